@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// Several processes train one character model on one text. Every rank computes the gradients of its share of each batch;
+// hfcomm averages them while backward goes on.
+//
+//   train_char_lm --processes 2 --text FILE        two ranks on this machine
+//   train_char_lm --text FILE                      one process; or, under RANK, WORLD_SIZE, ..., one rank of many
+//
+// test: --processes 2 --text LICENSE --steps 12 --batch 32 --accumulate 2 --compare-single
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hfcomm/comm.hpp>
+
+#include "char_lm/adam.hpp"
+#include "char_lm/generate.hpp"
+#include "char_lm/model.hpp"
+#include "char_lm/sampler.hpp"
+#include "char_lm/vocabulary.hpp"
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+double seconds_since(clock_type::time_point start) { return std::chrono::duration<double>(clock_type::now() - start).count(); }
+
+constexpr const char* usage =
+    "usage: train_char_lm --text FILE [options]\n"
+    "  --processes N       ranks to start on this machine (default 1: this process, or what the launcher's variables say)\n"
+    "  --text FILE         what to learn; only rank 0 needs to see it\n"
+    "  --steps N           optimiser steps (default 6000)\n"
+    "  --batch N           examples per step, over all ranks (default 256)\n"
+    "  --accumulate K      split each step's batch into K passes; only the last one communicates (default 1)\n"
+    "  --seed N            of the initial model and the batches (default 1)\n"
+    "  --learning-rate X   peak of the schedule (default 0.003)\n"
+    "  --sample N          characters to generate at the end (default 300)\n"
+    "  --temperature X     of the sample (default 0.7)\n"
+    "  --compare-single    measure the speed-up over one process, at the end\n";
+
+struct settings {
+  int processes = 1;
+  std::string text;
+  std::size_t steps = 6000;
+  std::size_t batch = 256;
+  std::size_t accumulate = 1;
+  std::uint64_t seed = 1;
+  double learning_rate = 0.003;
+  std::size_t sample = 300;
+  double temperature = 0.7;
+  bool compare_single = false;
+};
+
+struct bad_option : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+template <class T>
+T number(std::string_view option, std::string_view text, T minimum) {
+  T value{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value < minimum) {
+    throw bad_option(std::string(option) + " wants a number of at least " + std::to_string(minimum) + ", not \"" +
+                     std::string(text) + '"');
+  }
+  return value;
+}
+
+settings parse(int count, char** arguments) {
+  settings result;
+  for (int index = 1; index < count; ++index) {
+    const std::string_view option = arguments[index];
+    if (option == "--help" || option == "-h") {
+      std::fputs(usage, stdout);
+      std::exit(0);
+    }
+    if (option == "--compare-single") {
+      result.compare_single = true;
+      continue;
+    }
+    if (index + 1 == count) {
+      throw bad_option("unknown option or missing value: " + std::string(option));
+    }
+    const std::string_view value = arguments[++index];
+    if (option == "--processes") {
+      result.processes = number(option, value, 1);
+    } else if (option == "--text") {
+      result.text = value;
+    } else if (option == "--steps") {
+      result.steps = number<std::size_t>(option, value, 1);
+    } else if (option == "--batch") {
+      result.batch = number<std::size_t>(option, value, 1);
+    } else if (option == "--accumulate") {
+      result.accumulate = number<std::size_t>(option, value, 1);
+    } else if (option == "--seed") {
+      result.seed = number<std::uint64_t>(option, value, 0);
+    } else if (option == "--learning-rate") {
+      result.learning_rate = number(option, value, 0.0);
+    } else if (option == "--sample") {
+      result.sample = number<std::size_t>(option, value, 0);
+    } else if (option == "--temperature") {
+      result.temperature = number(option, value, 0.0);
+    } else {
+      throw bad_option("unknown option: " + std::string(option));
+    }
+  }
+  if (result.text.empty()) {
+    throw bad_option("--text FILE is missing");
+  }
+  if (result.batch < result.accumulate) {
+    throw bad_option("--accumulate " + std::to_string(result.accumulate) + " needs a --batch of at least as many examples");
+  }
+  return result;
+}
+
+/// A model, its optimiser, and its reducer among the ranks of a group.
+class trainer {
+ public:
+  trainer(const char_lm::model_options& options, std::size_t symbols, std::uint64_t seed, const hfcomm::process_group& group)
+      : model_(symbols, options, seed), optimiser_(model_.parameters()), group_(group) {
+    std::vector<hfcomm::ddp_parameter> parameters;
+    for (const auto& parameter : model_.parameters()) {
+      parameters.push_back(hfcomm::named_parameter(parameter.name, parameter.value, parameter.gradient));
+    }
+    // Small buckets, as the model is small: the first reduction starts as soon as the last layer's gradients are there.
+    hfcomm::ddp_options buckets;
+    buckets.first_bucket_bytes = 128 << 10;
+    buckets.bucket_bytes = 512 << 10;
+    ddp_ = std::make_unique<hfcomm::distributed_data_parallel>(std::move(parameters), std::vector<hfcomm::ddp_buffer>(), buckets, group);
+  }
+
+  char_lm::model& model() { return model_; }
+
+  /// One optimiser step on this rank's share of the batch, in `passes` pieces; returns the share's weighted loss, whose
+  /// average over the ranks is the loss of the batch.
+  double step(const char_lm::text_split& split, std::span<const char_lm::symbol> text, std::size_t number, std::size_t batch,
+              std::size_t passes, std::uint64_t seed, double learning_rate) {
+    const auto mine = char_lm::share_of(batch, group_.rank(), group_.size());
+    const auto positions = char_lm::rank_batch(split, number, batch, seed, mine);
+    model_.zero_gradients();
+    double loss = 0;
+    for (std::size_t pass = 0; pass < passes; ++pass) {
+      const std::size_t first = positions.size() * pass / passes;
+      const std::size_t last = positions.size() * (pass + 1) / passes;
+      const auto piece = std::span(positions).subspan(first, last - first);
+      // Of the share's weight, a pass has the part that its examples are of the share.
+      const float weight = positions.empty() ? 0.0F
+                                             : mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
+      std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
+      if (pass + 1 < passes) {
+        accumulating.emplace(*ddp_);
+      }
+      ddp_->begin_forward();
+      loss += static_cast<double>(weight) * static_cast<double>(model_.forward_backward(
+                                                {text, piece}, weight, [&](std::size_t index) { ddp_->mark_ready(index); }));
+      ddp_->finish();
+    }
+    optimiser_.step(learning_rate);
+    return loss;
+  }
+
+ private:
+  char_lm::model model_;
+  char_lm::adam optimiser_;
+  hfcomm::process_group group_;
+  std::unique_ptr<hfcomm::distributed_data_parallel> ddp_;
+};
+
+/// The line that tells how far training is: rewritten on a terminal, printed now and then elsewhere.
+class progress_line {
+ public:
+  progress_line(std::size_t steps, double characters_per_step)
+      : steps_(steps), characters_per_step_(characters_per_step), terminal_(::isatty(STDOUT_FILENO) != 0) {}
+
+  [[nodiscard]] bool due(std::size_t step) const { return step + 1 == steps_ || (step + 1) % interval() == 0; }
+
+  void show(std::size_t step, double loss) const {
+    const double elapsed = seconds_since(start_);
+    const double per_step = elapsed / static_cast<double>(step + 1);
+    std::printf("%sstep %zu/%zu  loss %.3f  %.0f characters/s  %.0f s left%s", terminal_ ? "\r" : "", step + 1, steps_, loss,
+                characters_per_step_ / per_step, per_step * static_cast<double>(steps_ - step - 1),
+                terminal_ && step + 1 < steps_ ? "   " : "   \n");
+    std::fflush(stdout);
+  }
+
+ private:
+  [[nodiscard]] std::size_t interval() const { return std::max<std::size_t>(1, terminal_ ? 10 : steps_ / 10); }
+
+  std::size_t steps_;
+  double characters_per_step_;
+  bool terminal_;
+  clock_type::time_point start_ = clock_type::now();
+};
+
+/// The mean loss over all held-out characters, each rank taking its share.
+double held_out_loss(trainer& training, const char_lm::text_split& split, std::span<const char_lm::symbol> text) {
+  const auto mine = char_lm::share_of(split.held_out_count(), hfcomm::rank(), hfcomm::world_size());
+  const auto positions = char_lm::held_out_batch(split, mine);
+  return hfcomm::all_reduce(static_cast<double>(mine.weight) * training.model().evaluate({text, positions}), hfcomm::reduce_op::average);
+}
+
+/// Whether every rank holds rank 0's parameters, bit for bit.
+bool identical_everywhere(const char_lm::model& model) {
+  bool equal = true;
+  for (const auto& parameter : model.parameters()) {
+    std::vector<float> reference(parameter.value.begin(), parameter.value.end());
+    hfcomm::broadcast(std::span(reference));
+    equal = equal && std::memcmp(reference.data(), parameter.value.data(), parameter.value.size_bytes()) == 0;
+  }
+  return hfcomm::all_reduce(equal ? 1 : 0, hfcomm::reduce_op::min) == 1;
+}
+
+/// Steps per second of all ranks together over those of rank 0 alone, with the same batches: the two take turns, and the
+/// median of the turns' ratios counts.
+double measure_speed_up(const char_lm::model_options& options, std::size_t symbols, const char_lm::text_split& split,
+                        std::span<const char_lm::symbol> text, const settings& wanted) {
+  trainer together(options, symbols, wanted.seed, hfcomm::world());
+  trainer alone(options, symbols, wanted.seed, hfcomm::process_group());
+  const auto time = [&](trainer& who, std::size_t steps) {
+    const auto start = clock_type::now();
+    for (std::size_t step = 0; step < steps; ++step) {
+      who.step(split, text, step, wanted.batch, wanted.accumulate, wanted.seed, 1e-4);
+    }
+    return seconds_since(start) / static_cast<double>(steps);
+  };
+  // As many steps as take rank 0 alone about half a second, but the same number on all ranks.
+  std::size_t steps = 0;
+  if (hfcomm::rank() == 0) {
+    time(alone, 1);
+    steps = std::clamp<std::size_t>(static_cast<std::size_t>(0.5 / time(alone, 2)), 1, 200);
+  }
+  hfcomm::broadcast(steps);
+  time(together, 2);
+  std::vector<double> ratios;
+  for (int turn = 0; turn < 5; ++turn) {
+    const double one = hfcomm::rank() == 0 ? time(alone, steps) : 0;
+    hfcomm::barrier();
+    const double all = hfcomm::all_reduce(time(together, steps), hfcomm::reduce_op::max);
+    ratios.push_back(hfcomm::rank() == 0 ? one / all : 0);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return ratios[ratios.size() / 2];
+}
+
+void train(const settings& wanted) {
+  const bool main_process = hfcomm::is_main_process();
+  const std::string raw = hfcomm::read_file_dist(wanted.text);
+  const char_lm::vocabulary symbols(raw);
+  const auto text = symbols.encode(raw);
+  char_lm::model_options options;
+  const auto split = char_lm::split_text(text.size(), options.context);
+  options.context = split.context;
+
+  // Every rank starts from another model on purpose: the reducer gives all of them rank 0's.
+  trainer training(options, symbols.size(), wanted.seed + static_cast<std::uint64_t>(hfcomm::rank()), hfcomm::world());
+  if (main_process) {
+    std::printf("%zu characters, %zu distinct; a model of %zu parameters; %d %s (%s)\n", text.size(), symbols.size(),
+                training.model().parameter_count(), hfcomm::world_size(), hfcomm::world_size() == 1 ? "process" : "processes",
+                std::string(hfcomm::world().host_backend()).c_str());
+    if (!split.note.empty()) {
+      std::printf("note: %s\n", split.note.c_str());
+    }
+  }
+  const double before = held_out_loss(training, split, text);
+  const progress_line progress(wanted.steps, static_cast<double>(wanted.batch));
+  for (std::size_t step = 0; step < wanted.steps; ++step) {
+    const double share_loss = training.step(split, text, step, wanted.batch, wanted.accumulate, wanted.seed,
+                                            char_lm::learning_rate_at(step, wanted.steps, wanted.learning_rate));
+    if (progress.due(step)) {
+      const double loss = hfcomm::all_reduce(share_loss, hfcomm::reduce_op::average);
+      if (main_process) {
+        progress.show(step, loss);
+      }
+    }
+  }
+  const double after = held_out_loss(training, split, text);
+  const bool identical = identical_everywhere(training.model());
+  if (main_process) {
+    std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
+    std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
+    if (wanted.sample > 0) {
+      char_lm::random_source random(wanted.seed);
+      std::printf("sample:\n----\n%s\n----\n",
+                  char_lm::generate(training.model(), symbols, "", wanted.sample, wanted.temperature, random).c_str());
+    }
+    std::fflush(stdout);
+  }
+  if (wanted.compare_single && hfcomm::world_size() > 1) {
+    const double speed_up = measure_speed_up(options, symbols.size(), split, text, wanted);
+    if (main_process) {
+      std::printf("speed-up of %d processes over one, measured in turns: %.2fx\n", hfcomm::world_size(), speed_up);
+    }
+  }
+  if (!identical) {
+    throw std::runtime_error("the ranks' parameters differ");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    const settings wanted = parse(count, arguments);
+    return hfcomm::launch(wanted.processes, [&] { train(wanted); });
+  } catch (const bad_option& problem) {
+    std::fprintf(stderr, "train_char_lm: %s\n%s", problem.what(), usage);
+    return 2;
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "train_char_lm: %s\n", problem.what());
+    return 1;
+  }
+}

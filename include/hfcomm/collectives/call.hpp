@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <source_location>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/concepts.hpp>
+#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/process_group.hpp>
+#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/session.hpp>
+
+/// What the collectives have in common: how a typed call becomes an `operation` and bytes, and bytes become objects.
+namespace hfcomm::detail {
+
+template <class T>
+operation object_call(operation_name name, movement pattern, int root, std::source_location where) {
+  return {.name = name,
+          .pattern = pattern,
+          .content = payload::object,
+          .root = root,
+          .type_hash = hfcomm::type_hash<T>(),
+          .type_name = hfcomm::type_name<T>(),
+          .where = where};
+}
+
+template <class T>
+operation buffer_call(operation_name name, movement pattern, std::size_t count, int root, std::source_location where) {
+  return {.name = name,
+          .pattern = pattern,
+          .content = payload::buffer,
+          .element = element_type_of<T>,
+          .root = root,
+          .type_hash = hfcomm::type_hash<T>(),
+          .type_name = hfcomm::type_name<T>(),
+          .bytes = count * sizeof(T),
+          .where = where};
+}
+
+template <class T>
+operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
+                         std::source_location where) {
+  operation call = buffer_call<T>(name, pattern, count, root, where);
+  call.reduces = true;
+  call.op = op;
+  return call;
+}
+
+inline void require_valid(running_call& running, const operation& call) {
+  running.require(valid(call.op, call.element), [&] {
+    return "the " + std::string(to_string(call.op)) + " of " + std::string(to_string(call.element)) +
+           " elements is not defined; convert to a floating-point type, or reduce the sum";
+  });
+}
+
+/// This rank's object as bytes. Where serialization throws, the other ranks are told before it is thrown on.
+template <class T>
+std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
+  std::span<const std::byte> bytes;
+  if constexpr (plain<T>) {
+    bytes = std::as_bytes(std::span(&value, 1));
+  } else {
+    auto& scratch = running.scratch();
+    scratch.clear();
+    try {
+      encode(value, scratch);
+    } catch (...) {
+      running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+      throw;
+    }
+    bytes = scratch;
+  }
+  call.bytes = bytes.size();
+  return bytes;
+}
+
+/// Puts objects together from their chunks, and hands each, decoded, to `store(source, T&&)`. An object that came in one
+/// chunk is decoded where the engine has it.
+template <class T, class Store>
+class object_receiver final : public receiver {
+ public:
+  object_receiver(running_call& running, Store store) : context_(running.context()), store_(std::move(store)) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
+    if (chunk.size() == total) {
+      finish(source, chunk);
+      return;
+    }
+    auto& collected = partial_[source];
+    collected.reserve(total);
+    collected.insert(collected.end(), chunk.begin(), chunk.end());
+    if (collected.size() == total) {
+      finish(source, collected);
+      partial_.erase(source);
+    }
+  }
+
+ private:
+  void finish(int source, std::span<const std::byte> bytes) {
+    T value{};
+    try {
+      decode_into(value, bytes);
+    } catch (const decode_error& problem) {
+      throw decode_error(context_, "the object from rank " + std::to_string(source) + ": " + problem.detail());
+    }
+    store_(source, std::move(value));
+  }
+
+  error_context context_;
+  Store store_;
+  std::unordered_map<int, std::vector<std::byte>> partial_;
+};
+
+/// Every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
+template <class T>
+std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root, const process_group& group,
+                               std::source_location where) {
+  operation call = object_call<T>(name, pattern, root, where);
+  running_call running(group, call);
+  if (pattern == movement::to_root) {
+    running.require_root();
+  }
+  const auto mine = encode_contribution(running, call, value);
+  std::vector<T> result(static_cast<std::size_t>(call.receives(group.rank()) ? group.size() : 0));
+  const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };
+  object_receiver<T, decltype(store)> received(running, store);
+  running.engine().exchange(call, mine, received);
+  return result;
+}
+
+/// `op(op(value0, value1), value2)...`
+template <class T, class BinaryOp>
+T fold(std::vector<T> values, BinaryOp& op) {
+  T result = std::move(values.front());
+  for (std::size_t rank = 1; rank < values.size(); ++rank) {
+    result = std::invoke(op, std::move(result), T(std::move(values[rank])));
+  }
+  return result;
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <source_location>
+#include <span>
+
+#include <hfcomm/collectives/call.hpp>
+
+namespace hfcomm {
+
+/// One random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no generator's state is
+/// touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
+[[nodiscard]] inline std::uint64_t shared_random_seed(const process_group& group = world(),
+                                                      std::source_location where = std::source_location::current()) {
+  auto call = detail::buffer_call<std::uint64_t>("shared_random_seed", movement::from_root, 1, 0, where);
+  detail::running_call running(group, call);
+  std::uint64_t seed = 0;
+  if (group.rank() == 0) {
+    std::random_device source;
+    seed = static_cast<std::uint64_t>(source()) << 32 | source();
+  }
+  const auto store = [&](int, std::uint64_t&& drawn) { seed = drawn; };
+  detail::object_receiver<std::uint64_t, decltype(store)> received(running, store);
+  running.engine().exchange(call, std::as_bytes(std::span(&seed, 1)), received);
+  return seed;
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+#include <hfcomm/ddp/parameter.hpp>
+
+namespace hfcomm::detail {
+
+/// Parameters whose gradients are reduced together.
+struct bucket {
+  struct place {
+    std::size_t parameter;
+    std::size_t offset;  // in bytes
+  };
+
+  element_type type = element_type::none;
+  std::vector<place> places;
+  std::size_t bytes = 0;
+};
+
+/// Fills buckets in reverse order of registration, since backward produces gradients from the last layer to the first: the
+/// first bucket is small so that communication starts early, the others large so that it is efficient. One element type
+/// per bucket. Depends on names, types and sizes alone, so all ranks plan the same. (torch's constants.)
+inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes, std::size_t bytes) {
+  std::vector<bucket> buckets;
+  std::map<element_type, std::size_t> open;  // per type: the bucket that still has room
+  for (std::size_t index = parameters.size(); index-- > 0;) {
+    const ddp_parameter& parameter = parameters[index];
+    const auto found = open.find(parameter.type);
+    const bool fits = found != open.end() && (buckets[found->second].bytes + parameter.gradient.size() <=
+                                              (found->second == 0 ? first_bytes : bytes));
+    if (!fits) {
+      open[parameter.type] = buckets.size();
+      buckets.push_back({parameter.type, {}, 0});
+    }
+    bucket& target = buckets[open[parameter.type]];
+    target.places.push_back({index, target.bytes});
+    target.bytes += parameter.gradient.size();
+  }
+  return buckets;
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <hfcomm/engines/operation.hpp>
+
+namespace hfcomm {
+
+/// Takes what the ranks contributed, in pieces. An engine calls it on the calling thread, for each source in chunks of
+/// ascending offset; a contribution of 0 bytes comes as one empty chunk. What it throws is thrown by the operation on
+/// this rank once the ranks are in step again.
+class receiver {
+ public:
+  virtual void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) = 0;
+
+ protected:
+  ~receiver() = default;
+};
+
+/// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes and hands
+/// both to one of these functions; an engine is one class that implements them.
+///
+/// Every function but the queries is collective unless it says otherwise, compares the ranks' signatures inside the
+/// algorithm it runs anyway, and throws
+///   mismatch_error  where they differ (on every rank),
+///   peer_error      where a rank died, left, or announced that its part failed,
+///   timeout_error   where `operation::timeout` passed.
+/// One thread at a time; the process group sees to that.
+class host_engine {
+ public:
+  host_engine() = default;
+  host_engine(const host_engine&) = delete;
+  host_engine& operator=(const host_engine&) = delete;
+  virtual ~host_engine() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  /// The number of the operation that was begun last, from 1.
+  [[nodiscard]] virtual std::uint64_t sequence() const noexcept = 0;
+  /// True once a rank is lost: every later call throws the same error.
+  [[nodiscard]] virtual bool broken() const noexcept = 0;
+  /// What `rank` called last, with its call site.
+  [[nodiscard]] virtual std::string last_call(int rank) const = 0;
+
+  /// Moves every contribution to the ranks that receive (see `movement`), and returns when this rank's part is done.
+  virtual void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;
+
+  /// Reduces equally long buffers. `out` is filled where `call.receives(rank())`; it may be `in` itself.
+  virtual void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+
+  /// Takes part without waiting for anyone's part. With `failure`, every rank that meets this operation throws
+  /// peer_error with that text.
+  virtual void announce(const operation& call, const std::string* failure) = 0;
+
+  /// Takes part and waits for `source` alone.
+  virtual void await(const operation& call, int source) = 0;
+
+  /// A new group of `members`: ranks of this group, in the new group's rank order. Called by every rank of this group,
+  /// each with the members of its own new group; a rank without one passes an empty span and gets null.
+  virtual std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) = 0;
+
+  /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
+  virtual void cancel() noexcept = 0;
+
+  /// Prefer sleeping to spinning: for a communication thread that shares its core with computation.
+  virtual void set_polite(bool polite) noexcept = 0;
+};
+
+}  // namespace hfcomm

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include <hfcomm/rendezvous/roster.hpp>
+#include <hfcomm/version.hpp>
+
+/// What the ranks of a group share. Everything a rank writes here has this rank as its only writer (the header's
+/// counters aside), so there is no lock that a dying rank could hold.
+///
+///   header | rank 0: cells, sites, failure texts | rank 1: ... | rank 0: slots | rank 1: slots | ...
+namespace hfcomm::engines::layout {
+
+/// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is enough.
+inline constexpr std::uint64_t depth = 4;
+inline constexpr std::size_t inline_bytes = 80;
+inline constexpr std::size_t site_count = 64;
+inline constexpr std::size_t site_bytes = 256;
+inline constexpr int max_ranks = 1024;
+
+/// What a rank publishes in one step: two cache lines, of which a payload of up to 16 bytes needs only the first.
+/// The fields beside `sequence` are atomics so that an error message may look at a rank that is still writing.
+struct alignas(128) flag_cell {
+  std::atomic<std::uint64_t> sequence{0};   // the step; stored last, with release order
+  std::atomic<std::uint64_t> signature{0};  // operation::signature()
+  std::atomic<std::uint64_t> bytes{0};      // operation::bytes
+  std::atomic<std::uint64_t> what{0};       // pack_call()
+  std::atomic<std::uint64_t> tag{0};        // operation::tag
+  std::atomic<std::uint32_t> site{0};       // index into the rank's sites
+  std::atomic<std::uint32_t> number{0};     // low half of the operation's number
+  std::byte payload[inline_bytes]{};        // the contribution, where it fits
+};
+static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
+struct site_text {
+  std::atomic<std::uint64_t> words[site_bytes / 8]{};
+};
+
+/// How the group was lost; written once by the rank that noticed first, so that all tell the same story.
+struct verdict {
+  std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
+  std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
+  std::uint64_t missing[max_ranks / 64]{};
+  char text[1536]{};
+};
+
+struct alignas(128) group_header {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::int32_t ranks = 0;
+  std::uint64_t slot_bytes = 0;      // of a contribution's chunk
+  std::uint64_t result_bytes = 0;    // of one rank's slice of a reduced chunk
+  std::uint64_t one_shot_bytes = 0;  // up to here everyone reduces everything: one step less
+  alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
+  alignas(128) std::atomic<std::uint32_t> sleepers{0};
+  alignas(128) verdict lost;
+};
+
+struct alignas(128) rank_block {
+  flag_cell cells[depth];
+  std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
+  site_text sites[site_count];
+  rendezvous::last_words failures[depth];
+};
+
+inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
+
+[[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// The sizes of a group's memory, from its number of ranks alone.
+struct dimensions {
+  int ranks;
+  std::size_t slot_bytes;
+  std::size_t result_bytes;
+  std::size_t one_shot_bytes;
+
+  static dimensions for_ranks(int ranks) {
+    const auto count = static_cast<std::size_t>(ranks);
+    // Big enough that a step's synchronisation is lost in its copying, small enough that the slots stay in a core's
+    // cache; with many ranks the total counts.
+    const std::size_t slot = ranks <= 8 ? 256 * 1024 : ranks <= 32 ? 128 * 1024 : 64 * 1024;
+    return {ranks, slot, round_up(slot / count + 64, 128), 16 * 1024};
+  }
+
+  [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
+  [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }
+  [[nodiscard]] std::size_t slots_offset() const {
+    return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
+  }
+  [[nodiscard]] std::size_t total_bytes() const {
+    return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
+  }
+};
+
+/// Fills fresh memory; the maker calls it once, before anyone else looks.
+inline void create_in(rendezvous::shared_segment& segment, const dimensions& sizes) {
+  auto* header = ::new (segment.data()) group_header{};
+  for (int rank = 0; rank < sizes.ranks; ++rank) {
+    ::new (segment.data() + sizes.blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(rank)) rank_block{};
+  }
+  header->version = wire_version;
+  header->ranks = sizes.ranks;
+  header->slot_bytes = sizes.slot_bytes;
+  header->result_bytes = sizes.result_bytes;
+  header->one_shot_bytes = sizes.one_shot_bytes;
+  header->magic = magic;
+}
+
+}  // namespace hfcomm::engines::layout

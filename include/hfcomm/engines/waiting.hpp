@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace hfcomm::detail {
+
+/// Tells the core that this is a spin loop.
+inline void spin_pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Sleeps while `word` is `expected`, at most `limit`. std::atomic::wait cannot do this: libstdc++ makes it private to
+/// the process. Returns early for any reason, as futexes do.
+inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds limit) noexcept {
+  timespec timeout{};
+  timeout.tv_sec = static_cast<std::time_t>(limit.count() / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+inline void futex_wake_all(const std::atomic<std::uint32_t>& word) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+/// How many cores this process may run on.
+inline int allowed_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// How a rank spends the time until its peers come: a few microseconds spinning (unless there are more ranks than cores),
+/// then giving the core away in between looks (whoever we wait for may need this very core: other programs run, too), then
+/// asleep.
+struct patience {
+  std::chrono::nanoseconds spin{};   ///< Spinning with pauses.
+  std::chrono::nanoseconds yield{};  ///< After that, giving the core away in between looks.
+
+  static patience for_ranks(int ranks) noexcept {
+    patience result;
+    result.spin = std::chrono::microseconds(ranks <= allowed_cores() ? 5 : 0);
+    result.yield = std::chrono::microseconds(200);
+    if (const char* text = std::getenv("HFCOMM_SPIN_US"); text != nullptr) {
+      result.spin = std::chrono::microseconds(std::clamp(std::atol(text), 0L, 1'000'000L));
+      result.yield = {};
+    }
+    return result;
+  }
+};
+
+/// Calls `ready` until it returns true or the patience is used up.
+template <class Ready>
+bool wait_briefly(const patience& limits, Ready&& ready) {
+  for (int look = 0; look < 32; ++look) {
+    if (ready()) {
+      return true;
+    }
+    spin_pause();
+  }
+  using clock = std::chrono::steady_clock;
+  if (limits.spin.count() > 0) {
+    const auto end = clock::now() + limits.spin;
+    do {
+      for (int look = 0; look < 64; ++look) {
+        if (ready()) {
+          return true;
+        }
+        spin_pause();
+      }
+    } while (clock::now() < end);
+  }
+  if (limits.yield.count() > 0) {
+    const auto end = clock::now() + limits.yield;
+    do {
+      for (int look = 0; look < 4; ++look) {
+        ::sched_yield();
+        if (ready()) {
+          return true;
+        }
+      }
+    } while (clock::now() < end);
+  }
+  return ready();
+}
+
+}  // namespace hfcomm::detail

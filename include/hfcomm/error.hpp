@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hfcomm {
+
+/// Where a failure happened: who called what, as the how-manieth operation of which group, from which line of the
+/// user's program. `rank` is a rank of the group; -1 where no group was involved (starting up, parsing options).
+struct error_context {
+  int rank = -1;
+  int size = 0;
+  std::string operation;
+  std::uint64_t sequence = 0;
+  std::source_location where = std::source_location::current();
+};
+
+namespace detail {
+
+inline std::string_view file_name_of(std::string_view path) {
+  const auto slash = path.find_last_of('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+inline std::string describe(const std::source_location& where) {
+  return std::string(file_name_of(where.file_name())) + ':' + std::to_string(where.line());
+}
+
+inline std::string describe(const error_context& context, std::string_view detail) {
+  std::string text;
+  if (context.rank >= 0) {
+    text += "rank " + std::to_string(context.rank) + '/' + std::to_string(context.size) + ": ";
+  }
+  text += context.operation.empty() ? std::string("hfcomm") : context.operation;
+  if (context.sequence != 0) {
+    text += " #" + std::to_string(context.sequence);
+  }
+  text += " at " + describe(context.where) + ": ";
+  text += detail;
+  return text;
+}
+
+}  // namespace detail
+
+/// The base of everything hfcomm throws on purpose. `what()` reads
+/// `rank 3/8: all_gather<int> #42 at train.cpp:91: <detail>`; the parts are there one by one as well.
+class error : public std::runtime_error {
+ public:
+  error(error_context context, std::string detail)
+      : std::runtime_error(detail::describe(context, detail)), context_(std::move(context)), detail_(std::move(detail)) {}
+
+  /// The rank, within its group, of the process that throws; -1 outside any group.
+  [[nodiscard]] int rank() const noexcept { return context_.rank; }
+  /// The operation, as the caller would write it.
+  [[nodiscard]] const std::string& operation() const noexcept { return context_.operation; }
+  /// The operation's number within its group, from 1; 0 where there is none.
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return context_.sequence; }
+  /// The user's line that called.
+  [[nodiscard]] const std::source_location& where() const noexcept { return context_.where; }
+  [[nodiscard]] const error_context& context() const noexcept { return context_; }
+  /// What went wrong, without who and where.
+  [[nodiscard]] const std::string& detail() const noexcept { return detail_; }
+
+ private:
+  error_context context_;
+  std::string detail_;
+};
+
+/// The call itself is wrong: a root outside the group, an average of integers, a second init(). The group stays usable.
+class usage_error : public error {
+ public:
+  using error::error;
+};
+
+/// Two ranks called different things at the same place in a group's sequence. Thrown on every rank of the group, naming
+/// the same two ranks, both operations and both call sites. No data was moved and the group stays usable.
+class mismatch_error : public error {
+ public:
+  mismatch_error(error_context context, std::string detail, int first, int second)
+      : error(std::move(context), std::move(detail)), first_(first), second_(second) {}
+
+  /// The two ranks that disagree: the group's reference (its lowest rank) and the first one that differs from it.
+  [[nodiscard]] int first_rank() const noexcept { return first_; }
+  [[nodiscard]] int second_rank() const noexcept { return second_; }
+
+ private:
+  int first_;
+  int second_;
+};
+
+/// Another rank failed: it died, left the job, or its part of this very operation threw. `peer()` is its rank within
+/// the group. Where it died or left (`fatal()`), the group is broken: every later call throws at once.
+class peer_error : public error {
+ public:
+  peer_error(error_context context, std::string detail, int peer, bool fatal)
+      : error(std::move(context), std::move(detail)), peer_(peer), fatal_(fatal) {}
+
+  [[nodiscard]] int peer() const noexcept { return peer_; }
+  [[nodiscard]] bool fatal() const noexcept { return fatal_; }
+
+ private:
+  int peer_;
+  bool fatal_;
+};
+
+/// The deadline passed. `missing()` holds the ranks that had not arrived; the group is broken afterwards.
+class timeout_error : public error {
+ public:
+  timeout_error(error_context context, std::string detail, std::vector<int> missing)
+      : error(std::move(context), std::move(detail)), missing_(std::move(missing)) {}
+
+  [[nodiscard]] const std::vector<int>& missing() const noexcept { return missing_; }
+
+ private:
+  std::vector<int> missing_;
+};
+
+/// Bytes from a peer are not what they should be: too short, too long, a size that cannot be, nested too deep.
+class decode_error : public error {
+ public:
+  using error::error;
+};
+
+/// The machine refused something an engine needs: memory, a socket, a system call.
+class engine_error : public error {
+ public:
+  using error::error;
+};
+
+}  // namespace hfcomm

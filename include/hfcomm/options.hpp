@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace hfcomm {
+
+/// How a program joins its job. Everything has a default that the environment fills in; what is set here wins.
+struct init_options {
+  /// Where the ranks find each other.
+  ///   ""                 the launcher's variables; without any, a job of one
+  ///   "env://"           the launcher's variables, and an error without them
+  ///   "tcp://host:port"  any address and port that all ranks name alike
+  ///   "file:///path"     any path that all ranks name alike; no file is made
+  ///   "job://name"       any name that all ranks of one machine share
+  /// On one machine all of these only name the job: no port is opened and no file is written. The last three need `rank`
+  /// and `world_size`.
+  std::string init_method{};
+
+  int rank = -1;        ///< This process's rank; -1: from the environment.
+  int world_size = -1;  ///< The number of processes; -1: from the environment.
+
+  /// How long an operation of the world group waits for other ranks; zero or less: for ever.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// How long init() waits for the other ranks to start.
+  std::chrono::nanoseconds start_timeout = std::chrono::minutes(5);
+};
+
+}  // namespace hfcomm

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <source_location>
+#include <type_traits>
+
+#include <hfcomm/scopes/master_first.hpp>
+
+namespace hfcomm {
+
+/// `master_first` among the ranks of each machine: the machine's first rank runs the body first, then its other ranks.
+/// Machines do not wait for each other. (TRELLIS guesses the first rank from the number of GPUs; here it is the one that
+/// shares memory with the others.)
+class local_master_first {
+ public:
+  explicit local_master_first(std::chrono::nanoseconds patience = master_first::default_patience,
+                              std::source_location where = std::source_location::current())
+      : section_("local_master_first", local_group(), patience, where) {}
+
+ private:
+  detail::master_section section_;
+};
+
+/// As `run_master_first`, on each machine by itself.
+template <class Function>
+std::invoke_result_t<Function&> run_local_master_first(Function function,
+                                                       std::chrono::nanoseconds patience = master_first::default_patience,
+                                                       std::source_location where = std::source_location::current()) {
+  return detail::master_section("local_master_first", local_group(), patience, where).run(function);
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cereal/cereal.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <hfcomm/error.hpp>
+#include <hfcomm/serialization/plain.hpp>
+#include <hfcomm/serialization/std_parts.hpp>
+
+/// The archives, and next to them, where a call by cereal finds them, the functions for what every type is made of.
+namespace hfcomm::serialization {
+
+/// How many objects of the user's classes may be nested within each other. Only such a class can contain itself, so this
+/// bounds the stack that decoding needs. What is nested deeper cannot be encoded either.
+inline constexpr std::size_t max_depth = 256;
+
+/// How many elements a message may declare beyond one for each of its bytes. An element without bytes is one of an empty
+/// class; any other has at least one of its own.
+inline constexpr std::uint64_t max_elements_without_bytes = 65536;
+
+/// Appends objects to a vector of bytes, in this machine's representation. Give it to nobody else while it works.
+class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit output_archive(std::vector<std::byte>& out) : OutputArchive(this), out_(&out) {}
+
+  void write(const void* data, std::size_t size) {
+    if (size != 0) {
+      const auto* first = static_cast<const std::byte*>(data);
+      out_->insert(out_->end(), first, first + size);
+    }
+  }
+  void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
+
+  void enter() {
+    if (++depth_ > max_depth) {
+      throw usage_error({}, "objects are nested more than " + std::to_string(max_depth) + " deep");
+    }
+  }
+  void leave() noexcept { --depth_; }
+
+ private:
+  std::vector<std::byte>* out_;
+  std::size_t depth_ = 0;
+};
+
+/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and never takes more memory
+/// than the elements do that the bytes really hold: sizes are compared with what is left before anything is allocated.
+class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit input_archive(std::span<const std::byte> bytes)
+      : InputArchive(this), bytes_(bytes), elements_left_(bytes.size() + max_elements_without_bytes) {}
+
+  [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
+
+  /// The next `size` bytes, in place.
+  [[nodiscard]] const std::byte* take(std::uint64_t size) {
+    if (size > remaining()) {
+      fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
+    }
+    const std::byte* result = bytes_.data() + position_;
+    position_ += static_cast<std::size_t>(size);
+    return result;
+  }
+
+  void read(void* to, std::uint64_t size) {
+    const std::byte* from = take(size);
+    if (size != 0) {
+      std::memcpy(to, from, static_cast<std::size_t>(size));
+    }
+  }
+
+  [[nodiscard]] bool read_bool() {
+    const auto value = std::to_integer<unsigned>(*take(1));
+    if (value > 1) {
+      fail("a bool is " + std::to_string(value));
+    }
+    return value == 1;
+  }
+
+  /// How many elements follow, of no particular size: they must be decoded one by one.
+  [[nodiscard]] std::size_t read_size() {
+    std::uint64_t size = 0;
+    read(&size, sizeof(size));
+    declare_elements(size);
+    return static_cast<std::size_t>(size);
+  }
+
+  /// How many elements of `element_size` bytes follow. They do follow.
+  [[nodiscard]] std::size_t read_size(std::size_t element_size) {
+    std::uint64_t size = 0;
+    read(&size, sizeof(size));
+    if (size > remaining() / element_size) {
+      fail("there are " + std::to_string(size) + " elements of " + std::to_string(element_size) + " bytes in " +
+           std::to_string(remaining()) + " bytes");
+    }
+    return static_cast<std::size_t>(size);
+  }
+
+  /// Without the sum over the message, each of many nested containers could be full of elements without bytes.
+  void declare_elements(std::uint64_t count) {
+    if (count > elements_left_ || count > remaining() + max_elements_without_bytes) {
+      fail("there are " + std::to_string(count) + " elements in " + std::to_string(remaining()) + " bytes");
+    }
+    elements_left_ -= count;
+  }
+
+  void enter() {
+    if (++depth_ > max_depth) {
+      fail("objects are nested more than " + std::to_string(max_depth) + " deep");
+    }
+  }
+  void leave() noexcept { --depth_; }
+
+  void require_end() const {
+    if (remaining() != 0) {
+      fail(std::to_string(remaining()) + " of " + std::to_string(bytes_.size()) + " bytes are left over");
+    }
+  }
+
+  [[noreturn]] static void fail(std::string detail) { throw decode_error({}, std::move(detail)); }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::size_t position_ = 0;
+  std::uint64_t elements_left_;
+  std::size_t depth_ = 0;
+};
+
+// Numbers. (An enumeration is cereal's: it becomes its underlying type.)
+
+namespace detail {
+
+// A long double of 80 bits is followed by bytes that it never wrote.
+template <class T>
+inline constexpr std::size_t value_bytes =
+    std::same_as<T, long double> && std::numeric_limits<T>::digits == 64 ? 10 : sizeof(T);
+
+template <class T>
+concept number = std::is_arithmetic_v<T> && !std::same_as<T, bool>;
+
+}  // namespace detail
+
+template <detail::number T>
+void save(output_archive& archive, const T& value) {
+  archive.write(std::addressof(value), detail::value_bytes<T>);
+}
+
+template <detail::number T>
+void load(input_archive& archive, T& value) {
+  value = 0;
+  archive.read(std::addressof(value), detail::value_bytes<T>);
+}
+
+template <std::same_as<bool> T>
+void save(output_archive& archive, const T& value) {
+  archive.write(&value, sizeof(value));
+}
+
+template <std::same_as<bool> T>
+void load(input_archive& archive, T& value) {
+  value = archive.read_bool();
+}
+
+static_assert(sizeof(bool) == 1);
+
+// What the user declared to be raw bytes.
+
+template <class T>
+  requires enable_raw_bytes<T>
+void save(output_archive& archive, const T& value) {
+  archive.write(std::addressof(value), sizeof(value));
+}
+
+template <class T>
+  requires enable_raw_bytes<T>
+void load(input_archive& archive, T& value) {
+  archive.read(static_cast<void*>(std::addressof(value)), sizeof(value));
+}
+
+// cereal's wrappers.
+
+template <class T>
+void serialize(output_archive& archive, cereal::NameValuePair<T>& pair) {
+  archive(pair.value);
+}
+
+template <class T>
+void serialize(input_archive& archive, cereal::NameValuePair<T>& pair) {
+  archive(pair.value);
+}
+
+template <class T>
+void serialize(output_archive& archive, cereal::SizeTag<T>& tag) {
+  archive(tag.size);
+}
+
+template <class T>
+void serialize(input_archive& archive, cereal::SizeTag<T>& tag) {
+  archive(tag.size);
+  // A negative one becomes a very large one.
+  archive.declare_elements(static_cast<std::uint64_t>(tag.size));
+}
+
+namespace detail {
+
+template <class T>
+using binary_element = std::remove_cv_t<std::remove_all_extents_t<std::remove_pointer_t<std::remove_reference_t<T>>>>;
+
+}  // namespace detail
+
+template <class T>
+void save(output_archive& archive, const cereal::BinaryData<T>& data) {
+  static_assert(!std::is_pointer_v<detail::binary_element<T>>, "hfcomm does not serialize pointers");
+  archive.write(data.data, static_cast<std::size_t>(data.size));
+}
+
+template <class T>
+void load(input_archive& archive, cereal::BinaryData<T>& data) {
+  static_assert(!std::is_pointer_v<detail::binary_element<T>>, "hfcomm does not serialize pointers");
+  if constexpr (std::same_as<detail::binary_element<T>, bool>) {
+    for (std::uint64_t i = 0; i < data.size; ++i) {
+      static_cast<bool*>(data.data)[i] = archive.read_bool();
+    }
+  } else {
+    archive.read(data.data, data.size);
+  }
+}
+
+// The depth: called by cereal around everything that goes through an archive.
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_wrapper = false;
+template <class T>
+inline constexpr bool is_wrapper<cereal::NameValuePair<T>> = true;
+template <class T>
+inline constexpr bool is_wrapper<cereal::SizeTag<T>> = true;
+template <class T>
+inline constexpr bool is_wrapper<cereal::BinaryData<T>> = true;
+template <class T>
+inline constexpr bool is_wrapper<cereal::DeferredData<T>> = true;
+template <class K, class V>
+inline constexpr bool is_wrapper<cereal::MapItem<K, V>> = true;
+template <class T>
+inline constexpr bool is_wrapper<cereal::base_class<T>> = true;
+template <class T>
+inline constexpr bool is_wrapper<cereal::virtual_base_class<T>> = true;
+
+template <class T>
+concept level = std::is_class_v<T> && !hfcomm::detail::standard_type<T> && !is_wrapper<T>;
+
+}  // namespace detail
+
+template <class T>
+void prologue(output_archive& archive, const T& /*value*/) {
+  if constexpr (detail::level<T>) {
+    archive.enter();
+  }
+}
+
+template <class T>
+void prologue(input_archive& archive, const T& /*value*/) {
+  if constexpr (detail::level<T>) {
+    archive.enter();
+  }
+}
+
+template <class T>
+void epilogue(output_archive& archive, const T& /*value*/) {
+  if constexpr (detail::level<T>) {
+    archive.leave();
+  }
+}
+
+template <class T>
+void epilogue(input_archive& archive, const T& /*value*/) {
+  if constexpr (detail::level<T>) {
+    archive.leave();
+  }
+}
+
+}  // namespace hfcomm::serialization
+
+namespace hfcomm {
+
+using serialization::input_archive;
+using serialization::output_archive;
+
+}  // namespace hfcomm
+
+CEREAL_SETUP_ARCHIVE_TRAITS(hfcomm::serialization::input_archive, hfcomm::serialization::output_archive)
+
+// Raw bytes win over any other way a type has.
+template <class T>
+  requires hfcomm::enable_raw_bytes<T>
+struct cereal::specialize<hfcomm::output_archive, T, cereal::specialization::non_member_load_save> : std::true_type {};
+template <class T>
+  requires hfcomm::enable_raw_bytes<T>
+struct cereal::specialize<hfcomm::input_archive, T, cereal::specialization::non_member_load_save> : std::true_type {};

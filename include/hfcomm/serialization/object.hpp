@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hfcomm/error.hpp>
+#include <hfcomm/serialization/archive.hpp>
+#include <hfcomm/serialization/plain.hpp>
+#include <hfcomm/serialization/serializable.hpp>
+#include <hfcomm/serialization/type_name.hpp>
+
+namespace hfcomm {
+
+/// Appends `value` to `out`, in this machine's representation: only processes with the same ABI understand it. A plain
+/// value is copied, and so are the elements of contiguous containers of plain ones.
+///
+/// Throws what the user's serialization functions throw, usage_error where objects are nested more than 256 deep, and
+/// std::bad_alloc; `out` is then as it was. `out` must not be a part of `value`.
+template <serializable T>
+void encode(const T& value, std::vector<std::byte>& out) {
+  const std::size_t before = out.size();
+  try {
+    output_archive archive(out);
+    if constexpr (plain<T>) {
+      archive.write(std::addressof(value), sizeof(value));
+    } else {
+      archive(value);
+    }
+  } catch (...) {
+    out.resize(before);
+    throw;
+  }
+}
+
+/// Replaces `value` by the object that `bytes` hold. The bytes are not trusted: sizes are checked before memory is taken,
+/// nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be used.
+///
+/// Throws decode_error, with an empty context, for anything that is wrong with them, including what a user's load
+/// function throws, save hfcomm's own errors. `value` is then valid but may be changed.
+template <serializable T>
+void decode_into(T& value, std::span<const std::byte> bytes) {
+  if constexpr (plain<T>) {
+    if (bytes.size() != sizeof(T)) {
+      throw decode_error({}, std::to_string(sizeof(T)) + " bytes are wanted where there are " + std::to_string(bytes.size()));
+    }
+    std::memcpy(static_cast<void*>(std::addressof(value)), bytes.data(), sizeof(T));
+  } else {
+    try {
+      input_archive archive(bytes);
+      archive(value);
+      archive.require_end();
+    } catch (const error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw decode_error({}, "there is not enough memory for it");
+    } catch (const std::exception& problem) {
+      throw decode_error({}, problem.what());
+    } catch (...) {
+      throw decode_error({}, "its load function threw something that is no std::exception");
+    }
+  }
+}
+
+/// The object that `bytes` hold; see decode_into().
+template <serializable T>
+[[nodiscard]] T decode(std::span<const std::byte> bytes) {
+  T value{};
+  decode_into(value, bytes);
+  return value;
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <hfcomm/serialization/archive.hpp>
+
+/// The one pointer that can be serialized, and a readable refusal of the others, for where they are met within a user's
+/// serialize().
+namespace hfcomm::serialization {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool never = false;
+
+template <class Pointer>
+constexpr void require_one_object() {
+  static_assert(hfcomm::detail::owns_one_object<Pointer>,
+                "hfcomm serializes a std::unique_ptr only with the default deleter, to one object, of no polymorphic "
+                "class unless it is final");
+}
+
+}  // namespace detail
+
+template <class T, class D>
+void save(output_archive& archive, const std::unique_ptr<T, D>& pointer) {
+  detail::require_one_object<std::unique_ptr<T, D>>();
+  archive(pointer != nullptr);
+  if (pointer != nullptr) {
+    archive(*pointer);
+  }
+}
+
+template <class T, class D>
+void load(input_archive& archive, std::unique_ptr<T, D>& pointer) {
+  detail::require_one_object<std::unique_ptr<T, D>>();
+  if (archive.read_bool()) {
+    auto object = std::make_unique<std::remove_const_t<T>>();
+    archive(*object);
+    pointer = std::move(object);
+  } else {
+    pointer.reset();
+  }
+}
+
+// Bytes cannot be trusted to name, by a number, an object of the right type that was decoded before.
+
+template <class T>
+void save(output_archive& /*archive*/, const std::shared_ptr<T>& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
+}
+
+template <class T>
+void load(input_archive& /*archive*/, std::shared_ptr<T>& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
+}
+
+template <class T>
+void save(output_archive& /*archive*/, const std::weak_ptr<T>& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
+}
+
+template <class T>
+void load(input_archive& /*archive*/, std::weak_ptr<T>& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
+}
+
+template <class T>
+void serialize(output_archive& /*archive*/, T*& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
+}
+
+template <class T>
+void serialize(input_archive& /*archive*/, T*& /*pointer*/) {
+  static_assert(detail::never<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
+}
+
+}  // namespace hfcomm::serialization

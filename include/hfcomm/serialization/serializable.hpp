@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+#include <hfcomm/serialization/archive.hpp>
+#include <hfcomm/serialization/plain.hpp>
+#include <hfcomm/serialization/std_parts.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+/// In place of the type that cannot be serialized, where there is none.
+struct everything_is_serializable {};
+
+/// cereal's own answer. It asks only whether there is a function for T; that a container of anything has one means
+/// little, and a class answers for what it hands to the archive itself.
+template <class T>
+consteval bool has_functions() {
+  constexpr bool saves = cereal::traits::is_output_serializable<T, output_archive>::value;
+  constexpr bool loads = cereal::traits::is_input_serializable<T, input_archive>::value;
+  return (saves && loads) || (std::is_empty_v<T> && !saves && !loads);
+}
+
+template <class T>
+struct first_unserializable;
+
+template <class T>
+struct first_unserializable_part;
+
+template <>
+struct first_unserializable_part<parts<>> : std::type_identity<everything_is_serializable> {};
+
+template <class T, class... More>
+struct first_unserializable_part<parts<T, More...>> {
+  // Elements are made before they are decoded, and moved when a container grows.
+  static consteval auto find() {
+    using found = typename first_unserializable<T>::type;
+    if constexpr (!std::same_as<found, everything_is_serializable>) {
+      return std::type_identity<found>{};
+    } else if constexpr (!std::default_initializable<T> || !std::move_constructible<T>) {
+      return std::type_identity<T>{};
+    } else {
+      return first_unserializable_part<parts<More...>>{};
+    }
+  }
+  using type = typename decltype(find())::type;
+};
+
+template <class T>
+consteval auto find_unserializable() {
+  if constexpr (!std::same_as<T, std::remove_cv_t<T>>) {
+    return std::type_identity<T>{};
+  } else if constexpr (plain<T> || std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    return std::type_identity<everything_is_serializable>{};
+  } else if constexpr (standard_type<T>) {
+    using found = typename first_unserializable_part<typename std_parts<T>::type>::type;
+    if constexpr (std::same_as<found, everything_is_serializable> && !has_functions<T>()) {
+      return std::type_identity<T>{};
+    } else {
+      return std::type_identity<found>{};
+    }
+  } else if constexpr (std::is_class_v<T>) {
+    return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};
+  } else {
+    return std::type_identity<T>{};
+  }
+}
+
+template <class T>
+struct first_unserializable {
+  using type = typename decltype(find_unserializable<T>())::type;
+};
+
+template <class T>
+struct first_unserializable<std::shared_ptr<T>> : std::type_identity<std::shared_ptr<T>> {};
+
+template <class T>
+struct first_unserializable<std::weak_ptr<T>> : std::type_identity<std::weak_ptr<T>> {};
+
+template <class T, class D>
+struct first_unserializable<std::unique_ptr<T, D>> {
+  static consteval auto find() {
+    if constexpr (!owns_one_object<std::unique_ptr<T, D>>) {
+      return std::type_identity<std::unique_ptr<T, D>>{};
+    } else {
+      using found = typename first_unserializable<std::remove_const_t<T>>::type;
+      if constexpr (std::same_as<found, everything_is_serializable> && !std::default_initializable<std::remove_const_t<T>>) {
+        return std::type_identity<T>{};
+      } else {
+        return std::type_identity<found>{};
+      }
+    }
+  }
+  using type = typename decltype(find())::type;
+};
+
+/// What keeps T from being serialized: T, or the first type within T that lacks the functions. A compiler that explains
+/// an unsatisfied constraint names it.
+template <class T>
+using first_unserializable_t = typename first_unserializable<T>::type;
+
+}  // namespace detail
+
+/// A type whose values can travel as objects:
+/// - numbers, bool and enumerations;
+/// - the standard library's strings, containers, adaptors, std::pair, tuple, optional, variant, complex, bitset,
+///   chrono's durations and time points, and std::unique_ptr with the default deleter to an object that is not
+///   polymorphic or final, all of serializable types;
+/// - classes with a cereal `serialize`, or `save` and `load`, or their minimal forms, members or not;
+/// - empty classes, and what is `plain`.
+/// It must have a default constructor and be movable, also as an element. Refused are raw pointers, references,
+/// std::shared_ptr and std::weak_ptr (bytes from elsewhere could alias objects of different types), and views
+/// (std::span, std::string_view), which would have nothing to view after decoding.
+///
+/// A decoded enumeration may have any value of its underlying type, whether there is an enumerator for it or not.
+template <class T>
+concept serializable =
+    std::same_as<detail::first_unserializable_t<T>, detail::everything_is_serializable> &&
+    std::default_initializable<T> && std::movable<T>;
+
+}  // namespace hfcomm

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/session.hpp>
+
+namespace hfcomm::testing {
+
+struct run_ranks_options {
+  /// How long an operation waits for the other ranks; short, so that a test that hangs fails instead.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+};
+
+/// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use, and
+/// returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change. Where
+/// ranks throw, the first exception that is not another rank's fault is rethrown.
+template <std::invocable<const process_group&> RankMain>
+void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
+  const auto sizes = engines::layout::dimensions::for_ranks(ranks);
+  auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
+  rendezvous::roster::create_in(*people, ranks);
+  auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
+  engines::layout::create_in(*memory, sizes);
+  const std::string id = rendezvous::random_id();
+  const auto broker = std::make_shared<rendezvous::thread_broker>();
+  std::vector<int> members;
+  std::vector<std::shared_ptr<rendezvous::roster>> rosters;
+  for (int rank = 0; rank < ranks; ++rank) {
+    members.push_back(rank);
+    rosters.push_back(std::make_shared<rendezvous::roster>(people, ranks, rank));
+    rosters.back()->enter();
+  }
+
+  std::mutex mutex;
+  std::exception_ptr own_fault;
+  std::exception_ptr consequence;
+  const auto run = [&](int rank) {
+    auto job = std::make_shared<engines::local_job>();
+    job->id = id;
+    job->people = rosters[static_cast<std::size_t>(rank)];
+    job->broker = broker;
+    detail::identity own;
+    own.world = detail::group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank), options.timeout);
+    own.local = own.world;
+    own.initialized = true;
+    detail::thread_identity() = &own;
+    try {
+      rank_main(std::as_const(own.world));
+      job->people->leave();
+    } catch (const peer_error& problem) {
+      job->people->fail(problem.what(), true);
+      const std::scoped_lock lock(mutex);
+      consequence = consequence ? consequence : std::current_exception();
+    } catch (...) {
+      job->people->fail(detail::current_exception_text());
+      const std::scoped_lock lock(mutex);
+      own_fault = own_fault ? own_fault : std::current_exception();
+    }
+    detail::thread_identity() = nullptr;
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back(run, rank);
+    }
+  }
+  if (own_fault || consequence) {
+    std::rethrow_exception(own_fault ? own_fault : consequence);
+  }
+}
+
+}  // namespace hfcomm::testing

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// hfcomm's version, as macros for the preprocessor. Meson reads the three numbers from this file's text.
+#define HFCOMM_VERSION_MAJOR 0
+#define HFCOMM_VERSION_MINOR 1
+#define HFCOMM_VERSION_PATCH 0
+
+namespace hfcomm {
+
+/// What two processes must agree on before they share memory: it grows whenever a shared layout changes.
+inline constexpr unsigned wire_version = 1;
+
+}  // namespace hfcomm

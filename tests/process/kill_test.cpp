@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "processes.hpp"
+
+namespace {
+
+using namespace hfcomm;
+using namespace std::chrono_literals;
+
+/// A rank that goes through all kinds of operations until one throws; says the error.
+void work_for_ever(const std::string& name, int rank, int ranks, int kind) {
+  session own = init(processes::job(name, rank, ranks));
+  processes::say("ready");
+  std::vector<float> large(300'000, 1.0F);
+  std::vector<float> small(16, 1.0F);
+  const std::map<std::string, double> metrics{{"loss", 1.0}, {"accuracy", 0.5}};
+  std::vector<float> values(40'000);
+  std::vector<float> gradients(values.size());
+  try {
+    distributed_data_parallel ddp({named_parameter("weights", values, gradients)});
+    for (int turn = 0;; ++turn) {
+      switch ((kind + (kind >= 100 ? 0 : turn)) % 100 % 9) {
+        case 0: barrier(); break;
+        case 1: all_reduce(small); break;
+        case 2: all_reduce(large); break;
+        case 3: broadcast(std::span(large)); break;
+        case 4: (void)all_gather(std::string(100'000, 'x')); break;
+        case 5: (void)all_reduce_dict(metrics); break;
+        case 6: std::this_thread::sleep_for(500us); break;  // between two operations
+        case 7: {
+          const master_first guard;
+          std::this_thread::sleep_for(300us);
+          break;
+        }
+        default: ddp.mark_ready(0); ddp.finish();
+      }
+      if ((kind + (kind >= 100 ? 0 : turn)) % 100 % 9 == 6) {
+        barrier();
+      }
+    }
+  } catch (const error& problem) {
+    const auto* peer = dynamic_cast<const peer_error*>(&problem);
+    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " + problem.what());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, naming it, and nothing is left behind") {
+  const auto before = processes::leftovers::count();
+  std::mt19937 random(20261121);
+  int slowest_ms = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int ranks = 2 + round % 3;
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    // Every other round stays with one kind of operation, so that each kind is hit in the middle.
+    const int kind = round % 2 == 0 ? 0 : 100 + round % 9;
+    const std::string name = "kill-" + std::to_string(::getpid()) + '-' + std::to_string(round);
+    processes::family family(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind); });
+    std::this_thread::sleep_for(std::chrono::microseconds(15'000 + random() % 30'000));
+    const auto killed = processes::clock::now();
+    family.kill(victim, SIGKILL);
+    const auto outcomes = family.wait(20s);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+      if (rank == victim) {
+        CHECK(outcome.killed_by(SIGKILL));
+        continue;
+      }
+      INFO("round ", round, ", rank ", rank, " of ", ranks, ", victim ", victim, ", kind ", kind, " said: ", outcome.said);
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
+      CHECK(took < 1s);
+      slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
+      if (outcome.said.find("ready") != std::string::npos) {
+        CHECK(outcome.exited_with(0));
+        CHECK(outcome.said.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
+        CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) != std::string::npos);
+      } else {
+        CHECK(outcome.exited_with(1));  // killed while the job was starting: init throws
+        CHECK(outcome.said.find("went away while the job was starting") != std::string::npos);
+      }
+    }
+  }
+  MESSAGE("slowest survivor ended " << slowest_ms << " ms after the kill");
+  CHECK(processes::leftovers::count() == before);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no process left
+}
+
+TEST_CASE("a stopped rank is not declared dead: the others wait, and go on when it continues") {
+  const std::string name = "stop-" + std::to_string(::getpid());
+  processes::family family(3, [&](int rank) {
+    session own = init(processes::job(name, rank, 3));
+    for (int turn = 0; turn < 300; ++turn) {
+      barrier();
+      std::this_thread::sleep_for(1ms);
+    }
+    processes::say("done");
+  });
+  std::this_thread::sleep_for(100ms);
+  family.kill(1, SIGSTOP);
+  std::this_thread::sleep_for(700ms);
+  family.kill(1, SIGCONT);
+  for (const auto& outcome : family.wait(20s)) {
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
+TEST_CASE("a rank that is stopped for good: the deadline names it on every other rank") {
+  const std::string name = "stop-for-good-" + std::to_string(::getpid());
+  processes::family family(3, [&](int rank) {
+    session own = init(processes::job(name, rank, 3));
+    const auto group = world().with_timeout(500ms);
+    try {
+      for (;;) {
+        barrier(group);
+      }
+    } catch (const timeout_error& problem) {
+      processes::say(problem.what());
+      if (problem.missing() != std::vector<int>{2}) {
+        throw;
+      }
+    }
+  });
+  std::this_thread::sleep_for(100ms);
+  family.kill(2, SIGSTOP);
+  std::this_thread::sleep_for(1500ms);
+  family.kill(2, SIGKILL);
+  const auto outcomes = family.wait(20s);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.said.find("rank 2 did not arrive at barrier") != std::string::npos);
+    CHECK(outcome.said.find("within 500 ms") != std::string::npos);
+    CHECK(outcome.said.find("kill_test.cpp:") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that leaves: by return, by exit, by abort, by an uncaught exception") {
+  struct ending {
+    const char* how;
+    void (*end)();
+    const char* told;
+  };
+  const ending endings[] = {
+      {"exit", [] { std::_Exit(3); }, "ended without a word"},
+      {"abort", [] { std::abort(); }, "ended without a word"},
+      {"terminate", [] { std::thread([] { throw std::runtime_error("the disk is full"); }).join(); }, "failed: the disk is full"},
+      {"return", [] {}, "has left the job"},
+  };
+  for (const auto& one : endings) {
+    const std::string name = std::string("end-") + one.how + std::to_string(::getpid());
+    processes::family family(3, [&](int rank) {
+      std::optional<session> own;
+      own.emplace(init(processes::job(name, rank, 3)));
+      barrier();
+      if (rank == 1) {
+        std::freopen("/dev/null", "w", stderr);  // std::terminate reports there
+        one.end();
+        own.reset();
+        return;
+      }
+      try {
+        barrier();
+        barrier();
+      } catch (const peer_error& problem) {
+        processes::say(problem.what());
+        if (problem.peer() != 1) {
+          throw;
+        }
+      }
+    });
+    const auto outcomes = family.wait(20s);
+    for (const int rank : {0, 2}) {
+      const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+      INFO(one.how, ": ", outcome.said);
+      CHECK(outcome.exited_with(0));
+      CHECK(outcome.said.find("rank 1 (pid ") != std::string::npos);
+      CHECK(outcome.said.find(one.told) != std::string::npos);
+    }
+  }
+}

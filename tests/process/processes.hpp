@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <csignal>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hfcomm/comm.hpp>
+
+/// Ranks as processes for tests, started by hand so that the test sees what launch() would hide.
+namespace processes {
+
+using clock = std::chrono::steady_clock;
+
+/// How one process ended, and what it wrote with `say`.
+struct outcome {
+  int wait_status = 0;
+  std::string said;
+  clock::time_point ended;
+
+  [[nodiscard]] bool exited_with(int status) const { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status; }
+  [[nodiscard]] bool killed_by(int signal) const { return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == signal; }
+};
+
+inline int& voice() {
+  static int fd = -1;
+  return fd;
+}
+
+/// In a child: adds a line to what the test will see.
+inline void say(const std::string& text) {
+  const std::string line = text + '\n';
+  [[maybe_unused]] const auto written = ::write(voice(), line.data(), line.size());
+}
+
+/// Children that run `body(index)`; an exception is said, and ends the child with status 1.
+class family {
+ public:
+  family(int count, const std::function<void(int)>& body) {
+    std::fflush(nullptr);
+    for (int index = 0; index < count; ++index) {
+      int ends[2];
+      if (::pipe2(ends, O_CLOEXEC) != 0) {
+        std::abort();
+      }
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (const int signal : {SIGABRT, SIGTERM, SIGINT, SIGSEGV}) {
+          std::signal(signal, SIG_DFL);  // doctest's reports are for its own process
+        }
+        for (const auto& other : children_) {
+          ::close(other.pipe);
+        }
+        ::close(ends[0]);
+        voice() = ends[1];
+        int status = 0;
+        try {
+          body(index);
+        } catch (const std::exception& problem) {
+          say(problem.what());
+          status = 1;
+        }
+        std::fflush(nullptr);
+        ::_exit(status);
+      }
+      ::close(ends[1]);
+      children_.push_back({pid, ends[0]});
+    }
+  }
+  family(const family&) = delete;
+  family& operator=(const family&) = delete;
+  ~family() {
+    for (auto& child : children_) {
+      if (child.alive) {
+        ::kill(child.pid, SIGKILL);
+        ::waitpid(child.pid, nullptr, 0);
+      }
+      ::close(child.pipe);
+    }
+  }
+
+  void kill(int index, int signal) const { ::kill(children_[static_cast<std::size_t>(index)].pid, signal); }
+  [[nodiscard]] pid_t pid(int index) const { return children_[static_cast<std::size_t>(index)].pid; }
+
+  /// Waits for all; who is still there after `limit` is killed, and its outcome says so.
+  std::vector<outcome> wait(std::chrono::milliseconds limit) {
+    std::vector<outcome> outcomes(children_.size());
+    const auto give_up = clock::now() + limit;
+    for (std::size_t left = children_.size(); left > 0;) {
+      const bool late = clock::now() > give_up;
+      for (std::size_t index = 0; index < children_.size(); ++index) {
+        child& one = children_[index];
+        if (!one.alive) {
+          continue;
+        }
+        listen(one);
+        if (late) {
+          ::kill(one.pid, SIGKILL);
+        }
+        if (::waitpid(one.pid, &outcomes[index].wait_status, late ? 0 : WNOHANG) == one.pid) {
+          one.alive = false;
+          --left;
+          listen(one);
+          outcomes[index].ended = clock::now();
+          outcomes[index].said = one.said + (late ? "HUNG\n" : "");
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return outcomes;
+  }
+
+ private:
+  struct child {
+    pid_t pid;
+    int pipe;
+    bool alive = true;
+    std::string said{};
+  };
+
+  static void listen(child& one) {
+    char piece[4096];
+    pollfd event{one.pipe, POLLIN, 0};
+    while (::poll(&event, 1, 0) == 1) {
+      const auto count = ::read(one.pipe, piece, sizeof(piece));
+      if (count <= 0) {
+        return;
+      }
+      one.said.append(piece, static_cast<std::size_t>(count));
+    }
+  }
+
+  std::vector<child> children_;
+};
+
+/// Options by which the children of one family find each other.
+inline hfcomm::init_options job(const std::string& name, int rank, int world_size) {
+  hfcomm::init_options options;
+  options.init_method = "job://" + name;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.start_timeout = std::chrono::seconds(30);
+  options.timeout = std::chrono::seconds(60);
+  return options;
+}
+
+/// What must not grow: files of shared memory, sockets of ours, file descriptors of this process.
+struct leftovers {
+  std::set<std::string> shared_memory_files;
+  int sockets = 0;
+  int descriptors = 0;
+
+  static leftovers count() {
+    leftovers found;
+    found.shared_memory_files = entries("/dev/shm");
+    found.descriptors = static_cast<int>(entries("/proc/self/fd").size());
+    std::ifstream sockets("/proc/net/unix");
+    for (std::string line; std::getline(sockets, line);) {
+      found.sockets += line.find("@hfcomm-") != std::string::npos ? 1 : 0;
+    }
+    return found;
+  }
+  bool operator==(const leftovers&) const = default;
+
+ private:
+  static std::set<std::string> entries(const char* path) {
+    std::set<std::string> names;
+    if (DIR* directory = ::opendir(path); directory != nullptr) {
+      while (const dirent* entry = ::readdir(directory)) {
+        names.insert(entry->d_name);
+      }
+      ::closedir(directory);
+    }
+    return names;
+  }
+};
+
+}  // namespace processes

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <optional>
+
+#include "processes.hpp"
+
+namespace {
+
+using namespace hfcomm;
+using namespace std::chrono_literals;
+
+const pid_t test_run = ::getpid();
+
+/// A job name of this test run: of the process that started the children, not of the child that asks.
+std::string unique(const std::string& name) {
+  return name + '-' + std::to_string(test_run);
+}
+
+}  // namespace
+
+TEST_CASE("before init and after the session the world is one process, in which everything works") {
+  const auto works = [] {
+    CHECK(world_size() == 1);
+    CHECK(rank() == 0);
+    CHECK(local_rank() == 0);
+    CHECK(local_size() == 1);
+    CHECK(node_rank() == 0);
+    CHECK(node_count() == 1);
+    CHECK_FALSE(is_initialized());
+    CHECK(is_main_process());
+    CHECK(world().host_backend() == "self");
+    barrier();
+    CHECK(all_gather(std::string("x")) == std::vector<std::string>{"x"});
+    CHECK(all_reduce(3, reduce_op::sum) == 3);
+    CHECK_THROWS_AS(broadcast(std::span<float>(), 1), usage_error);
+    std::vector<int> integers{1, 2};
+    CHECK_THROWS_AS(all_reduce(integers, reduce_op::average), usage_error);
+  };
+  works();
+  processes::family family(2, [&](int rank) {
+    for (int round = 0; round < 3; ++round) {  // init again after the end works
+      session own = init(processes::job(unique("again"), rank, 2));
+      if (world_size() != 2 || !is_initialized() || world().host_backend() != "shared_memory") {
+        throw std::runtime_error("a wrong world");
+      }
+      barrier();
+      own.end();
+      own.end();
+      if (world_size() != 1 || is_initialized()) {
+        throw std::runtime_error("the session did not end");
+      }
+    }
+  });
+  for (const auto& outcome : family.wait(30s)) {
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+  }
+  works();
+}
+
+TEST_CASE("a rank that never comes: whoever came is told which one, within the start timeout") {
+  processes::family family(4, [](int rank) {
+    if (rank == 2) {
+      return;
+    }
+    auto options = processes::job(unique("missing"), rank, 4);
+    options.start_timeout = 700ms;
+    try {
+      session own = init(options);
+    } catch (const timeout_error& problem) {
+      processes::say(problem.what());
+    }
+  });
+  const auto outcomes = family.wait(20s);
+  for (const int rank : {0, 1, 3}) {
+    INFO(outcomes[static_cast<std::size_t>(rank)].said);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("the job did not start in time") != std::string::npos);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("session_test.cpp:") != std::string::npos);
+  }
+  CHECK(outcomes[0].said.find("rank 2 did not come") != std::string::npos);
+}
+
+TEST_CASE("rank 0 never comes") {
+  processes::family family(1, [](int) {
+    auto options = processes::job(unique("no-root"), 1, 2);
+    options.start_timeout = 300ms;
+    session own = init(options);
+  });
+  const auto outcome = family.wait(20s).front();
+  INFO(outcome.said);
+  CHECK(outcome.said.find("rank 0 did not come") != std::string::npos);
+}
+
+TEST_CASE("ranks that do not fit together are told so, all of them") {
+  struct misfit {
+    const char* name;
+    int rank, size;  // what the third process claims
+    const char* told;
+  };
+  const misfit misfits[] = {{"size", 2, 5, "disagrees about the size of the job"},
+                            {"twice", 1, 3, "claims a rank that another process has taken"}};
+  for (const auto& one : misfits) {
+    const std::string name = unique(std::string("misfit-") + one.name);
+    processes::family family(3, [&](int index) {
+      if (index == 2) {
+        std::this_thread::sleep_for(200ms);  // after rank 1
+      }
+      auto options = index == 2 ? processes::job(name, one.rank, one.size) : processes::job(name, index, 3);
+      options.start_timeout = 5s;
+      session own = init(options);
+    });
+    for (const auto& outcome : family.wait(20s)) {
+      INFO(one.name, ": ", outcome.said);
+      CHECK(outcome.exited_with(1));
+      CHECK(outcome.said.find(one.told) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a rank that dies while the job starts ends the start for all") {
+  processes::family family(3, [&](int rank) {
+    auto options = processes::job(unique("dies"), rank, 3);
+    options.start_timeout = 20s;
+    if (rank == 1) {
+      const auto connection = [&] {
+        for (;;) {
+          if (auto made = rendezvous::connect_to(rendezvous::socket_name(options.init_method))) {
+            return std::move(*made);
+          }
+          std::this_thread::sleep_for(1ms);
+        }
+      };
+      auto root = connection();
+      rendezvous::local::hello introduction;
+      introduction.rank = 1;
+      introduction.world_size = 3;
+      root.send(std::as_bytes(std::span(&introduction, 1)));
+      std::this_thread::sleep_for(50ms);
+      return;
+    }
+    if (rank == 2) {
+      std::this_thread::sleep_for(10ms);
+    }
+    session own = init(options);
+  });
+  const auto outcomes = family.wait(10s);
+  for (const int rank : {0, 2}) {
+    INFO(outcomes[static_cast<std::size_t>(rank)].said);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].exited_with(1));
+  }
+  CHECK(outcomes[0].said.find("rank 1 went away while the job was starting") != std::string::npos);
+}
+
+TEST_CASE("a stranger that connects and says nothing, or nonsense, holds up nobody") {
+  processes::family family(4, [&](int rank) {
+    const auto options = processes::job(unique("stranger"), rank, 2);
+    if (rank >= 2) {
+      for (int patience = 0; patience < 2000; ++patience) {
+        if (auto made = rendezvous::connect_to(rendezvous::socket_name(options.init_method))) {
+          if (rank == 3) {
+            const std::string nonsense = "GET / HTTP/1.1\r\n\r\n";
+            made->send(std::as_bytes(std::span(nonsense)));
+          }
+          std::this_thread::sleep_for(300ms);
+          return;
+        }
+        std::this_thread::sleep_for(1ms);
+      }
+      return;
+    }
+    if (rank == 1) {
+      std::this_thread::sleep_for(100ms);
+    }
+    session own = init(options);
+    barrier();
+  });
+  const auto outcomes = family.wait(20s);
+  CHECK(outcomes[0].exited_with(0));
+  CHECK(outcomes[1].exited_with(0));
+}
+
+TEST_CASE("every init method leads to the same job") {
+  for (const std::string method : {"tcp://localhost:29500", "file:///tmp/hfcomm-test", "job://method"}) {
+    processes::family family(2, [&](int rank) {
+      auto options = processes::job("", rank, 2);
+      options.init_method = method + unique("");
+      session own = init(options);
+      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
+    });
+    for (const auto& outcome : family.wait(20s)) {
+      INFO(method, ": ", outcome.said);
+      CHECK(outcome.said == "sum 1\n");
+    }
+  }
+  CHECK_THROWS_AS((void)init({.init_method = "carrier-pigeon://x", .rank = 0, .world_size = 2}), usage_error);
+  CHECK_THROWS_AS((void)init({.init_method = "tcp://localhost:1"}), usage_error);
+  CHECK_THROWS_AS((void)init({.init_method = "job://x", .rank = 2, .world_size = 2}), usage_error);
+  CHECK_THROWS_AS((void)init({.rank = 1, .world_size = 2}), usage_error);
+}
+
+TEST_CASE("HFCOMM_* variables start a job as well; an incomplete set says what is missing") {
+  processes::family family(3, [&](int rank) {
+    ::setenv("HFCOMM_RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("HFCOMM_WORLD_SIZE", "3", 1);
+    try {
+      session own = init();
+    } catch (const usage_error& problem) {
+      processes::say(problem.what());
+    }
+    ::setenv("HFCOMM_JOB", unique("variables").c_str(), 1);
+    session own = init({.init_method = "env://"});
+    processes::say("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
+  });
+  for (const auto& outcome : family.wait(20s)) {
+    INFO(outcome.said);
+    CHECK(outcome.said.find("HFCOMM_JOB") != std::string::npos);
+    CHECK(outcome.said.find("sum 3\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("more than one machine is refused, in words") {
+  processes::family family(1, [&](int) {
+    ::setenv("RANK", "0", 1);
+    ::setenv("WORLD_SIZE", "4", 1);
+    ::setenv("LOCAL_RANK", "0", 1);
+    ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+    ::setenv("MASTER_ADDR", "node7", 1);
+    ::setenv("MASTER_PORT", "29500", 1);
+    session own = init();
+  });
+  const auto outcome = family.wait(20s).front();
+  INFO(outcome.said);
+  CHECK(outcome.said.find("connects ranks of one machine only") != std::string::npos);
+}
+
+TEST_CASE("the child of a rank is not that rank") {
+  processes::family family(2, [&](int rank) {
+    session own = init(processes::job(unique("fork"), rank, 2));
+    barrier();
+    std::fflush(nullptr);
+    if (const pid_t child = ::fork(); child == 0) {
+      int status = 1;
+      try {
+        barrier();
+      } catch (const usage_error& problem) {
+        status = std::string(problem.what()).find("before a fork") != std::string::npos ? 0 : 2;
+      }
+      own.end();
+      ::_exit(status);
+    } else {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        throw std::runtime_error("the child's barrier did not refuse");
+      }
+    }
+    barrier();  // and its end was not taken for ours
+  });
+  for (const auto& outcome : family.wait(20s)) {
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
+TEST_CASE("messages beyond 4 GiB arrive whole") {
+  constexpr std::size_t count = (std::size_t{4} << 30) + 4097;
+  if (::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE) < static_cast<long>(count) * 2) {
+    MESSAGE("[hfcomm] skipped: messages beyond 4 GiB: the machine has less than 8 GiB of free memory");
+    return;
+  }
+  processes::family family(2, [&](int rank) {
+    session own = init(processes::job(unique("large"), rank, 2));
+    void* memory = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory), count);
+    if (rank == 0) {
+      data[0] = 1;
+      data[(std::size_t{1} << 32) - 1] = 2;
+      data[std::size_t{1} << 32] = 3;
+      data[count - 1] = 4;
+    }
+    broadcast(data);
+    if (data[0] != 1 || data[(std::size_t{1} << 32) - 1] != 2 || data[std::size_t{1} << 32] != 3 || data[count - 1] != 4 || data[77] != 0) {
+      throw std::runtime_error("wrong bytes");
+    }
+  });
+  for (const auto& outcome : family.wait(120s)) {
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+  }
+}
