@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <memory>
@@ -129,9 +132,7 @@ class running_call {
     }
     call_.timeout = group.timeout();
     if (state_.deferred) [[unlikely]] {
-      const auto problem = std::exchange(state_.deferred, nullptr);
-      state_.busy.store(false, std::memory_order_release);
-      std::rethrow_exception(problem);
+      fail_with(std::exchange(state_.deferred, nullptr));
     }
     if (state_.master_sections != 0) [[unlikely]] {
       state_.busy.store(false, std::memory_order_release);
@@ -175,6 +176,17 @@ class running_call {
   }
 
  private:
+  /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
+  [[noreturn]] void fail_with(const std::exception_ptr& problem) {
+    try {
+      std::rethrow_exception(problem);
+    } catch (const error& earlier) {
+      reject("an earlier operation of this rank failed: " + earlier.detail());
+      state_.busy.store(false, std::memory_order_release);
+      throw;
+    }
+  }
+
   const process_group& group_;
   group_state& state_;
   operation& call_;
@@ -204,19 +216,20 @@ inline process_group process_group::split(int color, int key, std::source_locati
   operation call{.name = "split", .pattern = movement::to_all, .content = payload::buffer, .bytes = 2 * sizeof(int), .where = where};
   detail::running_call running(*this, call);
   running.require(color >= 0, [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
-  const int mine[2] = {color, key};
-  std::vector<std::pair<int, int>> wishes(static_cast<std::size_t>(size()));
+  const std::array<int, 2> mine{color, key};
+  std::vector<std::array<int, 2>> wishes(static_cast<std::size_t>(size()));
   detail::table_receiver table(std::as_writable_bytes(std::span(wishes)));
   running.engine().exchange(call, std::as_bytes(std::span(mine)), table);
 
   std::vector<int> members;
   for (int other = 0; other < size(); ++other) {
-    if (wishes[static_cast<std::size_t>(other)].first == color) {
+    if (wishes[static_cast<std::size_t>(other)][0] == color) {
       members.push_back(other);
     }
   }
-  std::stable_sort(members.begin(), members.end(), [&](int left, int right) {
-    return wishes[static_cast<std::size_t>(left)].second < wishes[static_cast<std::size_t>(right)].second;
+  std::sort(members.begin(), members.end(), [&](int left, int right) {
+    return std::pair(wishes[static_cast<std::size_t>(left)][1], left) <
+           std::pair(wishes[static_cast<std::size_t>(right)][1], right);
   });
   operation make{.name = "split", .where = where, .timeout = timeout_};
   return process_group(running.engine().subgroup(make, members), timeout_);

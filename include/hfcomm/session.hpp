@@ -187,6 +187,10 @@ inline session init(const init_options& options = {}, std::source_location where
   }();
   context.rank = who.rank;
   context.size = who.world_size;
+  if (who.world_size > engines::layout::max_ranks) {
+    throw usage_error(context, "the job has " + std::to_string(who.world_size) + " ranks; one machine can have at most " +
+                                   std::to_string(engines::layout::max_ranks));
+  }
   if (who.local_size != who.world_size) {
     throw engine_error(context, "the job has " + std::to_string(who.world_size) + " ranks, but only " +
                                     std::to_string(who.local_size) +

@@ -66,8 +66,8 @@ class dictionary_reduction {
       if (key_bytes(0) != key_bytes(rank) || std::memcmp(arrived_[0].data(), arrived_[rank].data(), values_offset(0)) != 0) {
         throw mismatch_error(context,
                              "ranks 0 and " + std::to_string(rank) + " reduce different keys: " + difference(rank) +
-                                 "; rank 0 called " + engine.last_call(0) + ", rank " + std::to_string(rank) + " called " +
-                                 engine.last_call(static_cast<int>(rank)),
+                                 "; rank 0 called " + engine.matching_call(0) + ", rank " + std::to_string(rank) + " called " +
+                                 engine.matching_call(static_cast<int>(rank)),
                              0, static_cast<int>(rank));
       }
     }

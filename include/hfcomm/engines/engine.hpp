@@ -46,8 +46,8 @@ class host_engine {
   [[nodiscard]] virtual std::uint64_t sequence() const noexcept = 0;
   /// True once a rank is lost: every later call throws the same error.
   [[nodiscard]] virtual bool broken() const noexcept = 0;
-  /// What `rank` called last, with its call site.
-  [[nodiscard]] virtual std::string last_call(int rank) const = 0;
+  /// What `rank` called as its part of this rank's last operation, with its call site; that operation has completed.
+  [[nodiscard]] virtual std::string matching_call(int rank) const = 0;
 
   /// Moves every contribution to the ranks that receive (see `movement`), and returns when this rank's part is done.
   virtual void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;

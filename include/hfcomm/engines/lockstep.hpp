@@ -202,6 +202,9 @@ class lockstep {
     return "rank " + std::to_string(rank) + " (" + job_->people->identity(members_[static_cast<std::size_t>(rank)]) + ')';
   }
 
+  /// What `rank` called in the step that this rank published last, and that all have.
+  [[nodiscard]] std::string matching_call(int rank) const { return describe_call(cell(rank, step_), block(rank).sites); }
+
   /// What `rank` called last, as far as it has published it: "barrier() at x.cpp:7 as #3", or "nothing yet".
   [[nodiscard]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
@@ -219,7 +222,6 @@ class lockstep {
  private:
   static constexpr int madv_populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
   static constexpr std::chrono::milliseconds look_interval{20};
-  static constexpr std::chrono::seconds warn_after{30};
 
   [[nodiscard]] layout::group_header& header() const noexcept {
     return *std::launder(reinterpret_cast<layout::group_header*>(segment_->data()));
@@ -281,7 +283,7 @@ class lockstep {
       if (const auto loss = find_loss(missing)) {
         break_group(call, loss->first, missing, loss->second.text);
       }
-      if (!warned && now - start >= warn_after) {
+      if (!warned && now - start >= warn_after_) {
         warned = true;
         warn(call, missing, now - start);
       }
@@ -440,6 +442,7 @@ class lockstep {
   int rank_;
   layout::dimensions sizes_;
   detail::patience patience_;
+  std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;
   std::uint64_t operations_ = 0;
   std::uint64_t step_ = 0;      // the last step this rank published

@@ -130,13 +130,21 @@ inline void reduce_all(std::span<const std::byte* const> inputs, std::byte* out,
 
 using reduction_kernel = void (*)(std::span<const std::byte* const>, std::byte*, std::size_t) noexcept;
 
+/// What sums and products are calculated in: those of two's complement integers have the same bits, signed or not.
+template <class T>
+struct wrapping {
+  using type = T;
+};
+template <std::integral T>
+struct wrapping<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
 template <class T>
 [[nodiscard]] inline reduction_kernel kernel_for(reduce_op op) noexcept {
-  // Sums and products of two's complement integers have the same bits whether their types are signed or not.
-  using wrapping = typename std::conditional_t<std::integral<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   switch (op) {
-    case reduce_op::sum: return &reduce_all<reduce_op::sum, wrapping>;
-    case reduce_op::product: return &reduce_all<reduce_op::product, wrapping>;
+    case reduce_op::sum: return &reduce_all<reduce_op::sum, typename wrapping<T>::type>;
+    case reduce_op::product: return &reduce_all<reduce_op::product, typename wrapping<T>::type>;
     case reduce_op::min: return &reduce_all<reduce_op::min, T>;
     case reduce_op::max: return &reduce_all<reduce_op::max, T>;
     case reduce_op::average:

@@ -15,7 +15,7 @@ class self final : public host_engine {
   [[nodiscard]] int size() const noexcept override { return 1; }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_; }
   [[nodiscard]] bool broken() const noexcept override { return false; }
-  [[nodiscard]] std::string last_call(int /*rank*/) const override { return {}; }
+  [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     ++sequence_;

@@ -31,7 +31,7 @@ class shared_memory final : public host_engine {
   [[nodiscard]] int size() const noexcept override { return steps_.size(); }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
   [[nodiscard]] bool broken() const noexcept override { return steps_.broken(); }
-  [[nodiscard]] std::string last_call(int rank) const override { return steps_.last_call(rank); }
+  [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
   void cancel() noexcept override { steps_.cancel(); }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 

@@ -45,6 +45,12 @@ inline int allowed_cores() noexcept {
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+/// After how long a rank that waits names the ranks it waits for: 30 s, or HFCOMM_WARN_AFTER_MS.
+inline std::chrono::milliseconds warning_time() noexcept {
+  const char* text = std::getenv("HFCOMM_WARN_AFTER_MS");
+  return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
+}
+
 /// How a rank spends the time until its peers come: a few microseconds spinning (unless there are more ranks than cores),
 /// then giving the core away in between looks (whoever we wait for may need this very core: other programs run, too), then
 /// asleep.

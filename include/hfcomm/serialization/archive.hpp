@@ -21,12 +21,12 @@
 /// The archives, and next to them, where a call by cereal finds them, the functions for what every type is made of.
 namespace hfcomm::serialization {
 
-/// How many objects of the user's classes may be nested within each other. Only such a class can contain itself, so this
-/// bounds the stack that decoding needs. What is nested deeper cannot be encoded either.
+/// How many objects of the user's classes may be nested within each other. Only such a class can contain itself, so
+/// this bounds the stack that decoding needs. What is nested deeper cannot be encoded either.
 inline constexpr std::size_t max_depth = 256;
 
-/// How many elements a message may declare beyond one for each of its bytes. An element without bytes is one of an empty
-/// class; any other has at least one of its own.
+/// How many elements a message may declare beyond one for each of its bytes. An element without bytes is one of an
+/// empty class; any other has at least one of its own.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 
 /// Appends objects to a vector of bytes, in this machine's representation. Give it to nobody else while it works.
@@ -54,8 +54,9 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   std::size_t depth_ = 0;
 };
 
-/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and never takes more memory
-/// than the elements do that the bytes really hold: sizes are compared with what is left before anything is allocated.
+/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and never takes more
+/// memory than the elements do that the bytes really hold: sizes are compared with what is left before anything is
+/// allocated.
 class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit input_archive(std::span<const std::byte> bytes)
@@ -158,7 +159,6 @@ void save(output_archive& archive, const T& value) {
 
 template <detail::number T>
 void load(input_archive& archive, T& value) {
-  value = 0;
   archive.read(std::addressof(value), detail::value_bytes<T>);
 }
 

@@ -39,8 +39,9 @@ void encode(const T& value, std::vector<std::byte>& out) {
   }
 }
 
-/// Replaces `value` by the object that `bytes` hold. The bytes are not trusted: sizes are checked before memory is taken,
-/// nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be used.
+/// Replaces `value` by the object that `bytes` hold. The bytes are not trusted: sizes are checked before memory is
+/// taken, nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be
+/// used.
 ///
 /// Throws decode_error, with an empty context, for anything that is wrong with them, including what a user's load
 /// function throws, save hfcomm's own errors. `value` is then valid but may be changed.
@@ -48,7 +49,8 @@ template <serializable T>
 void decode_into(T& value, std::span<const std::byte> bytes) {
   if constexpr (plain<T>) {
     if (bytes.size() != sizeof(T)) {
-      throw decode_error({}, std::to_string(sizeof(T)) + " bytes are wanted where there are " + std::to_string(bytes.size()));
+      throw decode_error(
+          {}, std::to_string(sizeof(T)) + " bytes are wanted where there are " + std::to_string(bytes.size()));
     }
     std::memcpy(static_cast<void*>(std::addressof(value)), bytes.data(), sizeof(T));
   } else {

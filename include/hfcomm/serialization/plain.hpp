@@ -30,8 +30,8 @@ inline constexpr bool enable_raw_bytes<bfloat16> = true;
 
 namespace detail {
 
-// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only such a one has
-// no bytes that are not a value of it.
+// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only such a one
+// has no bytes that are not a value of it.
 template <class T>
 concept fixed_enumeration = std::is_enum_v<T> && requires { T{std::underlying_type_t<T>{}}; };
 
@@ -40,12 +40,13 @@ inline constexpr bool is_plain = [] {
   if constexpr (enable_raw_bytes<T>) {
     static_assert(std::is_class_v<T> || std::is_enum_v<T>, "hfcomm::enable_raw_bytes is for classes and enumerations");
     static_assert(std::is_trivially_copyable_v<T>, "hfcomm::enable_raw_bytes needs a trivially copyable class");
-    return true;
-  } else if constexpr (fixed_enumeration<T>) {
-    return !std::same_as<std::underlying_type_t<T>, bool>;
+  }
+  if constexpr (fixed_enumeration<T>) {
+    return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
   } else {
-    return std::same_as<T, std::remove_cv_t<T>> &&
-           ((std::integral<T> && !std::same_as<T, bool>) || std::same_as<T, float> || std::same_as<T, double>);
+    return enable_raw_bytes<T> ||
+           (std::integral<T> && std::same_as<T, std::remove_cv_t<T>> && !std::same_as<T, bool>) ||
+           std::same_as<T, float> || std::same_as<T, double>;
   }
 }();
 

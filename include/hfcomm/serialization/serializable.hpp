@@ -89,7 +89,8 @@ struct first_unserializable<std::unique_ptr<T, D>> {
       return std::type_identity<std::unique_ptr<T, D>>{};
     } else {
       using found = typename first_unserializable<std::remove_const_t<T>>::type;
-      if constexpr (std::same_as<found, everything_is_serializable> && !std::default_initializable<std::remove_const_t<T>>) {
+      if constexpr (std::same_as<found, everything_is_serializable> &&
+                    !std::default_initializable<std::remove_const_t<T>>) {
         return std::type_identity<T>{};
       } else {
         return std::type_identity<found>{};
@@ -119,8 +120,7 @@ using first_unserializable_t = typename first_unserializable<T>::type;
 ///
 /// A decoded enumeration may have any value of its underlying type, whether there is an enumerator for it or not.
 template <class T>
-concept serializable =
-    std::same_as<detail::first_unserializable_t<T>, detail::everything_is_serializable> &&
-    std::default_initializable<T> && std::movable<T>;
+concept serializable = std::same_as<detail::first_unserializable_t<T>, detail::everything_is_serializable> &&
+                       std::default_initializable<T> && std::movable<T>;
 
 }  // namespace hfcomm

@@ -67,8 +67,7 @@ constexpr static_text<capacity> tidy_type_name(std::string_view name) {
 }
 
 template <class T>
-inline constexpr auto type_name_text =
-    tidy_type_name<type_name_of_compiler<T>().size()>(type_name_of_compiler<T>());
+inline constexpr auto type_name_text = tidy_type_name<type_name_of_compiler<T>().size()>(type_name_of_compiler<T>());
 
 }  // namespace detail
 
