@@ -63,9 +63,6 @@ class family {
       const pid_t pid = ::fork();
       if (pid == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (const int signal : {SIGABRT, SIGTERM, SIGINT, SIGSEGV}) {
-          std::signal(signal, SIG_DFL);  // doctest's reports are for its own process
-        }
         for (const auto& other : children_) {
           ::close(other.pipe);
         }

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+TEST_CASE("all_reduce: one number per rank") {
+  at_every_size([](const process_group& world) {
+    const int n = world.size();
+    int product = 1;
+    for (int rank = 0; rank < n; ++rank) {
+      product *= rank + 1;
+    }
+    CHECK(all_reduce(world.rank()) == n * (n - 1) / 2);
+    CHECK(all_reduce(world.rank() + 1, reduce_op::product) == product);
+    CHECK(all_reduce(world.rank(), reduce_op::min) == 0);
+    CHECK(all_reduce(world.rank(), reduce_op::max) == n - 1);
+    CHECK(all_reduce(static_cast<float>(world.rank()), reduce_op::average) == static_cast<float>(n - 1) / 2);
+    CHECK(all_reduce(static_cast<char>(1)) == static_cast<char>(n));
+    CHECK(static_cast<float>(all_reduce(bfloat16(1.5F))) == static_cast<float>(n) * 1.5F);
+  });
+}
+
+TEST_CASE("all_reduce: in place and out of place") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t count : {0, 1, 3, 4096, 4097, 65'537}) {
+      std::vector<float> in(count);
+      std::vector<float> expected(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        in[i] = static_cast<float>(i % 1000) + static_cast<float>(world.rank());
+        expected[i] = static_cast<float>((i % 1000) * as_index(world.size())) +
+                      static_cast<float>(world.size() * (world.size() - 1) / 2);
+      }
+      const auto before = in;
+      std::vector<float> out(count, -1.0F);
+      all_reduce(in, out);
+      CHECK((in == before));
+      CHECK((out == expected));
+      all_reduce(in);
+      CHECK((in == expected));
+    }
+  });
+}
+
+TEST_CASE("all_reduce: spans, arrays, parts of arrays") {
+  at_every_size([](const process_group& world) {
+    std::array<double, 4> values;
+    values.fill(1.0);
+    all_reduce(std::span(values).first(2), reduce_op::sum, world);
+    const double n = world.size();
+    CHECK((values == std::array{n, n, 1.0, 1.0}));
+    const std::array<double, 2> in{1, 2};
+    all_reduce(in, std::span(values).last(2));
+    CHECK((values == std::array{n, n, n, 2 * n}));
+    int plain_array[2] = {1, 2};
+    all_reduce(plain_array);
+    CHECK(plain_array[1] == 2 * world.size());
+  });
+}
+
+TEST_CASE("all_reduce: objects are folded in rank order by any callable") {
+  at_every_size([](const process_group& world) {
+    const auto text = all_reduce(std::to_string(world.rank()), std::plus<>());
+    CHECK(text == std::string("01234567").substr(0, as_index(world.size())));
+
+    using counts = std::map<std::string, int>;
+    const auto merge = [](counts left, const counts& right) {
+      for (const auto& [word, count] : right) {
+        left[word] += count;
+      }
+      return left;
+    };
+    const auto merged = all_reduce(counts{{"all", 1}, {std::to_string(world.rank()), world.rank()}}, merge);
+    CHECK(merged.size() == as_index(world.size()) + 1);
+    CHECK(merged.at("all") == world.size());
+    CHECK(merged.at(std::to_string(world.size() - 1)) == world.size() - 1);
+
+    CHECK(all_reduce(world.rank(), [](int left, int right) { return std::max(left, right); }) == world.size() - 1);
+    CHECK(all_reduce(true, std::logical_and<>()));
+    CHECK(all_reduce(world.rank() == 0, std::logical_and<>()) == (world.size() == 1));
+  });
+}
+
+TEST_CASE("all_reduce: integers wrap around") {
+  at_every_size([](const process_group& world) {
+    const auto n = static_cast<std::uint32_t>(world.size());
+    const auto largest = std::numeric_limits<std::int32_t>::max();
+    CHECK(static_cast<std::uint32_t>(all_reduce(largest)) == static_cast<std::uint32_t>(largest) * n);
+    CHECK(all_reduce(std::uint8_t{200}) == static_cast<std::uint8_t>(200 * n));
+  });
+}
+
+TEST_CASE("all_reduce: the same bits on all ranks and on every run, where the order matters") {
+  at_every_size([](const process_group& world) {
+    std::vector<float> in(5000);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      in[i] = std::ldexp(static_cast<float>((i * 37 + as_index(world.rank()) * 101) % 1013) - 500.0F,
+                         static_cast<int>((i + as_index(world.rank()) * 7) % 40) - 20);
+    }
+    std::vector<std::uint32_t> first;
+    for (int run = 0; run < 3; ++run) {
+      std::vector<float> out(in.size());
+      all_reduce(in, out);
+      std::vector<std::uint32_t> bits(out.size());
+      std::transform(out.begin(), out.end(), bits.begin(), [](float x) { return std::bit_cast<std::uint32_t>(x); });
+      first = run == 0 ? bits : first;
+      CHECK((bits == first));
+      check_same_everywhere(bits, world);
+      // A part of it, too: where the elements are in the buffer makes no difference.
+      std::vector<float> part(in.begin() + 13, in.begin() + 1000);
+      all_reduce(part);
+      CHECK(std::equal(part.begin(), part.end(), out.begin() + 13));
+    }
+  });
+}
+
+TEST_CASE("all_reduce: NaN and infinity") {
+  at_every_size([](const process_group& world) {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const bool last = world.rank() == world.size() - 1;
+    CHECK(std::isnan(all_reduce(last ? nan : 1.0F)));
+    CHECK(all_reduce(last ? infinity : 1.0F) == infinity);
+    CHECK(std::isnan(all_reduce(world.rank() == 0 ? nan : 1.0F, reduce_op::max)));
+    CHECK((world.size() == 1 || all_reduce(last ? nan : 1.0F, reduce_op::max) == 1.0F));
+  });
+}
+
+TEST_CASE("all_reduce: an output of the wrong size is an error everywhere") {
+  at_every_size([](const process_group& world) {
+    const std::vector<float> in(10);
+    std::vector<float> out(world.rank() == 0 ? 11 : 10, 3.0F);
+    const auto call = [&] { all_reduce(in, out); };
+    if (world.rank() == 0) {
+      CHECK_CONTAINS(error_of<usage_error>(call).what(), "11 elements, the input 10");
+    } else {
+      CHECK_CONTAINS(error_of<peer_error>(call).what(), "11 elements, the input 10");
+    }
+    CHECK((out == std::vector<float>(out.size(), 3.0F)));
+    check_usable(world);
+  });
+}
+
+TEST_CASE("all_reduce: an average of integers is refused, alone as well") {
+  at_every_size([](const process_group& world) {
+    const auto problem = error_of<usage_error>([&] { (void)all_reduce(world.rank(), reduce_op::average); });
+    CHECK_CONTAINS(problem.what(), "average of int32");
+    check_usable(world);
+  });
+  CHECK_CONTAINS(error_of<usage_error>([] { (void)all_reduce(1U, reduce_op::average); }).what(), "average of uint32");
+}
+
+TEST_CASE("all_reduce: without init the value itself") {
+  CHECK(all_reduce(2.5, reduce_op::average) == 2.5);
+  CHECK(all_reduce(std::string("x"), std::plus<>()) == "x");
+  const std::array in{1, 2};
+  std::array out{0, 0};
+  all_reduce(in, out);
+  CHECK((out == in));
+}
+
+TEST_CASE("all_reduce: in a group, over its ranks only") {
+  at_every_size([](const process_group& world) {
+    const auto half = world.split(world.rank() % 2);
+    CHECK(all_reduce(1, reduce_op::sum, half) == half.size());
+    const auto ranks = all_reduce(std::set<int>{world.rank()},
+                                  [](std::set<int> left, const std::set<int>& right) {
+                                    left.insert(right.begin(), right.end());
+                                    return left;
+                                  },
+                                  half);
+    CHECK(ranks.size() == as_index(half.size()));
+    CHECK(ranks.contains(world.rank()));
+  });
+}
+
+}  // namespace

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <span>
+#include <type_traits>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+template <class T>
+T random_element(std::mt19937_64& random) {
+  if constexpr (std::integral<T>) {
+    return static_cast<T>(random());
+  } else {
+    return static_cast<T>(std::uniform_real_distribution<float>(-2.0F, 2.0F)(random));
+  }
+}
+
+template <class T>
+std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
+  std::mt19937_64 random(count * 31 + as_index(ranks));
+  std::vector<std::vector<T>> inputs(as_index(ranks), std::vector<T>(count));
+  for (auto& input : inputs) {
+    for (auto& element : input) {
+      element = random_element<T>(random);
+    }
+  }
+  return inputs;
+}
+
+/// The plainest way to reduce in rank order.
+template <class T>
+T reference(reduce_op op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
+  // 16-bit floats are accumulated in float; integers without a sign, so that they wrap around.
+  using wide = std::conditional_t<std::integral<T>, std::uint64_t, std::conditional_t<(sizeof(T) < 4), float, T>>;
+  if (op == reduce_op::min || op == reduce_op::max) {
+    T best = inputs[0][i];
+    for (const auto& input : inputs) {
+      best = (op == reduce_op::min ? input[i] < best : best < input[i]) ? input[i] : best;
+    }
+    return best;
+  }
+  auto result = static_cast<wide>(inputs[0][i]);
+  for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+    const auto next = static_cast<wide>(inputs[rank][i]);
+    result = op == reduce_op::product ? result * next : result + next;
+  }
+  return static_cast<T>(op == reduce_op::average ? result / static_cast<wide>(inputs.size()) : result);
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& left, const std::vector<T>& right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(T)) == 0);
+}
+
+/// All forms of all_reduce and reduce against the reference, to the bit, twice.
+template <class T>
+void check_reductions(int ranks, std::size_t count, reduce_op op) {
+  const auto inputs = random_inputs<T>(ranks, count);
+  std::vector<T> expected(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    expected[i] = reference(op, inputs, i);
+  }
+  const std::string note = std::string(to_string(op)) + " of " + std::to_string(count) + " x " +
+                           std::string(to_string(element_type_of<T>));
+  run_noted(ranks, note, [&](const process_group& world) {
+    const auto& mine = inputs[as_index(world.rank())];
+    for (int run = 0; run < 2; ++run) {
+      std::vector<T> out(count);
+      all_reduce(mine, out, op);
+      CHECK(same_bits(out, expected));
+      std::vector<T> data = mine;
+      all_reduce(data, op);
+      CHECK(same_bits(data, expected));
+
+      const int root = (static_cast<int>(count % 7) + run) % world.size();
+      const bool receives = world.rank() == root;
+      data = mine;
+      hfcomm::reduce(data, root, op);
+      CHECK(same_bits(data, receives ? expected : mine));
+      std::vector<T> there(receives ? count : 0);
+      hfcomm::reduce(mine, there, root, op);
+      CHECK(same_bits(there, receives ? expected : std::vector<T>()));
+      CHECK(same_bits(mine, inputs[as_index(world.rank())]));
+    }
+  });
+}
+
+template <class T>
+void check_operations() {
+  for (const int ranks : rank_counts) {
+    for (const reduce_op op : {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average}) {
+      if (!std::integral<T> || op != reduce_op::average) {
+        check_reductions<T>(ranks, 333, op);
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("reductions: every operation on integers", T, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t,
+                   std::int32_t, std::uint32_t, std::int64_t, std::uint64_t) {
+  check_operations<T>();
+}
+
+TEST_CASE_TEMPLATE("reductions: every operation on floats", T, float16, bfloat16, float, double) { check_operations<T>(); }
+
+TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step and one slot", T, std::uint8_t, bfloat16, float,
+                   double) {
+  for (const std::size_t limit : {std::size_t{80}, std::size_t{16} << 10, std::size_t{256} << 10}) {
+    for (const std::size_t more : {0, 1, 2}) {
+      for (const int ranks : {2, 3, 8}) {
+        check_reductions<T>(ranks, limit / sizeof(T) + more - 1, reduce_op::sum);
+      }
+    }
+  }
+  for (const std::size_t count : {0, 1, 3}) {
+    for (const int ranks : rank_counts) {
+      check_reductions<T>(ranks, count, reduce_op::max);
+    }
+  }
+}
+
+TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
+  for (const int ranks : {1, 3, 4, 8}) {
+    for (const std::size_t more : {0, 1, 7, 8, 9, 65}) {
+      check_reductions<float>(ranks, 131'072 + more, reduce_op::average);
+    }
+  }
+}
+
+TEST_CASE("reductions: a million elements and three") {
+  for (const int ranks : {2, 4}) {
+    check_reductions<float>(ranks, 1'000'003, reduce_op::average);
+    check_reductions<bfloat16>(ranks, 1'000'003, reduce_op::sum);
+  }
+}
+
+TEST_CASE("reductions: buffers that are not aligned") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t count : {5, 10'000, 70'000}) {
+      std::vector<std::int16_t> storage(count + 3, 1);
+      all_reduce(std::span(storage).subspan(1, count));
+      CHECK(storage[0] == 1);
+      CHECK(storage[1] == world.size());
+      CHECK(storage[count] == world.size());
+      CHECK(storage[count + 1] == 1);
+    }
+  });
+}
+
+struct rgb {
+  std::uint8_t r, g, b;
+  bool operator==(const rgb&) const = default;
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool hfcomm::enable_raw_bytes<rgb> = true;
+
+namespace {
+
+TEST_CASE("buffers: of plain classes, moved whole") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t count : {0, 1, 26, 27, 87'381, 87'382, 200'000}) {
+      const auto pixel = [](int rank, std::size_t i) {
+        return rgb{static_cast<std::uint8_t>(rank), static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(i >> 8)};
+      };
+      std::vector<rgb> in(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        in[i] = pixel(world.rank(), i);
+      }
+      std::vector<rgb> out(count * as_index(world.size()));
+      all_gather(in, out);
+      std::vector<rgb> at_root(world.rank() == 0 ? out.size() : 0);
+      gather(in, at_root, 0);
+      bool equal = true;
+      for (std::size_t index = 0; index < out.size(); ++index) {
+        equal = equal && out[index] == pixel(static_cast<int>(index / count), index % count);
+      }
+      CHECK(equal);
+      CHECK((world.rank() != 0 || at_root == out));
+      const int root = world.size() - 1;
+      broadcast(std::span(in), root);
+      CHECK((count == 0 || in.back() == pixel(root, count - 1)));
+      CHECK((count == 0 || in.front() == pixel(root, 0)));
+    }
+  });
+}
+
+TEST_CASE("buffers: one after the other without a pause do not get into each other") {
+  at_every_size([](const process_group& world) {
+    // Rank r is fast at some and slow at others; sizes change between the three ways that data takes.
+    bool equal = true;
+    for (std::uint32_t round = 0; round < 300; ++round) {
+      const std::size_t count = std::array{1, 40, 5'000, 70'000}[round * 7 / 3 % 4];
+      if (round % 50 == static_cast<std::uint32_t>(world.rank()) * 5) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      std::vector<std::uint32_t> data(count, round + static_cast<std::uint32_t>(world.rank()));
+      all_reduce(data, reduce_op::max);
+      equal = equal && data == std::vector<std::uint32_t>(count, round + static_cast<std::uint32_t>(world.size()) - 1);
+      data.assign(count, round);
+      broadcast(std::span(data), static_cast<int>(round) % world.size());
+      equal = equal && data == std::vector<std::uint32_t>(count, round);
+    }
+    CHECK(equal);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <span>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// Runs `call` where `rank` is among those that come; the rest come when `all_gave_up`. Everyone must get a timeout_error
+/// that names exactly the rest.
+template <class Call>
+void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
+  std::atomic<int> gave_up{0};
+  run_noted(ranks, {}, [&](const process_group& world) {
+    const process_group hasty = world.with_timeout(std::chrono::milliseconds(300));
+    const bool comes_late = std::find(late.begin(), late.end(), world.rank()) != late.end();
+    if (comes_late) {
+      wait_until([&] { return gave_up == ranks - static_cast<int>(late.size()); });
+    }
+    call_site note;
+    const auto problem = error_of<timeout_error>([&] { call(comes_late ? world : hasty, note); });
+    if (!comes_late) {
+      ++gave_up;
+    }
+    CHECK((problem.missing() == late));
+    CHECK(problem.rank() == world.rank());
+    CHECK_CONTAINS(problem.what(), note.text());
+    CHECK_CONTAINS(problem.what(), "within 300 ms");
+    CHECK_CONTAINS(problem.what(), (late.size() == 1 ? "rank " : "ranks ") + std::to_string(late.front()));
+    // From now on everything fails at once, with the same story.
+    CHECK(world.broken());
+    std::string text;
+    CHECK((error_of<timeout_error>([] { barrier(); }).missing() == late));
+    CHECK((error_of<timeout_error>([&] { broadcast(text); }).missing() == late));
+    CHECK((error_of<timeout_error>([&] { (void)world.split(0); }).missing() == late));
+    CHECK(error_of<timeout_error>([] { (void)all_gather(1); }).detail() == problem.detail());
+  });
+}
+
+TEST_CASE("timeout: the missing ranks are named on every rank, and the group is broken") {
+  const auto meet = [](const process_group& group, call_site& note) { barrier(note(group)); };
+  expect_timeout(2, {0}, meet);
+  expect_timeout(2, {1}, meet);
+  expect_timeout(3, {0, 2}, meet);
+  expect_timeout(4, {3}, meet);
+  expect_timeout(8, {1, 2, 5, 6, 7}, meet);
+}
+
+TEST_CASE("timeout: of every operation") {
+  const std::vector<int> late{1};
+  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+    (void)all_gather(std::string(500'000, 'x'), note(group));
+  });
+  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+    std::string text;
+    broadcast(text, 2, note(group));
+  });
+  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+    std::vector<float> data(100'000);
+    all_reduce(data, reduce_op::sum, note(group));
+  });
+  expect_timeout(3, late, [](const process_group& group, call_site& note) { (void)note(group).subgroup({0, 1}); });
+}
+
+TEST_CASE("timeout: what the missing ranks called last is told") {
+  std::atomic<bool> gave_up{false};
+  run_noted(2, {}, [&](const process_group& world) {
+    call_site note;
+    barrier(note(world));
+    if (world.rank() == 0) {
+      const auto problem = error_of<timeout_error>([&] { (void)all_gather(1, world.with_timeout(std::chrono::milliseconds(100))); });
+      CHECK_CONTAINS(problem.what(), "rank 1 (");
+      CHECK_CONTAINS(problem.what(), "last called barrier() at " + note.text());
+      gave_up = true;
+    } else {
+      wait_until([&] { return gave_up.load(); });
+    }
+  });
+}
+
+TEST_CASE("timeout: a broken group does not break the others") {
+  std::atomic<bool> gave_up{false};
+  run_noted(3, {}, [&](const process_group& world) {
+    const auto doomed = world.split(0).with_timeout(std::chrono::milliseconds(100));
+    if (world.rank() == 2) {
+      wait_until([&] { return gave_up.load(); });
+    } else {
+      CHECK((error_of<timeout_error>([&] { barrier(doomed); }).missing() == std::vector{2}));
+      gave_up = true;
+    }
+    CHECK((error_of<timeout_error>([&] { barrier(doomed); }).missing() == std::vector{2}));
+    check_usable(world);
+    check_usable(world.split(0));
+  });
+}
+
+TEST_CASE("lost: a rank that returns early is named, at once and from then on") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const int gone : {0, ranks - 1}) {
+      run_noted(ranks, "gone is " + std::to_string(gone), [&](const process_group& world) {
+        barrier();
+        if (world.rank() == gone) {
+          return;
+        }
+        const auto start = std::chrono::steady_clock::now();
+        std::vector<float> data(100'000);
+        const auto problem = error_of<peer_error>([&] { all_reduce(data); });
+        CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+        CHECK(problem.peer() == gone);
+        CHECK(problem.fatal());
+        CHECK_CONTAINS(problem.what(), "rank " + std::to_string(gone) + " (thread of pid ");
+        CHECK_CONTAINS(problem.what(), "has left the job");
+        CHECK_CONTAINS(problem.what(), "barrier() at failure_test.cpp");
+        CHECK(world.broken());
+        const auto again = error_of<peer_error>([] { barrier(); });
+        CHECK(again.peer() == gone);
+        CHECK(again.detail() == problem.detail());
+      });
+    }
+  }
+}
+
+TEST_CASE("lost: an exception that ends a rank is quoted by all others, and run_ranks throws it") {
+  for (const int ranks : {2, 3, 8}) {
+    std::atomic<int> quoted{0};
+    const auto rank_main = [&](const process_group& world) {
+      if (world.rank() == 1) {
+        throw std::domain_error("the disk is full");
+      }
+      try {
+        (void)all_gather(text_of(world.rank(), 1000));
+      } catch (const peer_error& problem) {
+        quoted += contains(problem.what(), "the disk is full") && problem.peer() == 1 && problem.fatal() ? 1 : 0;
+        throw;
+      }
+    };
+    CHECK_THROWS_WITH_AS(run_ranks(ranks, rank_main), "the disk is full", std::domain_error);
+    CHECK(quoted == ranks - 1);
+  }
+}
+
+TEST_CASE("lost: ranks that wait in a group of some are told, too") {
+  std::atomic<int> quoted{0};
+  const auto rank_main = [&](const process_group& world) {
+    const auto half = world.split(world.rank() % 2);
+    if (world.rank() == 3) {
+      throw std::domain_error("gone");
+    }
+    if (world.rank() == 1) {
+      const auto problem = error_of<peer_error>([&] { barrier(half); });
+      quoted += contains(problem.what(), "gone") ? 1 : 0;
+      CHECK(problem.peer() == 1);  // of the group
+    } else {
+      check_usable(half);  // all of its ranks live
+    }
+  };
+  CHECK_THROWS_WITH_AS(run_ranks(4, rank_main), "gone", std::domain_error);
+  CHECK(quoted == 1);
+}
+
+TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
+  const auto rank_main = [](const process_group& world) {
+    if (world.rank() == 0) {
+      barrier();
+    }
+  };
+  CHECK_THROWS_AS(run_ranks(2, rank_main), peer_error);
+}
+
+/// Can be told to refuse either way.
+struct moody {
+  bool refuses_to_go = false;
+  bool refuses_to_come = false;
+  std::string text = {};
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    if (refuses_to_go) {
+      throw std::domain_error("cannot freeze this");
+    }
+    archive(refuses_to_come, text);
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    archive(refuses_to_come, text);
+    if (refuses_to_come) {
+      throw std::domain_error("cannot thaw this");
+    }
+  }
+};
+
+TEST_CASE("failure: an object whose serialization throws is an error with the text on every rank") {
+  at_every_size([](const process_group& world) {
+    for (int odd = 0; odd < world.size(); ++odd) {
+      const auto expect = [&](auto call) {
+        moody mine{.refuses_to_go = world.rank() == odd, .text = std::string(100, 'x')};
+        call_site note;
+        if (world.rank() == odd) {
+          CHECK_THROWS_WITH_AS(call(mine, note), "cannot freeze this", std::domain_error);
+        } else {
+          const auto problem = error_of<peer_error>([&] { call(mine, note); });
+          CHECK(problem.peer() == odd);
+          CHECK_FALSE(problem.fatal());
+          CHECK_CONTAINS(problem.what(), "cannot freeze this");
+          CHECK_CONTAINS(problem.what(), "moody");
+          CHECK_CONTAINS(problem.what(), note.text());
+        }
+        check_usable(world);
+      };
+      expect([&](moody& mine, call_site& note) { (void)all_gather(mine, note(world)); });
+      expect([&](moody& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
+      expect([&](moody& mine, call_site& note) { broadcast(mine, odd, note(world)); });
+      expect([&](moody& mine, call_site& note) { (void)all_reduce(mine, [](moody a, const moody&) { return a; }, note(world)); });
+    }
+  });
+}
+
+TEST_CASE("failure: an object that cannot be decoded is an error where it arrives; the ranks stay in step") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t size : {3, 600'000}) {
+      // The root keeps what it has and decodes nothing.
+      moody value{.refuses_to_come = world.rank() == 0, .text = std::string(size, 'a')};
+      if (world.rank() == 0) {
+        broadcast(value);
+      } else {
+        const auto problem = error_of<decode_error>([&] { broadcast(value); });
+        CHECK_CONTAINS(problem.what(), "the object from rank 0");
+        CHECK_CONTAINS(problem.what(), "failure_test.cpp");
+      }
+      CHECK((value.text == std::string(size, 'a')));
+      CHECK(value.refuses_to_come == (world.rank() == 0));
+      check_usable(world);
+      const auto call = [&] { (void)gather(moody{.refuses_to_come = world.rank() == world.size() - 1}, 0); };
+      if (world.rank() == 0) {
+        CHECK_CONTAINS(error_of<decode_error>(call).what(), "the object from rank " + std::to_string(world.size() - 1));
+      } else {
+        call();
+      }
+      check_usable(world);
+    }
+  });
+}
+
+TEST_CASE("failure: many in a row, by other ranks each time") {
+  at_every_size([](const process_group& world) {
+    for (int round = 0; round < 30; ++round) {
+      const int odd = round * 3 % world.size();
+      std::vector<int> out(as_index(world.size()) + (world.rank() == odd ? 1 : 0));
+      const auto call = [&] { all_gather(std::array{round}, out); };
+      if (world.rank() == odd) {
+        (void)error_of<usage_error>(call);
+      } else {
+        CHECK(error_of<peer_error>(call).peer() == odd);
+      }
+      if (round % 3 == 0) {
+        check_usable(world);
+      }
+    }
+  });
+}
+
+}  // namespace

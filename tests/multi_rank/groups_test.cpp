@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+TEST_CASE("split: one group per color, ordered by key, then by rank") {
+  at_every_size([](const process_group& world) {
+    const auto parity = world.split(world.rank() % 2);
+    CHECK(parity.size() == (world.size() + (world.rank() % 2 == 0 ? 1 : 0)) / 2);
+    CHECK(parity.rank() == world.rank() / 2);
+    const auto turned = world.split(0, -world.rank());
+    CHECK(turned.size() == world.size());
+    CHECK(turned.rank() == world.size() - 1 - world.rank());
+    // Equal keys: by rank. Colors need not be dense.
+    const auto same = world.split(1'000'000, world.rank() / 2 * 0 - 5);
+    CHECK(same.rank() == world.rank());
+    const auto alone = world.split(world.rank());
+    CHECK(alone.size() == 1);
+    CHECK(alone.rank() == 0);
+    check_usable(parity);
+    check_usable(turned);
+    check_usable(same);
+    check_usable(alone);
+  });
+}
+
+TEST_CASE("split: a negative color is an error on every rank") {
+  at_every_size([](const process_group& world) {
+    const int odd = world.size() - 1;
+    const auto call = [&] { (void)world.split(world.rank() == odd ? -1 : 0); };
+    if (world.rank() == odd) {
+      CHECK_CONTAINS(error_of<usage_error>(call).what(), "color -1");
+    } else {
+      const auto problem = error_of<peer_error>(call);
+      CHECK(problem.peer() == odd);
+      CHECK_CONTAINS(problem.what(), "color -1");
+    }
+    check_usable(world);
+    check_usable(world.split(0));
+  });
+}
+
+TEST_CASE("subgroup: the ranks that are named, in their order; nullopt elsewhere") {
+  at_every_size([](const process_group& world) {
+    std::vector<int> order;
+    for (int rank = world.size() - 1; rank >= 0; rank -= 2) {
+      order.push_back(rank);
+    }
+    const auto some = world.subgroup(order);
+    const auto place = std::find(order.begin(), order.end(), world.rank());
+    REQUIRE(some.has_value() == (place != order.end()));
+    if (some) {
+      CHECK(some->rank() == place - order.begin());
+      CHECK((all_gather(world.rank(), *some) == order));
+    }
+    const auto first = world.subgroup({0});
+    CHECK(first.has_value() == (world.rank() == 0));
+    check_usable(world);
+  });
+}
+
+TEST_CASE("subgroup: an empty list, a rank that is none, a rank twice") {
+  at_every_size([](const process_group& world) {
+    const std::vector<std::vector<int>> wrong_lists{{}, {world.size()}, {0, -1}, {0, 0}};
+    const std::vector<std::string> reasons{"empty", "rank " + std::to_string(world.size()), "rank -1", "named twice"};
+    for (std::size_t index = 0; index < wrong_lists.size(); ++index) {
+      const auto problem = error_of<usage_error>([&] { (void)world.subgroup(wrong_lists[index]); });
+      CHECK_CONTAINS(problem.what(), reasons[index]);
+      check_usable(world);
+    }
+  });
+}
+
+TEST_CASE("subgroup: different lists are a mismatch") {
+  at_every_size(
+      [](const process_group& world) {
+        const std::vector<int> mine{0, world.rank() == 1 ? 0 : 1};
+        if (world.rank() == 1) {
+          CHECK_CONTAINS(error_of<usage_error>([&] { (void)world.subgroup(mine); }).what(), "named twice");
+        } else {
+          CHECK(error_of<peer_error>([&] { (void)world.subgroup(mine); }).peer() == 1);
+        }
+        call_site note;
+        const auto problem = error_of<mismatch_error>([&] {
+          if (world.rank() == 1) {
+            (void)note(world).subgroup({1, 0});
+          } else {
+            (void)note(world).subgroup({0, 1});
+          }
+        });
+        CHECK(problem.second_rank() == 1);
+        const auto sites = all_gather(note.text());
+        CHECK_CONTAINS(problem.what(), sites[0]);
+        CHECK_CONTAINS(problem.what(), sites[1]);
+        const auto pair = world.subgroup({0, 1});
+        CHECK(pair.has_value() == (world.rank() < 2));
+        if (pair) {
+          check_usable(*pair);
+        }
+      },
+      2);
+}
+
+TEST_CASE("groups: of groups of groups") {
+  at_every_size([](const process_group& world) {
+    process_group group = world;
+    int level = 0;
+    while (group.size() > 1) {
+      group = group.split(group.rank() % 2, -group.rank());
+      ++level;
+      check_usable(group);
+      const auto copy = group.subgroup({group.size() - 1});
+      CHECK(copy.has_value() == (group.rank() == group.size() - 1));
+    }
+    CHECK(level <= 3);
+    check_usable(world);
+  });
+}
+
+TEST_CASE("groups: many, and they end with their last handle") {
+  at_every_size([](const process_group& world) {
+    for (int round = 0; round < 20; ++round) {
+      const auto group = world.split(world.rank() % 3, round);
+      const process_group copy = group;  // NOLINT(performance-unnecessary-copy-initialization): the copy is the test
+      CHECK(copy == group);
+      CHECK_FALSE(copy == world);
+      CHECK(all_reduce(1, reduce_op::sum, copy) == group.size());
+    }
+  });
+}
+
+TEST_CASE("groups: a rank that gave up its handle is missed in that group, not in others") {
+  at_every_size(
+      [](const process_group& world) {
+        std::optional<process_group> group = world.split(0);
+        barrier(*group);
+        if (world.rank() == 1) {
+          group.reset();
+        } else {
+          const auto problem = error_of<peer_error>([&] { barrier(*group); });
+          CHECK(problem.peer() == 1);
+          CHECK(problem.fatal());
+          CHECK_CONTAINS(problem.what(), "left the group");
+          CHECK(group->broken());
+          CHECK(error_of<peer_error>([&] { (void)all_gather(1, *group); }).peer() == 1);
+        }
+        check_usable(world);
+      },
+      2);
+}
+
+TEST_CASE("with_timeout: the same group with another deadline, which groups made of it inherit") {
+  at_every_size([](const process_group& world) {
+    const auto patient = world.with_timeout(std::chrono::seconds(77));
+    CHECK(patient == world);
+    CHECK(patient.timeout() == std::chrono::seconds(77));
+    CHECK(world.timeout() == std::chrono::seconds(60));
+    CHECK(patient.split(0).timeout() == std::chrono::seconds(77));
+    const auto all = patient.with_timeout(std::chrono::seconds(88)).subgroup({0});
+    CHECK((!all || all->timeout() == std::chrono::seconds(88)));
+    barrier(world.with_timeout(std::chrono::nanoseconds::zero()));
+    barrier(world.with_timeout(-std::chrono::hours(1)));
+    // Both handles count the same operations.
+    barrier(patient);
+    barrier(world);
+    check_usable(patient);
+  });
+}
+
+TEST_CASE("groups: different ones may be used from different threads at once") {
+  at_every_size([](const process_group& world) {
+    const auto first = world.split(0);
+    const auto second = world.split(0, -world.rank());
+    const auto work = [&](const process_group& group) {
+      int wrong = 0;
+      for (int round = 0; round < 100; ++round) {
+        wrong += all_reduce(round + group.rank(), reduce_op::max, group) == round + group.size() - 1 ? 0 : 1;
+        std::string text = text_of(group.rank(), 1000);
+        broadcast(text, round % group.size(), group);
+        wrong += text == text_of(round % group.size(), 1000) ? 0 : 1;
+      }
+      return wrong;
+    };
+    int wrong_there = -1;
+    std::thread other([&] { wrong_there = work(second); });
+    const int wrong_here = work(first);
+    other.join();
+    CHECK(wrong_here == 0);
+    CHECK(wrong_there == 0);
+  });
+}
+
+TEST_CASE("groups: one used from two threads at once is an error in one of them and harms nobody") {
+  for (const int ranks : {2, 3, 8}) {
+    std::atomic<bool> refused{false};
+    run_noted(ranks, {}, [&](const process_group& world) {
+      for (int round = 0; round < 3; ++round) {
+        refused = false;
+        barrier();
+        if (world.rank() != 0) {
+          // The last one comes only when the second thread of rank 0 has been refused: until then both are in there.
+          wait_until([&] { return refused.load(); });
+          barrier();
+        } else {
+          std::atomic<int> passed{0};
+          std::string text;
+          const auto enter = [&] {
+            try {
+              barrier(world);
+              ++passed;
+            } catch (const usage_error& problem) {
+              text = problem.what();
+              refused = true;
+            }
+          };
+          std::thread other(enter);
+          enter();
+          other.join();
+          CHECK(passed.load() == 1);
+          CHECK_CONTAINS(text, "another thread");
+        }
+        check_usable(world);
+      }
+    });
+  }
+}
+
+}  // namespace

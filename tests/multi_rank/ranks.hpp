@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+#include <hfcomm/testing.hpp>
+
+/// What the tests with ranks as threads have in common.
+namespace multi_rank {
+
+using hfcomm::process_group;
+using hfcomm::testing::run_ranks;
+
+inline constexpr std::array rank_counts{1, 2, 3, 4, 8};
+
+constexpr std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
+
+/// Runs `rank_main(world)` on `ranks` ranks; a failed check says which rank failed, and `note`.
+/// No exception may pass through INFO on several threads: doctest would log it without a lock.
+template <class RankMain>
+void run_noted(int ranks, const std::string& note, RankMain rank_main) {
+  run_ranks(ranks, [&](const process_group& world) {
+    std::exception_ptr problem;
+    {
+      INFO("on rank ", world.rank(), " of ", world.size(), " ", note);
+      try {
+        rank_main(world);
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    }
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  });
+}
+
+/// Runs `rank_main(world)` with each number of ranks from `least` on.
+template <class RankMain>
+void at_every_size(RankMain rank_main, int least = 1) {
+  for (const int ranks : rank_counts) {
+    if (ranks >= least) {
+      INFO("with ", ranks, " ranks");
+      run_noted(ranks, {}, rank_main);
+    }
+  }
+}
+
+/// The error that `call` throws; it must be an `Error` and nothing derived from it.
+template <class Error, class Call>
+Error error_of(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+  } catch (const Error& problem) {
+    CHECK(typeid(problem) == typeid(Error));
+    return problem;
+  }
+  throw std::logic_error(std::string("nothing was thrown where this was expected: ") + typeid(Error).name());
+}
+
+inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the check is to name the caller's line.
+#define CHECK_CONTAINS(text, part) \
+  CHECK_MESSAGE(::multi_rank::contains(text, part), "no '", std::string(part), "' in: ", std::string(text))
+
+/// Hands a group to a call and remembers the line that made it: `all_gather(1, note(world))`.
+class call_site {
+ public:
+  const process_group& operator()(const process_group& group,
+                                  std::source_location where = std::source_location::current()) {
+    text_ = hfcomm::detail::describe(where);
+    return group;
+  }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// A text of `size` characters that is another one on every rank.
+inline std::string text_of(int rank, std::size_t size) {
+  std::string text(size, ' ');
+  for (std::size_t i = 0; i < size; ++i) {
+    text[i] = static_cast<char>('!' + (i * 7 + i / 251 + as_index(rank) * 13) % 90);
+  }
+  return text;
+}
+
+inline void check_usable(const process_group& group) {
+  CHECK_FALSE(group.broken());
+  const auto everyone = hfcomm::all_gather(group.rank(), group);
+  REQUIRE(everyone.size() == as_index(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    CHECK(everyone[as_index(rank)] == rank);
+  }
+}
+
+/// Every rank's value is the same one.
+template <class T>
+void check_same_everywhere(const T& value, const process_group& group) {
+  const auto all = hfcomm::all_gather(value, group);
+  for (const auto& other : all) {
+    CHECK((other == value));
+  }
+}
+
+/// Waits for something that another rank does outside of the group.
+template <class Condition>
+void wait_until(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw std::runtime_error("what the test waits for does not happen");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace multi_rank

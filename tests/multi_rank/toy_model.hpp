@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+
+namespace multi_rank {
+
+/// A parameter with memory of its own.
+template <class T>
+struct toy_parameter {
+  toy_parameter(std::string its_name, std::size_t count) : name(std::move(its_name)), value(count), gradient(count) {}
+
+  [[nodiscard]] hfcomm::ddp_parameter view() { return hfcomm::named_parameter(name, value, gradient); }
+
+  std::string name;
+  std::vector<T> value;
+  std::vector<T> gradient;
+};
+
+/// Parameters "p0", "p1", ... of these many floats.
+class toy_model {
+ public:
+  explicit toy_model(const std::vector<std::size_t>& counts) {
+    for (std::size_t index = 0; index < counts.size(); ++index) {
+      parameters_.emplace_back('p' + std::to_string(index), counts[index]);
+    }
+  }
+
+  [[nodiscard]] std::vector<hfcomm::ddp_parameter> views() {
+    std::vector<hfcomm::ddp_parameter> all;
+    for (auto& parameter : parameters_) {
+      all.push_back(parameter.view());
+    }
+    return all;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return parameters_.size(); }
+  [[nodiscard]] toy_parameter<float>& operator[](std::size_t index) { return parameters_[index]; }
+
+  /// What rank `rank` finds for element `i` of parameter `index` in pass `pass`: nothing that sums up exactly.
+  static float gradient_of(int rank, std::size_t index, std::size_t i, int pass = 0) {
+    return 0.1F * static_cast<float>((i * 7 + index * 13) % 101) + 1.0F / static_cast<float>(rank + 1 + pass * 3);
+  }
+  void set_gradient(int rank, std::size_t index, int pass = 0) {
+    auto& gradient = parameters_[index].gradient;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = gradient_of(rank, index, i, pass);
+    }
+  }
+  /// Whether the gradient is the average over `ranks` ranks, to the bit.
+  [[nodiscard]] bool is_average(int ranks, std::size_t index, int pass = 0) const {
+    const auto& gradient = parameters_[index].gradient;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      float sum = gradient_of(0, index, i, pass);
+      for (int rank = 1; rank < ranks; ++rank) {
+        sum += gradient_of(rank, index, i, pass);
+      }
+      if (gradient[i] != sum / static_cast<float>(ranks)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<toy_parameter<float>> parameters_;
+};
+
+}  // namespace multi_rank

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include "processes.hpp"
+
+namespace {
+
+using namespace hfcomm;
+using namespace std::chrono_literals;
+
+const pid_t test_run = ::getpid();
+std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
+
+}  // namespace
+
+TEST_CASE("whoever waits long says once for whom, and goes on waiting") {
+  processes::family family(3, [](int rank) {
+    ::setenv("HFCOMM_WARN_AFTER_MS", "200", 1);
+    ::dup2(processes::voice(), STDERR_FILENO);
+    session own = init(processes::job(unique("warn"), rank, 3));
+    barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(700ms);
+    }
+    barrier();
+  });
+  const auto outcomes = family.wait(20s);
+  for (const int rank : {0, 2}) {
+    const auto& said = outcomes[static_cast<std::size_t>(rank)].said;
+    INFO(said);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].exited_with(0));
+    CHECK(said.find("barrier #2 at waiting_test.cpp:") != std::string::npos);
+    CHECK(said.find("for rank 1: 1 last called barrier() at waiting_test.cpp:") != std::string::npos);
+    CHECK(said.find("still waiting") == said.rfind("still waiting"));
+  }
+  CHECK(outcomes[1].said.empty());
+}
+
+TEST_CASE("a master-first section may take longer than any operation, and its master may die in it") {
+  processes::family family(3, [](int rank) {
+    auto options = processes::job(unique("patience"), rank, 3);
+    options.timeout = 300ms;
+    session own = init(options);
+    barrier();
+    {
+      const master_first guard;
+      if (rank == 0) {
+        std::this_thread::sleep_for(900ms);
+      }
+    }
+    barrier();
+    processes::say("waited");
+    try {
+      const master_first guard;
+      if (rank == 0) {
+        std::this_thread::sleep_for(50ms);
+        ::raise(SIGKILL);
+      }
+    } catch (const peer_error& problem) {
+      processes::say(problem.what());
+    }
+  });
+  const auto began = processes::clock::now();
+  const auto outcomes = family.wait(20s);
+  CHECK(processes::clock::now() - began < 5s);
+  for (const int rank : {1, 2}) {
+    INFO(outcomes[static_cast<std::size_t>(rank)].said);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("waited\nrank " + std::to_string(rank) + "/3: master_first") == 0);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("rank 0 (pid ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a patience of its own ends a wait for the master, too") {
+  processes::family family(2, [](int rank) {
+    session own = init(processes::job(unique("impatience"), rank, 2));
+    try {
+      const master_first guard(world(), 200ms);
+      if (rank == 0) {
+        std::this_thread::sleep_for(600ms);
+      }
+    } catch (const timeout_error& problem) {
+      processes::say(problem.what());
+    }
+  });
+  const auto outcomes = family.wait(20s);
+  INFO(outcomes[1].said);
+  CHECK(outcomes[1].said.find("rank 0 did not arrive at master_first #1") != std::string::npos);
+  CHECK(outcomes[0].exited_with(0));  // its destructor did not throw
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <hfcomm/engines/reduction.hpp>
+
+#define ALL_ELEMENTS                                                                                                \
+  std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, \
+      hfcomm::float16, hfcomm::bfloat16, float, double
+#define FLOATING_ELEMENTS hfcomm::float16, hfcomm::bfloat16, float, double
+
+namespace {
+
+using hfcomm::bfloat16;
+using hfcomm::element_type;
+using hfcomm::element_type_of;
+using hfcomm::float16;
+using hfcomm::reduce_op;
+
+constexpr std::array all_ops = {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average};
+
+template <class T>
+constexpr bool is_16_bit_float = std::same_as<T, float16> || std::same_as<T, bfloat16>;
+
+/// Bit for bit, as opposed to ==: NaN equals itself, and zero does not equal minus zero.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// The obvious way, one element at a time.
+template <class T>
+T expected(reduce_op op, const std::vector<T>& values) {
+  if constexpr (std::integral<T>) {
+    T result = values[0];
+    for (std::size_t k = 1; k < values.size(); ++k) {
+      switch (op) {
+        case reduce_op::min: result = std::min(result, values[k]); break;
+        case reduce_op::max: result = std::max(result, values[k]); break;
+        case reduce_op::product:
+          result = static_cast<T>(static_cast<std::uint64_t>(result) * static_cast<std::uint64_t>(values[k]));
+          break;
+        default: result = static_cast<T>(static_cast<std::uint64_t>(result) + static_cast<std::uint64_t>(values[k]));
+      }
+    }
+    return result;
+  } else {
+    using A = std::conditional_t<std::same_as<T, double>, double, float>;
+    A result = static_cast<A>(values[0]);
+    for (std::size_t k = 1; k < values.size(); ++k) {
+      const A next = static_cast<A>(values[k]);
+      switch (op) {
+        case reduce_op::min: result = std::min(result, next); break;
+        case reduce_op::max: result = std::max(result, next); break;
+        case reduce_op::product: result = result * next; break;
+        default: result = result + next;
+      }
+    }
+    if (op == reduce_op::average) {
+      result /= static_cast<A>(values.size());
+    }
+    const bool calculated = is_16_bit_float<T> || (op != reduce_op::min && op != reduce_op::max);
+    return std::isnan(result) && calculated ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(result);
+  }
+}
+
+template <class T>
+std::vector<T> expected(reduce_op op, const std::vector<std::vector<T>>& inputs) {
+  std::vector<T> result;
+  std::vector<T> column(inputs.size());
+  for (std::size_t i = 0; i < inputs[0].size(); ++i) {
+    std::transform(inputs.begin(), inputs.end(), column.begin(), [i](const auto& input) { return input[i]; });
+    result.push_back(expected(op, column));
+  }
+  return result;
+}
+
+/// Half of them any bits at all, so also infinities, NaNs and subnormals; half of a size that sums and products keep.
+template <class T>
+std::vector<T> random_elements(std::size_t count, std::mt19937_64& random) {
+  std::vector<T> result(count);
+  for (auto& element : result) {
+    const std::uint64_t bits = random();
+    if (std::integral<T> || (bits & 1u) != 0) {
+      const std::uint64_t any = random();
+      std::memcpy(static_cast<void*>(&element), &any, sizeof element);
+    } else if constexpr (!std::integral<T>) {
+      element = static_cast<T>(static_cast<float>(static_cast<int>(bits >> 8 & 0xffff) - 0x8000) / 4096.0f);
+    }
+  }
+  return result;
+}
+
+template <class T>
+std::vector<std::vector<T>> random_inputs(std::size_t ranks, std::size_t count, std::mt19937_64& random) {
+  std::vector<std::vector<T>> result(ranks);
+  for (auto& input : result) {
+    input = random_elements<T>(count, random);
+  }
+  return result;
+}
+
+template <class T>
+std::byte* bytes_of(std::vector<T>& elements) {
+  return reinterpret_cast<std::byte*>(elements.data());
+}
+
+template <class T>
+std::vector<const std::byte*> pointers(std::vector<std::vector<T>>& inputs) {
+  std::vector<const std::byte*> result;
+  std::transform(inputs.begin(), inputs.end(), std::back_inserter(result), [](auto& input) { return bytes_of(input); });
+  return result;
+}
+
+template <class T>
+std::vector<T> reduced(reduce_op op, std::vector<std::vector<T>> inputs) {
+  std::vector<T> out(inputs[0].size());
+  hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), bytes_of(out), out.size());
+  return out;
+}
+
+/// The same one value on each of `count` places: the first ones and the last ones take different code.
+template <class T>
+void check_everywhere(reduce_op op, const std::vector<T>& values, T result) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{70}}) {
+    std::vector<std::vector<T>> inputs(values.size());
+    std::transform(values.begin(), values.end(), inputs.begin(), [&](T value) { return std::vector<T>(count, value); });
+    const std::string name(to_string(op));
+    CAPTURE(name);
+    CAPTURE(count);
+    CHECK(same_bits(reduced(op, inputs), std::vector<T>(count, result)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what can be reduced, and what a peer may only claim") {
+  for (const reduce_op op : all_ops) {
+    CHECK_FALSE(hfcomm::detail::valid(op, element_type::none));
+    for (int i = 1; i <= static_cast<int>(element_type::float64); ++i) {
+      const auto type = static_cast<element_type>(i);
+      const bool integer = type < element_type::float16;
+      CHECK(hfcomm::detail::valid(op, type) == !(op == reduce_op::average && integer));
+    }
+    for (int i = static_cast<int>(element_type::float64) + 1; i < 256; ++i) {
+      CHECK_FALSE(hfcomm::detail::valid(op, static_cast<element_type>(i)));
+    }
+  }
+  for (int i = static_cast<int>(reduce_op::average) + 1; i < 256; ++i) {
+    CHECK_FALSE(hfcomm::detail::valid(static_cast<reduce_op>(i), element_type::float32));
+  }
+  static_assert(hfcomm::detail::valid(reduce_op::sum, element_type::int8));
+}
+
+TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_ELEMENTS) {
+  std::mt19937_64 random(20240229);
+  for (const reduce_op op : all_ops) {
+    if (!hfcomm::detail::valid(op, element_type_of<T>)) {
+      continue;
+    }
+    for (const std::size_t count : {0u, 1u, 3u, 7u, 64u, 65u, 1000u, 131073u}) {
+      const bool large = count > 1000;
+      for (std::size_t ranks = large ? 2 : 1; ranks <= (large ? 2 : 8); ++ranks) {
+        const std::string name(to_string(op));
+        CAPTURE(name);
+        CAPTURE(count);
+        CAPTURE(ranks);
+        const auto inputs = random_inputs<T>(ranks, count, random);
+        const auto wanted = expected(op, inputs);
+        CHECK(same_bits(reduced(op, inputs), wanted));
+        for (std::size_t place = 0; place < ranks; ++place) {
+          auto own = inputs;
+          hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(own), bytes_of(own[place]), count);
+          CHECK(same_bits(own[place], wanted));
+          own[place] = inputs[place];
+          CHECK(std::equal(own.begin(), own.end(), inputs.begin(), same_bits<T>));  // the others are as they were
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes a bit, and nothing else is written", T,
+                   ALL_ELEMENTS) {
+  std::mt19937_64 random(4);
+  constexpr std::size_t count = 200;
+  constexpr std::size_t margin = 16;
+  for (const reduce_op op : all_ops) {
+    if (!hfcomm::detail::valid(op, element_type_of<T>)) {
+      continue;
+    }
+    auto inputs = random_inputs<T>(3, count, random);
+    const auto whole = reduced(op, inputs);
+    const auto sources = pointers(inputs);
+
+    for (const std::size_t piece : {1u, 5u, 64u, 67u}) {
+      std::vector<T> out(count);
+      for (std::size_t begin = 0; begin < count; begin += piece) {
+        auto moved = sources;
+        for (const std::byte*& source : moved) {
+          source += begin * sizeof(T);
+        }
+        hfcomm::detail::reduce_elements(op, element_type_of<T>, moved, bytes_of(out) + begin * sizeof(T),
+                                        std::min(piece, count - begin));
+      }
+      CHECK(same_bits(out, whole));
+    }
+
+    for (std::size_t shift = 0; shift < margin; ++shift) {
+      std::vector<std::vector<std::byte>> copies;
+      std::vector<const std::byte*> moved;
+      for (std::size_t k = 0; k < sources.size(); ++k) {
+        copies.emplace_back(count * sizeof(T) + 2 * margin);
+        std::byte* const place = copies.back().data() + (shift + k) % margin;
+        std::memcpy(place, sources[k], count * sizeof(T));
+        moved.push_back(place);
+      }
+      std::vector<std::byte> out(count * sizeof(T) + 2 * margin, std::byte{0xa5});
+      auto wanted = out;
+      std::memcpy(wanted.data() + shift, whole.data(), count * sizeof(T));
+      hfcomm::detail::reduce_elements(op, element_type_of<T>, moved, out.data() + shift, count);
+      CHECK(out == wanted);
+    }
+  }
+}
+
+TEST_CASE("integers wrap around") {
+  check_everywhere<std::int8_t>(reduce_op::sum, {127, 1}, -128);
+  check_everywhere<std::int8_t>(reduce_op::product, {-128, -1}, -128);
+  check_everywhere<std::uint8_t>(reduce_op::sum, {200, 100, 212}, 0);
+  check_everywhere<std::uint16_t>(reduce_op::product, {65535, 65535}, 1);
+  check_everywhere<std::int16_t>(reduce_op::product, {-32768, -32768}, 0);
+  check_everywhere<std::int32_t>(reduce_op::sum, {std::numeric_limits<int>::max(), 2},
+                                 std::numeric_limits<int>::min() + 1);
+  check_everywhere<std::int32_t>(reduce_op::product, {65536, 65536}, 0);
+  check_everywhere<std::int64_t>(reduce_op::sum, {std::numeric_limits<std::int64_t>::min(), -1},
+                                 std::numeric_limits<std::int64_t>::max());
+  check_everywhere<std::uint64_t>(reduce_op::product, {0x100000001u, 0x100000001u}, 0x200000001u);
+}
+
+TEST_CASE("integers are compared with their sign") {
+  check_everywhere<std::int8_t>(reduce_op::min, {1, -1}, -1);
+  check_everywhere<std::uint8_t>(reduce_op::min, {1, 255}, 1);
+  check_everywhere<std::int64_t>(reduce_op::max, {-5, -7, -6}, -5);
+  check_everywhere<std::uint64_t>(reduce_op::max, {5, ~std::uint64_t{0}, 6}, ~std::uint64_t{0});
+}
+
+TEST_CASE("ranks are taken in order") {
+  check_everywhere<float>(reduce_op::sum, {1e8f, 1.0f, -1e8f}, 0.0f);
+  check_everywhere<float>(reduce_op::sum, {1e8f, -1e8f, 1.0f}, 1.0f);
+  check_everywhere<double>(reduce_op::product, {1e300, 1e300, 1e-300}, std::numeric_limits<double>::infinity());
+  check_everywhere<double>(reduce_op::sum, {1e300, -1e300, 1.0, 1.0}, 2.0);
+}
+
+TEST_CASE("16-bit floats are rounded once, at the end") {
+  // Rounded at each step, 2048 + 1 would be 2048 again in float16, and 256 + 1 would be 256 in bfloat16.
+  check_everywhere<float16>(reduce_op::sum, {float16(2048.0f), float16(1.0f), float16(1.0f)}, float16(2050.0f));
+  check_everywhere<bfloat16>(reduce_op::sum, {bfloat16(256.0f), bfloat16(1.0f), bfloat16(1.0f)}, bfloat16(258.0f));
+  // Nor does what is between get too large: 60000 + 60000 is beyond float16.
+  check_everywhere<float16>(reduce_op::average, {float16(60000.0f), float16(60000.0f)}, float16(60000.0f));
+  check_everywhere<float16>(reduce_op::product, {float16(1024.0f), float16(1024.0f), float16(0x1p-10f)},
+                            float16(1024.0f));
+}
+
+TEST_CASE("an average is the sum divided by the number of inputs") {
+  check_everywhere<float>(reduce_op::average, {1.0f, 2.0f, 4.0f}, 7.0f / 3.0f);
+  check_everywhere<double>(reduce_op::average, {1.0, 2.0, 4.0}, 7.0 / 3.0);
+  check_everywhere<float16>(reduce_op::average, {float16(1.0f), float16(2.0f), float16(4.0f)}, float16(7.0f / 3.0f));
+  check_everywhere<bfloat16>(reduce_op::average, {bfloat16(1.0f), bfloat16(2.0f)}, bfloat16(1.5f));
+  check_everywhere<double>(reduce_op::average, {0.1}, 0.1);
+}
+
+TEST_CASE_TEMPLATE("a NaN of the lowest rank stays a minimum or maximum, one of a higher rank does not win", T,
+                   FLOATING_ELEMENTS) {
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const T one(1.0f);
+  const T two(2.0f);
+  for (const reduce_op op : {reduce_op::min, reduce_op::max}) {
+    check_everywhere<T>(op, {nan, one, two}, nan);
+    check_everywhere<T>(op, {one, nan}, one);
+    check_everywhere<T>(op, {two, nan, one}, op == reduce_op::min ? one : two);
+  }
+}
+
+TEST_CASE_TEMPLATE("of equal zeros the lowest rank's is kept", T, FLOATING_ELEMENTS) {
+  for (const reduce_op op : {reduce_op::min, reduce_op::max}) {
+    check_everywhere<T>(op, {T(0.0f), T(-0.0f)}, T(0.0f));
+    check_everywhere<T>(op, {T(-0.0f), T(0.0f)}, T(-0.0f));
+  }
+}
+
+TEST_CASE_TEMPLATE("a NaN that was calculated has always the same bits", T, FLOATING_ELEMENTS) {
+  const T infinity = std::numeric_limits<T>::infinity();
+  const T minus_infinity(-static_cast<float>(infinity));
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  T other_nan = nan;  // with a sign and a payload
+  auto* const bytes = reinterpret_cast<unsigned char*>(&other_nan);
+  bytes[0] ^= 0x15;
+  bytes[sizeof(T) - 1] ^= 0x80;
+  REQUIRE(other_nan != other_nan);
+  check_everywhere<T>(reduce_op::sum, {infinity, minus_infinity}, nan);
+  check_everywhere<T>(reduce_op::product, {infinity, T(0.0f)}, nan);
+  check_everywhere<T>(reduce_op::average, {infinity, T(1.0f), minus_infinity}, nan);
+  for (const reduce_op op : {reduce_op::sum, reduce_op::product, reduce_op::average}) {
+    check_everywhere<T>(op, {other_nan}, nan);
+    check_everywhere<T>(op, {other_nan, nan}, nan);
+    check_everywhere<T>(op, {nan, other_nan, T(1.0f)}, nan);
+  }
+}
