@@ -2,6 +2,7 @@
 #include "ranks.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -173,12 +174,13 @@ TEST_CASE("all_reduce: in a group, over its ranks only") {
   at_every_size([](const process_group& world) {
     const auto half = world.split(world.rank() % 2);
     CHECK(all_reduce(1, reduce_op::sum, half) == half.size());
-    const auto ranks = all_reduce(std::set<int>{world.rank()},
-                                  [](std::set<int> left, const std::set<int>& right) {
-                                    left.insert(right.begin(), right.end());
-                                    return left;
-                                  },
-                                  half);
+    const auto ranks = all_reduce(
+        std::set<int>{world.rank()},
+        [](std::set<int> left, const std::set<int>& right) {
+          left.insert(right.begin(), right.end());
+          return left;
+        },
+        half);
     CHECK(ranks.size() == as_index(half.size()));
     CHECK(ranks.contains(world.rank()));
   });

@@ -68,8 +68,8 @@ void check_reductions(int ranks, std::size_t count, reduce_op op) {
   for (std::size_t i = 0; i < count; ++i) {
     expected[i] = reference(op, inputs, i);
   }
-  const std::string note = std::string(to_string(op)) + " of " + std::to_string(count) + " x " +
-                           std::string(to_string(element_type_of<T>));
+  const std::string note =
+      std::string(to_string(op)) + " of " + std::to_string(count) + " x " + std::string(to_string(element_type_of<T>));
   run_noted(ranks, note, [&](const process_group& world) {
     const auto& mine = inputs[as_index(world.rank())];
     for (int run = 0; run < 2; ++run) {
@@ -96,7 +96,8 @@ void check_reductions(int ranks, std::size_t count, reduce_op op) {
 template <class T>
 void check_operations() {
   for (const int ranks : rank_counts) {
-    for (const reduce_op op : {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average}) {
+    for (const reduce_op op :
+         {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average}) {
       if (!std::integral<T> || op != reduce_op::average) {
         check_reductions<T>(ranks, 333, op);
       }
@@ -109,10 +110,12 @@ TEST_CASE_TEMPLATE("reductions: every operation on integers", T, std::int8_t, st
   check_operations<T>();
 }
 
-TEST_CASE_TEMPLATE("reductions: every operation on floats", T, float16, bfloat16, float, double) { check_operations<T>(); }
+TEST_CASE_TEMPLATE("reductions: every operation on floats", T, float16, bfloat16, float, double) {
+  check_operations<T>();
+}
 
-TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step and one slot", T, std::uint8_t, bfloat16, float,
-                   double) {
+TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step and one slot", T, std::uint8_t, bfloat16,
+                   float, double) {
   for (const std::size_t limit : {std::size_t{80}, std::size_t{16} << 10, std::size_t{256} << 10}) {
     for (const std::size_t more : {0, 1, 2}) {
       for (const int ranks : {2, 3, 8}) {

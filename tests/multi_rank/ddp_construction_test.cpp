@@ -12,7 +12,8 @@ using namespace multi_rank;
 
 TEST_CASE("ddp: every rank starts with rank 0's parameters and buffers") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{25} << 20}) {
+    for (const std::size_t chunk :
+         {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{25} << 20}) {
       const std::size_t count = chunk <= 7 ? 20 : 70'000;
       toy_parameter<float> weight("weight", count);
       toy_parameter<double> bias("bias", 3);
@@ -172,8 +173,8 @@ TEST_CASE("ddp: buckets are filled from the last parameter, per type, up to thei
         .bucket_count();
   };
   CHECK(count(1 << 20, 1 << 20) == 2);
-  CHECK(count(40, 80) == 3);   // d | b | c a
-  CHECK(count(80, 40) == 3);   // d c | b | a
+  CHECK(count(40, 80) == 3);  // d | b | c a
+  CHECK(count(80, 40) == 3);  // d c | b | a
   CHECK(count(0, 0) == 4);
   CHECK(distributed_data_parallel({}).bucket_count() == 0);
 }

@@ -99,7 +99,8 @@ TEST_CASE("ddp: destruction with reductions under way does not wait for ranks th
     std::atomic<bool> destroyed{false};
     run_noted(ranks, {}, [&](const process_group& world) {
       toy_model model({1000, 100'000, 3});
-      std::optional<distributed_data_parallel> ddp(std::in_place, model.views(), std::vector<ddp_buffer>(), tiny_buckets);
+      std::optional<distributed_data_parallel> ddp(std::in_place, model.views(), std::vector<ddp_buffer>(),
+                                                   tiny_buckets);
       if (world.rank() == 0) {
         mark_all(model, *ddp, 0, 0);
         // With and without the worker being in the middle of it.

@@ -2,7 +2,6 @@
 #include "ranks.hpp"
 #include "toy_model.hpp"
 
-
 namespace {
 
 using namespace hfcomm;
@@ -33,8 +32,9 @@ TEST_CASE("no_sync: gradients accumulate locally; the first pass outside average
   at_every_size([](const process_group& world) {
     for (const bool find_unused : {false, true}) {
       toy_model model({3, 70'000, 5});
-      distributed_data_parallel ddp(model.views(), {},
-                                    {.first_bucket_bytes = 16, .bucket_bytes = 300'000, .find_unused_parameters = find_unused});
+      distributed_data_parallel ddp(
+          model.views(), {},
+          {.first_bucket_bytes = 16, .bucket_bytes = 300'000, .find_unused_parameters = find_unused});
       const auto mine = static_cast<float>(world.rank());
       const auto mean = static_cast<float>(world.size() - 1) / 2.0F;
       for (int round = 0; round < 3; ++round) {

@@ -16,7 +16,8 @@ using namespace multi_rank;
 const std::vector<std::size_t> sizes{10, 1, 0, 300, 7, 5'000, 70'000, 2};
 
 /// One backward pass, the gradients becoming ready in `order`.
-void backward(toy_model& model, distributed_data_parallel& ddp, int rank, const std::vector<std::size_t>& order, int pass = 0) {
+void backward(toy_model& model, distributed_data_parallel& ddp, int rank, const std::vector<std::size_t>& order,
+              int pass = 0) {
   ddp.begin_forward();
   for (const std::size_t index : order) {
     model.set_gradient(rank, index, pass);
@@ -35,8 +36,9 @@ TEST_CASE("ddp: gradients are averaged, whatever the buckets and the order, to t
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{30'000}, std::size_t{25} << 20}) {
       for (const bool find_unused : {false, true}) {
         toy_model model(sizes);
-        distributed_data_parallel ddp(model.views(), {},
-                                      {.first_bucket_bytes = bytes / 2, .bucket_bytes = bytes, .find_unused_parameters = find_unused});
+        distributed_data_parallel ddp(
+            model.views(), {},
+            {.first_bucket_bytes = bytes / 2, .bucket_bytes = bytes, .find_unused_parameters = find_unused});
         CHECK(ddp.bucket_count() >= (bytes == 1 ? 7U : 1U));
         std::mt19937 random(static_cast<unsigned>(world.rank()));
         auto order = forwards(model.size());
@@ -46,8 +48,8 @@ TEST_CASE("ddp: gradients are averaged, whatever the buckets and the order, to t
           backward(model, ddp, world.rank(), order, pass);
           ddp.finish();
           for (std::size_t index = 0; index < model.size(); ++index) {
-            CHECK_MESSAGE(model.is_average(world.size(), index, pass), "parameter ", index, " in pass ", pass, " with buckets of ",
-                          bytes, " bytes");
+            CHECK_MESSAGE(model.is_average(world.size(), index, pass), "parameter ", index, " in pass ", pass,
+                          " with buckets of ", bytes, " bytes");
           }
         }
       }
@@ -131,8 +133,8 @@ TEST_CASE("ddp: unused parameters count as zero; what no rank used stays as it w
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : {1, 100, 1'000'000}) {
       toy_model model({4, 5, 70'000, 7});
-      distributed_data_parallel ddp(model.views(), {},
-                                    {.first_bucket_bytes = bytes, .bucket_bytes = bytes, .find_unused_parameters = true});
+      distributed_data_parallel ddp(
+          model.views(), {}, {.first_bucket_bytes = bytes, .bucket_bytes = bytes, .find_unused_parameters = true});
       for (int pass = 0; pass < 3; ++pass) {
         // 0: used everywhere, 1: nowhere, 2: by rank 0 alone, 3: by all but rank 0.
         for (std::size_t index = 0; index < model.size(); ++index) {

@@ -91,7 +91,8 @@ trained train(const process_group& world, const ddp_options& options, int accumu
   return result;
 }
 
-TEST_CASE("ddp: training gives the same bits on all ranks, and on any number of ranks the same model but for rounding") {
+TEST_CASE(
+    "ddp: training gives the same bits on all ranks, and on any number of ranks the same model but for rounding") {
   trained alone;
   for (const int ranks : rank_counts) {
     trained first_run;

@@ -11,12 +11,16 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Runs `call` where `rank` is among those that come; the rest come when `all_gave_up`. Everyone must get a timeout_error
-/// that names exactly the rest.
+/// Runs `call` where `rank` is among those that come; the rest come when `all_gave_up`. Everyone must get a
+/// timeout_error that names exactly the rest.
 template <class Call>
 void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
+  std::atomic<int> ready{0};
   std::atomic<int> gave_up{0};
   run_noted(ranks, {}, [&](const process_group& world) {
+    // Together, so that 300 ms are long.
+    ++ready;
+    wait_until([&] { return ready == ranks; });
     const process_group hasty = world.with_timeout(std::chrono::milliseconds(300));
     const bool comes_late = std::find(late.begin(), late.end(), world.rank()) != late.end();
     if (comes_late) {
@@ -73,7 +77,8 @@ TEST_CASE("timeout: what the missing ranks called last is told") {
     call_site note;
     barrier(note(world));
     if (world.rank() == 0) {
-      const auto problem = error_of<timeout_error>([&] { (void)all_gather(1, world.with_timeout(std::chrono::milliseconds(100))); });
+      const auto problem =
+          error_of<timeout_error>([&] { (void)all_gather(1, world.with_timeout(std::chrono::milliseconds(100))); });
       CHECK_CONTAINS(problem.what(), "rank 1 (");
       CHECK_CONTAINS(problem.what(), "last called barrier() at " + note.text());
       gave_up = true;
@@ -215,7 +220,9 @@ TEST_CASE("failure: an object whose serialization throws is an error with the te
       expect([&](moody& mine, call_site& note) { (void)all_gather(mine, note(world)); });
       expect([&](moody& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
       expect([&](moody& mine, call_site& note) { broadcast(mine, odd, note(world)); });
-      expect([&](moody& mine, call_site& note) { (void)all_reduce(mine, [](moody a, const moody&) { return a; }, note(world)); });
+      expect([&](moody& mine, call_site& note) {
+        (void)all_reduce(mine, [](moody a, const moody&) { return a; }, note(world));
+      });
     }
   });
 }

@@ -73,26 +73,38 @@ TEST_CASE("master_first: many in a row, and operations in between") {
   at_every_size([](const process_group& world) {
     std::optional<int> sum;
     for (int round = 0; round < 20; ++round) {
-      { const master_first guard; }
-      { const master_first guard; }
+      {
+        const master_first guard;
+      }
+      {
+        const master_first guard;
+      }
       CHECK(run_master_first([&] { return world.rank() + round; }) == world.rank() + round);
       CHECK(all_reduce(1) == world.size());
-      { const local_master_first guard; }
-      { const barrier_scope guard; }
-      { const master_first guard(world); }
+      {
+        const local_master_first guard;
+      }
+      {
+        const barrier_scope guard;
+      }
+      {
+        const master_first guard(world);
+      }
       barrier();
     }
   });
 }
 
 TEST_CASE("master_first: sections of different groups may be nested") {
-  at_every_size([](const process_group& world) {
-    const auto half = world.split(world.rank() % 2);
-    const int value = run_master_first([&] { return run_master_first([] { return 5; }, half); });
-    CHECK(value == 5);
-    check_usable(world);
-    check_usable(half);
-  }, 1);
+  at_every_size(
+      [](const process_group& world) {
+        const auto half = world.split(world.rank() % 2);
+        const int value = run_master_first([&] { return run_master_first([] { return 5; }, half); });
+        CHECK(value == 5);
+        check_usable(world);
+        check_usable(half);
+      },
+      1);
 }
 
 TEST_CASE("run_master_first: an exception of the master reaches every rank, and nobody else runs the function") {
@@ -204,7 +216,8 @@ TEST_CASE("master_first: the others wait no longer than they have patience") {
         }
         CHECK((error_of<timeout_error>([] { barrier(); }).missing() == std::vector{0}));
       } else {
-        const auto problem = error_of<timeout_error>([&] { const master_first guard(world, std::chrono::milliseconds(100)); });
+        const auto problem =
+            error_of<timeout_error>([&] { const master_first guard(world, std::chrono::milliseconds(100)); });
         CHECK((problem.missing() == std::vector{0}));
         ++gave_up;
         CHECK(world.broken());

@@ -10,8 +10,8 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// One rank calls `odd`, the others `usual`, each handing the group to its operation through a call_site. Every rank must
-/// get a mismatch_error with both calls (which begin as `usual_call` and `odd_call`) and both lines, the same one
+/// One rank calls `odd`, the others `usual`, each handing the group to its operation through a call_site. Every rank
+/// must get a mismatch_error with both calls (which begin as `usual_call` and `odd_call`) and both lines, the same one
 /// everywhere; and the group must be usable as if nothing had happened.
 template <class Usual, class Odd>
 void expect_mismatch(Usual usual, Odd odd, const std::string& usual_call, const std::string& odd_call) {
@@ -66,8 +66,8 @@ TEST_CASE("mismatch: one rank calls another operation") {
                   [](auto& world, auto& note) { (void)shared_random_seed(note(world)); }, "barrier()",
                   "shared_random_seed(1 x uint64, root 0)");
   expect_mismatch([](auto& world, auto& note) { (void)gather(std::string("x"), 0, note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(std::string("x"), note(world)); }, "gather(an object of type ",
-                  "all_gather(an object of type ");
+                  [](auto& world, auto& note) { (void)all_gather(std::string("x"), note(world)); },
+                  "gather(an object of type ", "all_gather(an object of type ");
   expect_mismatch([](auto& world, auto& note) { (void)note(world).split(0); },
                   [](auto& world, auto& note) { barrier(note(world)); }, "split(", "barrier()");
 }
@@ -82,7 +82,8 @@ TEST_CASE("mismatch: an operation with much data against one with none") {
         all_reduce(data, reduce_op::sum, note(world));
         CHECK(false);
       },
-      [&](auto& world, auto& note) { (void)all_gather(large, note(world)); }, "all_reduce(300000 x float32, sum)", "all_gather(");
+      [&](auto& world, auto& note) { (void)all_gather(large, note(world)); }, "all_reduce(300000 x float32, sum)",
+      "all_gather(");
 }
 
 TEST_CASE("mismatch: different roots") {
@@ -101,8 +102,8 @@ TEST_CASE("mismatch: different roots") {
       },
       "broadcast(an object of type ", "broadcast(an object of type ");
   expect_mismatch([](auto& world, auto& note) { (void)gather(1, 1, note(world)); },
-                  [](auto& world, auto& note) { (void)gather(1, 0, note(world)); }, "gather(an object of type int, root 1)",
-                  "gather(an object of type int, root 0)");
+                  [](auto& world, auto& note) { (void)gather(1, 0, note(world)); },
+                  "gather(an object of type int, root 1)", "gather(an object of type int, root 0)");
   expect_mismatch([](auto& world, auto& note) { (void)reduce(1.0F, 0, reduce_op::sum, note(world)); },
                   [](auto& world, auto& note) { (void)reduce(1.0F, 1, reduce_op::sum, note(world)); },
                   "reduce(1 x float32, sum, root 0)", "reduce(1 x float32, sum, root 1)");
@@ -144,8 +145,8 @@ TEST_CASE("mismatch: different counts") {
 
 TEST_CASE("mismatch: different types") {
   expect_mismatch([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(1.0F, note(world)); }, "all_gather(an object of type int)",
-                  "all_gather(an object of type float)");
+                  [](auto& world, auto& note) { (void)all_gather(1.0F, note(world)); },
+                  "all_gather(an object of type int)", "all_gather(an object of type float)");
   expect_mismatch([](auto& world, auto& note) { (void)all_gather(std::vector<int>{}, note(world)); },
                   [](auto& world, auto& note) { (void)all_gather(std::vector<unsigned>{}, note(world)); },
                   "all_gather(an object of type ", "all_gather(an object of type ");
@@ -247,7 +248,9 @@ TEST_CASE("mismatch: a root that is no rank is a usage_error where it is given, 
       };
       expect([&](int root, call_site& note) { (void)gather(text_of(world.rank(), 5), root, note(world)); });
       expect([&](int root, call_site& note) { (void)reduce(1.0, root, reduce_op::sum, note(world)); });
-      expect([&](int root, call_site& note) { (void)reduce_dict(std::map<int, float>{}, reduce_op::sum, root, note(world)); });
+      expect([&](int root, call_site& note) {
+        (void)reduce_dict(std::map<int, float>{}, reduce_op::sum, root, note(world));
+      });
       expect([&](int root, call_site& note) {
         std::string text;
         broadcast(text, root, note(world));

@@ -170,7 +170,8 @@ TEST_CASE("objects: plain ones of every size around what fits into a cell and in
   gather_bytes(std::integral_constant<std::size_t, 262'145>());
 }
 
-/// Every length up to `spread` below and above `length`, so that one of them, with whatever the archive adds, is `length`.
+/// Every length up to `spread` below and above `length`, so that one of them, with whatever the archive adds, is
+/// `length`.
 void travel_around(std::size_t length, std::size_t spread, const std::vector<int>& sizes) {
   for (const int ranks : sizes) {
     run_noted(ranks, "around " + std::to_string(length), [&](const process_group& world) {
@@ -193,7 +194,8 @@ void travel_around(std::size_t length, std::size_t spread, const std::vector<int
         const auto some = gather(world.rank() == root ? text(root) : std::string("x"), root);
         equal = equal && (world.rank() != root || some[as_index(root)] == text(root));
         const auto most = gather(world.rank() == root ? std::string() : text(world.rank()), root);
-        equal = equal && (world.rank() != root || most.back() == (root == world.size() - 1 ? "" : text(world.size() - 1)));
+        equal =
+            equal && (world.rank() != root || most.back() == (root == world.size() - 1 ? "" : text(world.size() - 1)));
         CHECK_MESSAGE(equal, "with ", size, " characters");
       }
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ranks.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -54,8 +55,9 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
       const auto piece = std::span(positions).subspan(first, last - first);
       const float weight = mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
       ddp.begin_forward();
-      loss += static_cast<double>(weight) * static_cast<double>(network.forward_backward(
-                                                {text, piece}, weight, [&](std::size_t index) { ddp.mark_ready(index); }));
+      loss +=
+          static_cast<double>(weight) * static_cast<double>(network.forward_backward(
+                                            {text, piece}, weight, [&](std::size_t index) { ddp.mark_ready(index); }));
       ddp.finish();
     };
     const std::size_t middle = passes == 2 ? positions.size() / 2 : 0;
@@ -77,7 +79,8 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
   return losses;
 }
 
-TEST_CASE("parity: one model, one sequence of batches: the same losses at 1, 2 and 4 ranks, the same bits on all of them") {
+TEST_CASE(
+    "parity: one model, one sequence of batches: the same losses at 1, 2 and 4 ranks, the same bits on all of them") {
   const auto reference = train(process_group(), 1, {});
   REQUIRE(reference.size() == steps);
   CHECK(reference.front() > 2.5);

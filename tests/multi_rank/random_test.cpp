@@ -309,6 +309,8 @@ TEST_CASE("random operations: 2 ranks") { run_random_program(2); }
 TEST_CASE("random operations: 3 ranks") { run_random_program(3); }
 TEST_CASE("random operations: 4 ranks") { run_random_program(4); }
 TEST_CASE("random operations: 5 ranks") { run_random_program(5); }
+TEST_CASE("random operations: 6 ranks") { run_random_program(6); }
+TEST_CASE("random operations: 7 ranks") { run_random_program(7); }
 TEST_CASE("random operations: 8 ranks") { run_random_program(8); }
 
 }  // namespace

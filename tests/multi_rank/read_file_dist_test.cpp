@@ -16,8 +16,8 @@ using namespace multi_rank;
 class scratch_file {
  public:
   explicit scratch_file(const std::string& content)
-      : path_(std::filesystem::temp_directory_path() / ("hfcomm-read-file-" + std::to_string(::getpid()) + '-' +
-                                                        std::to_string(std::random_device()()))) {
+      : path_(std::filesystem::temp_directory_path() /
+              ("hfcomm-read-file-" + std::to_string(::getpid()) + '-' + std::to_string(std::random_device()()))) {
     std::ofstream file(path_, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
   }

@@ -102,12 +102,21 @@ TEST_CASE("run_*: every rank gets its own value, of any type") {
 }
 
 TEST_CASE("scopes: without init they are just blocks") {
-  { const master_first guard; }
-  { const local_master_first guard; }
-  { const barrier_scope guard; }
-  CHECK(run_master_first([] { return run_local_master_first([] { return run_barrier_scope([] { return 4; }, process_group()); },
-                                                             master_first::default_patience); },
-                         process_group()) == 4);
+  {
+    const master_first guard;
+  }
+  {
+    const local_master_first guard;
+  }
+  {
+    const barrier_scope guard;
+  }
+  CHECK(run_master_first(
+            [] {
+              return run_local_master_first([] { return run_barrier_scope([] { return 4; }, process_group()); },
+                                            master_first::default_patience);
+            },
+            process_group()) == 4);
   CHECK_THROWS_AS(run_master_first([] { throw std::domain_error("x"); }), std::domain_error);
   barrier();
 }

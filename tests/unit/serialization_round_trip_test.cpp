@@ -88,7 +88,7 @@ class celsius {
 struct minimal {
   int x = 0;
   template <class Archive>
-  std::string save_minimal(const Archive& /*archive*/) const {
+  [[nodiscard]] std::string save_minimal(const Archive& /*archive*/) const {
     return std::to_string(x);
   }
   template <class Archive>

@@ -86,7 +86,7 @@ inline std::string describe_call(const layout::flag_cell& cell, const layout::si
     details.push_back("an object of type " + text.substr(second + 1));
   } else if (content == payload::buffer) {
     details.push_back(element == element_type::none
-                          ? std::to_string(bytes) + " bytes of " + text.substr(second + 1)
+                          ? std::to_string(bytes) + " bytes" + (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
                           : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
   }
   if ((what >> 24 & 1) != 0) {

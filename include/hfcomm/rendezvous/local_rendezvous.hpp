@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,10 +57,10 @@ struct hello {
   [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
 };
 
-inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'};
+inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, too_late{'t'};
 
-inline void refuse(local_connection& connection, const std::string& why) {
-  std::string text = "x" + why;
+inline void send_words(local_connection& connection, std::byte kind, const std::string& words) {
+  std::string text = static_cast<char>(kind) + words;
   text.resize(std::min(text.size(), local_connection::max_packet));
   connection.send(std::as_bytes(std::span(text)));
 }
@@ -69,9 +70,19 @@ inline void throw_if_refused(const packet& answer) {
   if (answer.bytes.empty()) {
     throw engine_error(error_context{}, "rank 0 went away while the job was starting");
   }
+  const std::string words(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
   if (answer.bytes.front() == refused) {
-    throw usage_error(error_context{},
-                      std::string(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1));
+    throw usage_error(error_context{}, words);
+  }
+  if (answer.bytes.front() == too_late) {
+    // "1 4\nthe text"
+    const auto end = std::min(words.find('\n'), words.size());
+    std::istringstream list(words.substr(0, end));
+    std::vector<int> missing;
+    for (int rank = 0; list >> rank;) {
+      missing.push_back(rank);
+    }
+    throw timeout_error(error_context{}, words.substr(std::min(end + 1, words.size())), std::move(missing));
   }
 }
 
@@ -99,14 +110,15 @@ class gathering {
       : listener_(socket_name(key)), guests_(static_cast<std::size_t>(world_size)), world_size_(world_size), give_up_(give_up) {}
 
   membership run() {
-    while (missing() > 0) {
+    while (!absent_ranks().empty()) {
       if (auto connection = listener_.accept(std::chrono::milliseconds(20))) {
         strangers_.push_back(std::move(*connection));
       }
       listen_to_strangers();
       notice_departures();
       if (give_up_.passed()) {
-        fail_all("the job did not start in time: " + absent_ranks() + " did not come");
+        const auto absent = absent_ranks();
+        give_up_on(absent, "the job did not start in time: " + engines::list_ranks(absent) + " did not come");
       }
     }
     const std::string id = random_id();
@@ -127,7 +139,7 @@ class gathering {
       std::optional<packet> answer;
       while (!(answer = guests_[rank]->receive(std::chrono::milliseconds(20)))) {
         if (give_up_.passed()) {
-          fail_all("the job did not start in time: rank " + std::to_string(rank) + " came but did not sign in");
+          give_up_on({static_cast<int>(rank)}, "the job did not start in time: rank " + std::to_string(rank) + " came but did not sign in");
         }
       }
       if (answer->bytes.empty() || answer->bytes.front() != ready) {
@@ -143,22 +155,14 @@ class gathering {
   }
 
  private:
-  [[nodiscard]] int missing() const {
-    int count = 0;
-    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
-      count += guests_[rank] ? 0 : 1;
-    }
-    return count;
-  }
-
-  [[nodiscard]] std::string absent_ranks() const {
+  [[nodiscard]] std::vector<int> absent_ranks() const {
     std::vector<int> absent;
     for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
       if (!guests_[rank]) {
         absent.push_back(static_cast<int>(rank));
       }
     }
-    return engines::list_ranks(absent);
+    return absent;
   }
 
   /// Nobody is waited for here: a process that connects and says nothing holds up no one.
@@ -196,7 +200,7 @@ class gathering {
       problem = who + " claims a rank that another process has taken";
     }
     if (!problem.empty()) {
-      refuse(connection, problem);
+      send_words(connection, refused, problem);
       fail_all(problem);
     }
     guests_[static_cast<std::size_t>(guest.rank)].emplace(std::move(connection));
@@ -212,22 +216,24 @@ class gathering {
     }
   }
 
-  [[noreturn]] void fail_all(const std::string& why) {
+  void tell_all(std::byte kind, const std::string& words) {
     for (auto& guest : guests_) {
       if (guest) {
-        refuse(*guest, why);
+        send_words(*guest, kind, words);
       }
     }
-    if (give_up_.passed()) {
-      std::vector<int> absent;
-      for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
-        if (!guests_[rank]) {
-          absent.push_back(static_cast<int>(rank));
-        }
-      }
-      throw timeout_error(error_context{}, why, std::move(absent));
-    }
+  }
+  [[noreturn]] void fail_all(const std::string& why) {
+    tell_all(refused, why);
     throw engine_error(error_context{}, why);
+  }
+  [[noreturn]] void give_up_on(const std::vector<int>& ranks, const std::string& why) {
+    std::string words;
+    for (const int rank : ranks) {
+      words += std::to_string(rank) + ' ';
+    }
+    tell_all(too_late, words + '\n' + why);
+    throw timeout_error(error_context{}, why, ranks);
   }
 
   local_listener listener_;
@@ -254,8 +260,9 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
         throw_if_refused(*answer);
         return std::move(*answer);
       }
-      if (give_up.passed()) {
-        throw timeout_error(error_context{}, "the job did not start in time: rank 0 is there, but other ranks are missing", {});
+      // Rank 0 knows who is missing and says so when its time is up; this rank's own time is only for want of that.
+      if (give_up.passed_by(std::chrono::seconds(5))) {
+        throw timeout_error(error_context{}, "the job did not start in time: rank 0 is there, but does not answer", {0});
       }
     }
   };

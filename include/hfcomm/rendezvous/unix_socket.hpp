@@ -32,7 +32,10 @@ struct deadline {
   static deadline in(std::chrono::nanoseconds timeout) {
     return timeout.count() > 0 ? deadline{clock::now() + timeout} : deadline{};
   }
-  [[nodiscard]] bool passed() const { return at != clock::time_point::max() && clock::now() >= at; }
+  [[nodiscard]] bool passed() const { return passed_by(clock::duration::zero()); }
+  [[nodiscard]] bool passed_by(clock::duration more) const {
+    return at != clock::time_point::max() && clock::now() >= at + more;
+  }
 };
 
 /// A message with the file descriptors that came with it.
