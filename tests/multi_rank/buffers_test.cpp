@@ -131,8 +131,8 @@ TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step a
 }
 
 TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
-  for (const int ranks : {1, 3, 4, 8}) {
-    for (const std::size_t more : {0, 1, 7, 8, 9, 65}) {
+  for (const int ranks : {1, 3, 8}) {
+    for (const std::size_t more : {0, 1, 9, 65}) {
       check_reductions<float>(ranks, 131'072 + more, reduce_op::average);
     }
   }
@@ -141,8 +141,8 @@ TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
 TEST_CASE("reductions: a million elements and three") {
   for (const int ranks : {2, 4}) {
     check_reductions<float>(ranks, 1'000'003, reduce_op::average);
-    check_reductions<bfloat16>(ranks, 1'000'003, reduce_op::sum);
   }
+  check_reductions<bfloat16>(3, 1'000'003, reduce_op::sum);
 }
 
 TEST_CASE("reductions: buffers that are not aligned") {
@@ -202,9 +202,9 @@ TEST_CASE("buffers: one after the other without a pause do not get into each oth
   at_every_size([](const process_group& world) {
     // Rank r is fast at some and slow at others; sizes change between the three ways that data takes.
     bool equal = true;
-    for (std::uint32_t round = 0; round < 300; ++round) {
+    for (std::uint32_t round = 0; round < 120; ++round) {
       const std::size_t count = std::array{1, 40, 5'000, 70'000}[round * 7 / 3 % 4];
-      if (round % 50 == static_cast<std::uint32_t>(world.rank()) * 5) {
+      if (round % 20 == static_cast<std::uint32_t>(world.rank()) * 2) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       std::vector<std::uint32_t> data(count, round + static_cast<std::uint32_t>(world.rank()));

@@ -208,7 +208,7 @@ TEST_CASE("objects: every size around two slots") { travel_around(std::size_t{51
 
 TEST_CASE("objects: several megabytes, of another size on every rank") {
   at_every_size([](const process_group& world) {
-    const auto size = [](int rank) { return rank % 3 == 1 ? as_index(rank) : as_index(rank % 4) * 1'500'000 + 5; };
+    const auto size = [](int rank) { return rank % 3 == 1 ? as_index(rank) : as_index(rank % 4) * 1'100'000 + 5; };
     const auto all = all_gather(text_of(world.rank(), size(world.rank())));
     bool equal = true;
     for (int rank = 0; rank < world.size(); ++rank) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -30,10 +31,17 @@ class file_source {
       return "cannot read " + path.string() + ": it is a directory";
     }
     file_.reset(std::fopen(path.c_str(), "rb"));
-    return file_ ? std::string() : "cannot open " + path.string() + ": " + std::strerror(errno);
+    if (!file_) {
+      return "cannot open " + path.string() + ": " + std::strerror(errno);
+    }
+    // A byte more than there is, so that the first short read is the last; what tells no size is read in middling pieces.
+    const auto size = std::filesystem::file_size(path, problem);
+    piece_bytes_ = problem || size == 0 ? std::size_t{1} << 20 : static_cast<std::size_t>(std::min<std::uintmax_t>(size + 1, max_piece_bytes));
+    return {};
   }
-  /// Fills `piece` as far as the file goes; an empty text, or why it cannot be read.
+  /// Fills `piece` with what comes next, nothing at the end; an empty text, or why it cannot be read.
   std::string read(std::vector<std::byte>& piece) {
+    piece.resize(piece_bytes_);
     errno = 0;
     piece.resize(std::fread(piece.data(), 1, piece.size(), file_.get()));
     return std::ferror(file_.get()) == 0 ? std::string() : std::string("cannot read on: ") + std::strerror(errno);
@@ -43,7 +51,10 @@ class file_source {
   struct closer {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
+  static constexpr std::uintmax_t max_piece_bytes = 16 << 20;
+
   std::unique_ptr<std::FILE, closer> file_;
+  std::size_t piece_bytes_ = 0;
 };
 
 }  // namespace detail
@@ -53,7 +64,6 @@ class file_source {
 /// and every other rank peer_error with the same text. (TRELLIS' `read_file_dist`.)
 [[nodiscard]] inline std::string read_file_dist(const std::filesystem::path& path, const process_group& group = world(),
                                                 std::source_location where = std::source_location::current()) {
-  constexpr std::size_t piece_bytes = 16 << 20;
   const bool reads = group.rank() == 0;
   detail::file_source file;
   std::vector<std::byte> piece;
@@ -77,7 +87,6 @@ class file_source {
     operation call = detail::object_call<std::string>("read_file_dist", movement::from_root, 0, where);
     detail::running_call running(group, call);
     if (reads) {
-      piece.resize(piece_bytes);
       problem = first ? file.open(path) : std::string();
       problem = problem.empty() ? file.read(piece) : problem;
     }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
-#include <random>
+#include <cstring>
 #include <source_location>
 #include <span>
+#include <string>
+
+#include <sys/random.h>
 
 #include <hfcomm/collectives/call.hpp>
 
@@ -18,8 +22,9 @@ namespace hfcomm {
   detail::running_call running(group, call);
   std::uint64_t seed = 0;
   if (group.rank() == 0) {
-    std::random_device source;
-    seed = static_cast<std::uint64_t>(source()) << 32 | source();
+    // Not std::random_device, which may take microseconds for each number. Eight bytes never come in part.
+    running.require(::getrandom(&seed, sizeof(seed), 0) == sizeof(seed),
+                    [] { return std::string("the system has no random number: ") + std::strerror(errno); });
   }
   const auto store = [&](int, std::uint64_t&& drawn) { seed = drawn; };
   detail::object_receiver<std::uint64_t, decltype(store)> received(running, store);

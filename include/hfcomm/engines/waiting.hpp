@@ -73,11 +73,8 @@ struct patience {
 /// Calls `ready` until it returns true or the patience is used up.
 template <class Ready>
 bool wait_briefly(const patience& limits, Ready&& ready) {
-  for (int look = 0; look < 32; ++look) {
-    if (ready()) {
-      return true;
-    }
-    spin_pause();
+  if (ready()) {
+    return true;
   }
   using clock = std::chrono::steady_clock;
   if (limits.spin.count() > 0) {
@@ -102,7 +99,7 @@ bool wait_briefly(const patience& limits, Ready&& ready) {
       }
     } while (clock::now() < end);
   }
-  return ready();
+  return false;
 }
 
 }  // namespace hfcomm::detail

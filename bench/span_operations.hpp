@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "benchmark.hpp"
+#include "pattern.hpp"
+
+namespace bench {
+
+/// What the span operations of one type have in common: rotated buffers on this rank.
+template <class T>
+class span_buffers {
+ public:
+  span_buffers(const peers& others, std::size_t in_count, std::size_t out_count)
+      : rank_(others.rank), size_(others.size) {
+    for (std::size_t index = 0; index < buffer_count; ++index) {
+      in_[index].resize(in_count);
+      out_[index].resize(out_count);
+    }
+  }
+
+  [[nodiscard]] std::span<T> in(std::uint64_t iteration) { return in_[iteration % buffer_count]; }
+  [[nodiscard]] std::span<T> out(std::uint64_t iteration) { return out_[iteration % buffer_count]; }
+
+  void fill(std::uint64_t iteration) { bench::fill(in(iteration), rank_, size_, iteration); }
+  /// What the root sent is in `in`.
+  [[nodiscard]] std::size_t wrong_broadcast(std::uint64_t iteration, int root) {
+    return count_wrong<T>(in(iteration), root, size_, iteration);
+  }
+  /// All ranks' inputs are in `out`.
+  [[nodiscard]] std::size_t wrong_collection(std::uint64_t iteration) {
+    const auto all = out(iteration);
+    const std::size_t part = all.size() / static_cast<std::size_t>(size_);
+    std::size_t wrong = 0;
+    for (int source = 0; source < size_; ++source) {
+      wrong += count_wrong<T>(all.subspan(static_cast<std::size_t>(source) * part, part), source, size_, iteration);
+    }
+    return wrong;
+  }
+  [[nodiscard]] std::size_t wrong_sums(std::span<const T> data, std::uint64_t iteration) const {
+    return count_wrong_sums<T>(data, size_, iteration);
+  }
+
+ private:
+  int rank_;
+  int size_;
+  std::array<std::vector<T>, buffer_count> in_;
+  std::array<std::vector<T>, buffer_count> out_;
+};
+
+/// The operations on spans, of a Library with static functions barrier(), broadcast(span, root), all_gather(in, out),
+/// gather(in, out, root), reduce(in, out, root), all_reduce(in, out) and all_reduce_in_place(span).
+template <class Library>
+class span_operations {
+ public:
+  /// `others` must outlive what is made.
+  explicit span_operations(const peers& others) : others_(others) {}
+
+  [[nodiscard]] operation barrier() const {
+    return {"barrier", false, [](std::size_t) {
+              return benchmark{.operation = "barrier",
+                               .type = "-",
+                               .prepare = [](std::uint64_t) {},
+                               .run = [](std::uint64_t) { Library::barrier(); },
+                               .count_wrong = [](std::uint64_t) { return std::size_t{0}; }};
+            }};
+  }
+
+  template <class T>
+  [[nodiscard]] operation broadcast(std::string type) const {
+    return {"broadcast", true, [&others = others_, type](std::size_t bytes) {
+              const std::size_t count = elements<T>(bytes);
+              auto data = std::make_shared<span_buffers<T>>(others, count, 0);
+              benchmark one = describe<T>("broadcast", type, count, count);
+              one.prepare = [data, sends = others.rank == root](std::uint64_t iteration) {
+                if (sends) {
+                  data->fill(iteration);
+                }
+              };
+              one.run = [data](std::uint64_t iteration) { Library::broadcast(data->in(iteration), root); };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_broadcast(iteration, root); };
+              return one;
+            }};
+  }
+
+  template <class T>
+  [[nodiscard]] operation all_gather(std::string type) const {
+    return collecting<T>(
+        "all_gather", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::all_gather(in, out); },
+        true);
+  }
+  template <class T>
+  [[nodiscard]] operation gather(std::string type) const {
+    return collecting<T>(
+        "gather", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::gather(in, out, root); },
+        false);
+  }
+  template <class T>
+  [[nodiscard]] operation reduce(std::string type) const {
+    return reducing<T>(
+        "reduce", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::reduce(in, out, root); },
+        false);
+  }
+  template <class T>
+  [[nodiscard]] operation all_reduce(std::string type) const {
+    return reducing<T>(
+        "all_reduce", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::all_reduce(in, out); },
+        true);
+  }
+
+  template <class T>
+  [[nodiscard]] operation all_reduce_in_place(std::string type) const {
+    return {"all_reduce_in_place", true, [&others = others_, type](std::size_t bytes) {
+              const std::size_t count = elements<T>(bytes);
+              auto data = std::make_shared<span_buffers<T>>(others, count, 0);
+              benchmark one = describe<T>("all_reduce_in_place", type, count, count);
+              one.bus_factor = 2 * share_of_others(others);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data](std::uint64_t iteration) { Library::all_reduce_in_place(data->in(iteration)); };
+              one.count_wrong = [data](std::uint64_t iteration) {
+                return data->wrong_sums(data->in(iteration), iteration);
+              };
+              return one;
+            }};
+  }
+
+ private:
+  static constexpr int root = 0;
+
+  template <class T>
+  [[nodiscard]] static std::size_t elements(std::size_t bytes) {
+    return std::max<std::size_t>(bytes / sizeof(T), 1);
+  }
+
+  [[nodiscard]] static double share_of_others(const peers& others) {
+    return static_cast<double>(others.size - 1) / static_cast<double>(others.size);
+  }
+
+  template <class T>
+  [[nodiscard]] static benchmark describe(const char* name, const std::string& type, std::size_t total,
+                                          std::size_t count) {
+    benchmark one;
+    one.operation = name;
+    one.type = type;
+    one.bytes = total * sizeof(T);
+    one.count = count;
+    return one;
+  }
+
+  template <class T, class Run>
+  [[nodiscard]] operation collecting(const char* name, std::string type, Run run, bool everywhere) const {
+    return {name, true, [&others = others_, name, type, run, everywhere](std::size_t bytes) {
+              const auto ranks = static_cast<std::size_t>(others.size);
+              const std::size_t count = elements<T>(bytes / ranks);
+              const bool receives = everywhere || others.rank == root;
+              auto data = std::make_shared<span_buffers<T>>(others, count, receives ? count * ranks : 0);
+              benchmark one = describe<T>(name, type, count * ranks, count);
+              one.bus_factor = share_of_others(others);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data, run](std::uint64_t iteration) { run(data->in(iteration), data->out(iteration)); };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_collection(iteration); };
+              return one;
+            }};
+  }
+
+  template <class T, class Run>
+  [[nodiscard]] operation reducing(const char* name, std::string type, Run run, bool everywhere) const {
+    return {name, true, [&others = others_, name, type, run, everywhere](std::size_t bytes) {
+              const std::size_t count = elements<T>(bytes);
+              const bool receives = everywhere || others.rank == root;
+              auto data = std::make_shared<span_buffers<T>>(others, count, receives ? count : 0);
+              benchmark one = describe<T>(name, type, count, count);
+              one.bus_factor = everywhere ? 2 * share_of_others(others) : 1.0;
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data, run](std::uint64_t iteration) { run(data->in(iteration), data->out(iteration)); };
+              one.count_wrong = [data](std::uint64_t iteration) {
+                return data->wrong_sums(data->out(iteration), iteration);
+              };
+              return one;
+            }};
+  }
+
+  const peers& others_;
+};
+
+}  // namespace bench
