@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several processes train one character model on one text. Every rank computes the gradients of its share of each batch;
-// hfcomm averages them while backward goes on.
+// Several processes train one character model on one text. Every rank computes the gradients of its share of each
+// batch; hfcomm averages them while backward goes on.
 //
 //   train_char_lm --processes 2 --text FILE        two ranks on this machine
 //   train_char_lm --text FILE                      one process; or, under RANK, WORLD_SIZE, ..., one rank of many
@@ -34,11 +34,14 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-double seconds_since(clock_type::time_point start) { return std::chrono::duration<double>(clock_type::now() - start).count(); }
+double seconds_since(clock_type::time_point start) {
+  return std::chrono::duration<double>(clock_type::now() - start).count();
+}
 
 constexpr const char* usage =
     "usage: train_char_lm --text FILE [options]\n"
-    "  --processes N       ranks to start on this machine (default 1: this process, or what the launcher's variables say)\n"
+    "  --processes N       ranks to start on this machine (default 1: this process, or what the launcher's variables "
+    "say)\n"
     "  --text FILE         what to learn; only rank 0 needs to see it\n"
     "  --steps N           optimiser steps (default 6000)\n"
     "  --batch N           examples per step, over all ranks (default 256)\n"
@@ -119,7 +122,8 @@ settings parse(int count, char** arguments) {
     throw bad_option("--text FILE is missing");
   }
   if (result.batch < result.accumulate) {
-    throw bad_option("--accumulate " + std::to_string(result.accumulate) + " needs a --batch of at least as many examples");
+    throw bad_option("--accumulate " + std::to_string(result.accumulate) +
+                     " needs a --batch of at least as many examples");
   }
   return result;
 }
@@ -127,7 +131,8 @@ settings parse(int count, char** arguments) {
 /// A model, its optimiser, and its reducer among the ranks of a group.
 class trainer {
  public:
-  trainer(const char_lm::model_options& options, std::size_t symbols, std::uint64_t seed, const hfcomm::process_group& group)
+  trainer(const char_lm::model_options& options, std::size_t symbols, std::uint64_t seed,
+          const hfcomm::process_group& group)
       : model_(symbols, options, seed), optimiser_(model_.parameters()), group_(group) {
     std::vector<hfcomm::ddp_parameter> parameters;
     for (const auto& parameter : model_.parameters()) {
@@ -137,15 +142,16 @@ class trainer {
     hfcomm::ddp_options buckets;
     buckets.first_bucket_bytes = 128 << 10;
     buckets.bucket_bytes = 512 << 10;
-    ddp_ = std::make_unique<hfcomm::distributed_data_parallel>(std::move(parameters), std::vector<hfcomm::ddp_buffer>(), buckets, group);
+    ddp_ = std::make_unique<hfcomm::distributed_data_parallel>(std::move(parameters), std::vector<hfcomm::ddp_buffer>(),
+                                                               buckets, group);
   }
 
   char_lm::model& model() { return model_; }
 
   /// One optimiser step on this rank's share of the batch, in `passes` pieces; returns the share's weighted loss, whose
   /// average over the ranks is the loss of the batch.
-  double step(const char_lm::text_split& split, std::span<const char_lm::symbol> text, std::size_t number, std::size_t batch,
-              std::size_t passes, std::uint64_t seed, double learning_rate) {
+  double step(const char_lm::text_split& split, std::span<const char_lm::symbol> text, std::size_t number,
+              std::size_t batch, std::size_t passes, std::uint64_t seed, double learning_rate) {
     const auto mine = char_lm::share_of(batch, group_.rank(), group_.size());
     const auto positions = char_lm::rank_batch(split, number, batch, seed, mine);
     model_.zero_gradients();
@@ -155,15 +161,17 @@ class trainer {
       const std::size_t last = positions.size() * (pass + 1) / passes;
       const auto piece = std::span(positions).subspan(first, last - first);
       // Of the share's weight, a pass has the part that its examples are of the share.
-      const float weight = positions.empty() ? 0.0F
-                                             : mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
+      const float weight = positions.empty()
+                               ? 0.0F
+                               : mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
       std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
       if (pass + 1 < passes) {
         accumulating.emplace(*ddp_);
       }
       ddp_->begin_forward();
-      loss += static_cast<double>(weight) * static_cast<double>(model_.forward_backward(
-                                                {text, piece}, weight, [&](std::size_t index) { ddp_->mark_ready(index); }));
+      loss += static_cast<double>(weight) *
+              static_cast<double>(
+                  model_.forward_backward({text, piece}, weight, [&](std::size_t index) { ddp_->mark_ready(index); }));
       ddp_->finish();
     }
     optimiser_.step(learning_rate);
@@ -188,8 +196,8 @@ class progress_line {
   void show(std::size_t step, double loss) const {
     const double elapsed = seconds_since(start_);
     const double per_step = elapsed / static_cast<double>(step + 1);
-    std::printf("%sstep %zu/%zu  loss %.3f  %.0f characters/s  %.0f s left%s", terminal_ ? "\r" : "", step + 1, steps_, loss,
-                characters_per_step_ / per_step, per_step * static_cast<double>(steps_ - step - 1),
+    std::printf("%sstep %zu/%zu  loss %.3f  %.0f characters/s  %.0f s left%s", terminal_ ? "\r" : "", step + 1, steps_,
+                loss, characters_per_step_ / per_step, per_step * static_cast<double>(steps_ - step - 1),
                 terminal_ && step + 1 < steps_ ? "   " : "   \n");
     std::fflush(stdout);
   }
@@ -207,7 +215,8 @@ class progress_line {
 double held_out_loss(trainer& training, const char_lm::text_split& split, std::span<const char_lm::symbol> text) {
   const auto mine = char_lm::share_of(split.held_out_count(), hfcomm::rank(), hfcomm::world_size());
   const auto positions = char_lm::held_out_batch(split, mine);
-  return hfcomm::all_reduce(static_cast<double>(mine.weight) * training.model().evaluate({text, positions}), hfcomm::reduce_op::average);
+  return hfcomm::all_reduce(static_cast<double>(mine.weight) * training.model().evaluate({text, positions}),
+                            hfcomm::reduce_op::average);
 }
 
 /// Whether every rank holds rank 0's parameters, bit for bit.
@@ -221,8 +230,8 @@ bool identical_everywhere(const char_lm::model& model) {
   return hfcomm::all_reduce(equal ? 1 : 0, hfcomm::reduce_op::min) == 1;
 }
 
-/// Steps per second of all ranks together over those of rank 0 alone, with the same batches: the two take turns, and the
-/// median of the turns' ratios counts.
+/// Steps per second of all ranks together over those of rank 0 alone, with the same batches: the two take turns, and
+/// the median of the turns' ratios counts.
 double measure_speed_up(const char_lm::model_options& options, std::size_t symbols, const char_lm::text_split& split,
                         std::span<const char_lm::symbol> text, const settings& wanted) {
   trainer together(options, symbols, wanted.seed, hfcomm::world());
@@ -266,7 +275,8 @@ void train(const settings& wanted) {
   trainer training(options, symbols.size(), wanted.seed + static_cast<std::uint64_t>(hfcomm::rank()), hfcomm::world());
   if (main_process) {
     std::printf("%zu characters, %zu distinct; a model of %zu parameters; %d %s (%s)\n", text.size(), symbols.size(),
-                training.model().parameter_count(), hfcomm::world_size(), hfcomm::world_size() == 1 ? "process" : "processes",
+                training.model().parameter_count(), hfcomm::world_size(),
+                hfcomm::world_size() == 1 ? "process" : "processes",
                 std::string(hfcomm::world().host_backend()).c_str());
     if (!split.note.empty()) {
       std::printf("note: %s\n", split.note.c_str());

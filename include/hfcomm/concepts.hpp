@@ -16,14 +16,15 @@ namespace hfcomm {
 
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
 template <class R>
-concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
+concept buffer =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
 
 /// A buffer that may be written to.
 template <class R>
 concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// A buffer that does not own its elements (std::span): where an owner, such as a vector, is taken as an object that may
-/// change its size, a view is taken as the memory it shows.
+/// A buffer that does not own its elements (std::span): where an owner, such as a vector, is taken as an object that
+/// may change its size, a view is taken as the memory it shows.
 template <class R>
 concept buffer_view = buffer<R> && std::ranges::view<std::remove_cvref_t<R>>;
 
@@ -42,12 +43,14 @@ namespace detail {
 
 template <class R>
 std::span<const std::byte> bytes_of(const R& range) {
-  return std::as_bytes(std::span<const std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
+  return std::as_bytes(
+      std::span<const std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
 }
 
 template <class R>
 std::span<std::byte> writable_bytes_of(R& range) {
-  return std::as_writable_bytes(std::span<std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
+  return std::as_writable_bytes(
+      std::span<std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
 }
 
 }  // namespace detail

@@ -53,7 +53,9 @@ inline std::string describe(const error_context& context, std::string_view detai
 class error : public std::runtime_error {
  public:
   error(error_context context, std::string detail)
-      : std::runtime_error(detail::describe(context, detail)), context_(std::move(context)), detail_(std::move(detail)) {}
+      : std::runtime_error(detail::describe(context, detail)),
+        context_(std::move(context)),
+        detail_(std::move(detail)) {}
 
   /// The rank, within its group, of the process that throws; -1 outside any group.
   [[nodiscard]] int rank() const noexcept { return context_.rank; }

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include <csignal>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <hfcomm/session.hpp>
 
@@ -160,7 +160,9 @@ class nursery {
     for (std::size_t index = 0; index < children_.size(); ++index) {
       const child& one = children_[index];
       if (one.ended && !one.stopped && one.status != 0) {
-        const auto weight = [&](std::size_t rank) { return std::pair(table_[rank].consequence.load(), children_[rank].order); };
+        const auto weight = [&](std::size_t rank) {
+          return std::pair(table_[rank].consequence.load(), children_[rank].order);
+        };
         if (!blame || weight(index) < weight(*blame)) {
           blame = index;
         }
@@ -222,16 +224,16 @@ class epitaph_table {
 }  // namespace detail
 
 /// Runs `main` on `processes` ranks of this machine: forks them, and in each calls init(), `main()` and ends cleanly.
-/// `main` returns void or an exit status. With `processes` == 1 it runs right here, as the rank that the environment says
-/// (so a program that calls launch(1, main) also runs unchanged under torchrun and its like).
+/// `main` returns void or an exit status. With `processes` == 1 it runs right here, as the rank that the environment
+/// says (so a program that calls launch(1, main) also runs unchanged under torchrun and its like).
 ///
 /// The first failure is printed with its rank (an exception's text, an exit status, a signal); the others get 2 s to
 /// report, then are stopped. Returns 0, or the failed rank's status (128 + the signal's number where one killed it). No
 /// child outlives this process. Call it early: before starting threads and before init(). The children leave without
 /// running static destructors or exit handlers; their output is flushed.
 ///
-/// Throws usage_error where `processes` is below 1, where this process is a rank already, or where a launcher has started
-/// it as one of several.
+/// Throws usage_error where `processes` is below 1, where this process is a rank already, or where a launcher has
+/// started it as one of several.
 template <std::invocable Main>
 int launch(int processes, Main main, std::source_location where = std::source_location::current()) {
   const error_context context{-1, 0, "launch", 0, where};

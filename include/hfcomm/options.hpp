@@ -14,8 +14,8 @@ struct init_options {
   ///   "tcp://host:port"  any address and port that all ranks name alike
   ///   "file:///path"     any path that all ranks name alike; no file is made
   ///   "job://name"       any name that all ranks of one machine share
-  /// On one machine all of these only name the job: no port is opened and no file is written. The last three need `rank`
-  /// and `world_size`.
+  /// On one machine all of these only name the job: no port is opened and no file is written. The last three need
+  /// `rank` and `world_size`.
   std::string init_method{};
 
   int rank = -1;        ///< This process's rank; -1: from the environment.

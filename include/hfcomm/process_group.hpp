@@ -35,9 +35,9 @@ struct group_state {
 
   std::shared_ptr<host_engine> engine;
   std::atomic<bool> busy{false};
-  int master_sections = 0;          // scopes in which only the master runs, and nobody could answer it
-  std::exception_ptr deferred;      // what a destructor could not throw
-  std::vector<std::byte> scratch;   // for encoding; only while busy
+  int master_sections = 0;         // scopes in which only the master runs, and nobody could answer it
+  std::exception_ptr deferred;     // what a destructor could not throw
+  std::vector<std::byte> scratch;  // for encoding; only while busy
 };
 
 struct group_access;
@@ -68,7 +68,8 @@ class process_group {
   /// True once a rank of the group is lost or a deadline passed: every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept { return state_->engine->broken(); }
 
-  /// The same group with another deadline for its operations; zero or less waits for ever (lost peers are still noticed).
+  /// The same group with another deadline for its operations; zero or less waits for ever (lost peers are still
+  /// noticed).
   [[nodiscard]] process_group with_timeout(std::chrono::nanoseconds timeout) const {
     process_group copy = *this;
     copy.timeout_ = timeout;
@@ -82,13 +83,13 @@ class process_group {
   [[nodiscard]] process_group split(int color, int key = 0,
                                     std::source_location where = std::source_location::current()) const;
 
-  /// A new group of these ranks, in this order; nullopt on a rank that is not among them. Collective: every rank of this
-  /// group calls it, with the same list (mismatch_error otherwise). Throws usage_error for an empty list, a rank
+  /// A new group of these ranks, in this order; nullopt on a rank that is not among them. Collective: every rank of
+  /// this group calls it, with the same list (mismatch_error otherwise). Throws usage_error for an empty list, a rank
   /// that this group does not have, or one named twice.
-  [[nodiscard]] std::optional<process_group> subgroup(std::span<const int> ranks,
-                                                      std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] std::optional<process_group> subgroup(std::initializer_list<int> ranks,
-                                                      std::source_location where = std::source_location::current()) const {
+  [[nodiscard]] std::optional<process_group> subgroup(
+      std::span<const int> ranks, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] std::optional<process_group> subgroup(
+      std::initializer_list<int> ranks, std::source_location where = std::source_location::current()) const {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()), where);
   }
 
@@ -121,14 +122,16 @@ inline error_context context_of(const process_group& group, const operation& cal
   return {group.rank(), group.size(), engines::call_name(call), group_access::engine(group).sequence() + 1, call.where};
 }
 
-/// One operation on one group, from the moment the caller enters: holds the group against a second thread, and knows how
-/// to fail so that the other ranks learn of it.
+/// One operation on one group, from the moment the caller enters: holds the group against a second thread, and knows
+/// how to fail so that the other ranks learn of it.
 class running_call {
  public:
-  running_call(const process_group& group, operation& call) : group_(group), state_(group_access::state(group)), call_(call) {
+  running_call(const process_group& group, operation& call)
+      : group_(group), state_(group_access::state(group)), call_(call) {
     if (state_.busy.exchange(true, std::memory_order_acquire)) {
-      throw usage_error(context_of(group, call),
-                        "another thread is inside an operation of this group; give each thread a group of its own (split)");
+      throw usage_error(
+          context_of(group, call),
+          "another thread is inside an operation of this group; give each thread a group of its own (split)");
     }
     call_.timeout = group.timeout();
     if (state_.deferred) [[unlikely]] {
@@ -136,8 +139,9 @@ class running_call {
     }
     if (state_.master_sections != 0) [[unlikely]] {
       state_.busy.store(false, std::memory_order_release);
-      throw usage_error(context_of(group, call),
-                        "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
+      throw usage_error(
+          context_of(group, call),
+          "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
     }
   }
   running_call(const running_call&) = delete;
@@ -213,9 +217,14 @@ class table_receiver final : public receiver {
 }  // namespace detail
 
 inline process_group process_group::split(int color, int key, std::source_location where) const {
-  operation call{.name = "split", .pattern = movement::to_all, .content = payload::buffer, .bytes = 2 * sizeof(int), .where = where};
+  operation call{.name = "split",
+                 .pattern = movement::to_all,
+                 .content = payload::buffer,
+                 .bytes = 2 * sizeof(int),
+                 .where = where};
   detail::running_call running(*this, call);
-  running.require(color >= 0, [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
+  running.require(color >= 0,
+                  [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
   const std::array<int, 2> mine{color, key};
   std::vector<std::array<int, 2>> wishes(static_cast<std::size_t>(size()));
   detail::table_receiver table(std::as_writable_bytes(std::span(wishes)));
@@ -235,7 +244,8 @@ inline process_group process_group::split(int color, int key, std::source_locati
   return process_group(running.engine().subgroup(make, members), timeout_);
 }
 
-inline std::optional<process_group> process_group::subgroup(std::span<const int> ranks, std::source_location where) const {
+inline std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
+                                                            std::source_location where) const {
   operation call{.name = "subgroup",
                  .pattern = movement::none,
                  .type_hash = detail::fnv1a({reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes()}),

@@ -74,7 +74,8 @@ class terminate_teller {
       std::set_terminate([] {
         if (auto* listeners = last_resort().load(); listeners != nullptr) {
           const bool thrown = std::current_exception() != nullptr;
-          listeners->fail(thrown ? current_exception_text() : "std::terminate was called", thrown && current_exception_is_consequence());
+          listeners->fail(thrown ? current_exception_text() : "std::terminate was called",
+                          thrown && current_exception_is_consequence());
         }
         previous();
       });
@@ -92,10 +93,12 @@ class terminate_teller {
 }  // namespace detail
 
 /// The time during which this process is a rank of its job. Destroying it ends that: the other ranks are told, and
-/// world() is a group of one again. Where an exception ends it, the others are told that too. Never blocks, never throws.
+/// world() is a group of one again. Where an exception ends it, the others are told that too. Never blocks, never
+/// throws.
 class session {
  public:
-  session(session&& other) noexcept : people_(std::exchange(other.people_, nullptr)), active_(std::exchange(other.active_, false)) {}
+  session(session&& other) noexcept
+      : people_(std::exchange(other.people_, nullptr)), active_(std::exchange(other.active_, false)) {}
   session& operator=(session&&) = delete;
   ~session() {
     if (std::uncaught_exceptions() > 0) {
@@ -143,12 +146,14 @@ inline launch_environment resolve(const init_options& options, const error_conte
   const auto starts_with = [&](std::string_view prefix) { return method.rfind(prefix, 0) == 0; };
   const bool named = starts_with("tcp://") || starts_with("file://") || starts_with("job://");
   if (!named && !method.empty() && method != "env://") {
-    throw usage_error(context, "init_method \"" + method + "\" is none of \"\", env://, tcp://host:port, file:///path, job://name");
+    throw usage_error(
+        context, "init_method \"" + method + "\" is none of \"\", env://, tcp://host:port, file:///path, job://name");
   }
   if (named != (options.rank >= 0) || named != (options.world_size >= 0)) {
-    throw usage_error(context, named ? "init_method \"" + method + "\" needs rank and world_size as well"
-                                     : std::string("rank and world_size are given, but no init_method that says where the ranks "
-                                                   "meet (tcp://host:port, file:///path or job://name)"));
+    throw usage_error(context,
+                      named ? "init_method \"" + method + "\" needs rank and world_size as well"
+                            : std::string("rank and world_size are given, but no init_method that says where the ranks "
+                                          "meet (tcp://host:port, file:///path or job://name)"));
   }
   if (named) {
     if (options.world_size < 1 || options.rank >= options.world_size) {
@@ -159,15 +164,17 @@ inline launch_environment resolve(const init_options& options, const error_conte
   }
   launch_environment found = detect_environment();
   if (method == "env://" && found.source == "none") {
-    throw usage_error(context, "init_method is env://, but neither HFCOMM_RANK and HFCOMM_WORLD_SIZE nor RANK and WORLD_SIZE are set");
+    throw usage_error(
+        context,
+        "init_method is env://, but neither HFCOMM_RANK and HFCOMM_WORLD_SIZE nor RANK and WORLD_SIZE are set");
   }
   return found;
 }
 
 }  // namespace detail
 
-/// Makes this process a rank of its job, and waits until all ranks have come. Without options the environment tells (see
-/// environment.hpp); where it says nothing, the job is this process alone.
+/// Makes this process a rank of its job, and waits until all ranks have come. Without options the environment tells
+/// (see environment.hpp); where it says nothing, the job is this process alone.
 ///
 /// Throws usage_error on a second init, on options or variables that do not fit together, and on every rank that has
 /// come where two processes claim one rank; timeout_error, naming the ranks that did not come, after `start_timeout`;
@@ -188,7 +195,8 @@ inline session init(const init_options& options = {}, std::source_location where
   context.rank = who.rank;
   context.size = who.world_size;
   if (who.world_size > engines::layout::max_ranks) {
-    throw usage_error(context, "the job has " + std::to_string(who.world_size) + " ranks; one machine can have at most " +
+    throw usage_error(context, "the job has " + std::to_string(who.world_size) +
+                                   " ranks; one machine can have at most " +
                                    std::to_string(engines::layout::max_ranks));
   }
   if (who.local_size != who.world_size) {

@@ -19,9 +19,9 @@ struct run_ranks_options {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
 };
 
-/// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use, and
-/// returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change. Where
-/// ranks throw, the first exception that is not another rank's fault is rethrown.
+/// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
+/// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
+/// Where ranks throw, the first exception that is not another rank's fault is rethrown.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
@@ -48,7 +48,8 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
     job->people = rosters[static_cast<std::size_t>(rank)];
     job->broker = broker;
     detail::identity own;
-    own.world = detail::group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank), options.timeout);
+    own.world = detail::group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank),
+                                           options.timeout);
     own.local = own.world;
     own.initialized = true;
     detail::thread_identity() = &own;

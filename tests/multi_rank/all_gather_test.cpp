@@ -28,7 +28,7 @@ TEST_CASE("all_gather: every rank's object in rank order") {
 
 TEST_CASE("all_gather: objects of different sizes, one of them empty") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t step : {1, 40, 100'000}) {
+    for (const std::size_t step : each_of(1, 40, 100'000)) {
       const auto texts = all_gather(text_of(world.rank(), step * as_index(world.rank())));
       for (int rank = 0; rank < world.size(); ++rank) {
         CHECK(texts[as_index(rank)] == text_of(rank, step * as_index(rank)));
@@ -39,7 +39,7 @@ TEST_CASE("all_gather: objects of different sizes, one of them empty") {
 
 TEST_CASE("all_gather: buffers of equal length") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 3, 40, 41, 131'072, 131'073, 300'001}) {
+    for (const std::size_t count : each_of(0, 1, 3, 40, 41, 131'072, 131'073, 300'001)) {
       std::vector<std::int16_t> in(count, static_cast<std::int16_t>(world.rank() + 1));
       std::vector<std::int16_t> out(count * as_index(world.size()), -1);
       all_gather(in, out);
@@ -55,7 +55,7 @@ TEST_CASE("all_gather: buffers of equal length") {
 
 TEST_CASE("all_gather: the input may be the rank's own place in the output") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {2, 70'000}) {
+    for (const std::size_t count : each_of(2, 70'000)) {
       std::vector<float> table(count * as_index(world.size()), -1.0F);
       const auto mine = std::span(table).subspan(count * as_index(world.rank()), count);
       std::fill(mine.begin(), mine.end(), static_cast<float>(world.rank()));

@@ -34,7 +34,7 @@ TEST_CASE("all_reduce: one number per rank") {
 
 TEST_CASE("all_reduce: in place and out of place") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 3, 4096, 4097, 65'537}) {
+    for (const std::size_t count : each_of(0, 1, 3, 4096, 4097, 65'537)) {
       std::vector<float> in(count);
       std::vector<float> expected(count);
       for (std::size_t i = 0; i < count; ++i) {

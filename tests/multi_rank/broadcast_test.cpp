@@ -53,7 +53,7 @@ TEST_CASE("broadcast: a vector is an object and takes the root's size") {
 
 TEST_CASE("broadcast: a span is memory and is filled in place") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 3, 20, 21, 65'536, 65'537, 200'003}) {
+    for (const std::size_t count : each_of(0, 1, 3, 20, 21, 65'536, 65'537, 200'003)) {
       const int root = static_cast<int>(count) % world.size();
       std::vector<std::int32_t> values(count, -1);
       if (world.rank() == root) {

@@ -117,13 +117,13 @@ TEST_CASE_TEMPLATE("reductions: every operation on floats", T, float16, bfloat16
 TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step and one slot", T, std::uint8_t, bfloat16,
                    float, double) {
   for (const std::size_t limit : {std::size_t{80}, std::size_t{16} << 10, std::size_t{256} << 10}) {
-    for (const std::size_t more : {0, 1, 2}) {
+    for (const std::size_t more : each_of(0, 1, 2)) {
       for (const int ranks : {2, 3, 8}) {
         check_reductions<T>(ranks, limit / sizeof(T) + more - 1, reduce_op::sum);
       }
     }
   }
-  for (const std::size_t count : {0, 1, 3}) {
+  for (const std::size_t count : each_of(0, 1, 3)) {
     for (const int ranks : rank_counts) {
       check_reductions<T>(ranks, count, reduce_op::max);
     }
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step a
 
 TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
   for (const int ranks : {1, 3, 8}) {
-    for (const std::size_t more : {0, 1, 9, 65}) {
+    for (const std::size_t more : each_of(0, 1, 9, 65)) {
       check_reductions<float>(ranks, 131'072 + more, reduce_op::average);
     }
   }
@@ -147,7 +147,7 @@ TEST_CASE("reductions: a million elements and three") {
 
 TEST_CASE("reductions: buffers that are not aligned") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {5, 10'000, 70'000}) {
+    for (const std::size_t count : each_of(5, 10'000, 70'000)) {
       std::vector<std::int16_t> storage(count + 3, 1);
       all_reduce(std::span(storage).subspan(1, count));
       CHECK(storage[0] == 1);
@@ -172,7 +172,7 @@ namespace {
 
 TEST_CASE("buffers: of plain classes, moved whole") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 26, 27, 87'381, 87'382, 200'000}) {
+    for (const std::size_t count : each_of(0, 1, 26, 27, 87'381, 87'382, 200'000)) {
       const auto pixel = [](int rank, std::size_t i) {
         return rgb{static_cast<std::uint8_t>(rank), static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(i >> 8)};
       };

@@ -54,7 +54,7 @@ TEST_CASE("ddp: what is ignored stays as it is") {
     CHECK(own[0] == static_cast<float>(world.rank()));
     // Marking it does no harm and is not wanted.
     ddp.begin_forward();
-    for (const std::size_t index : {2, 1, 1, 0}) {
+    for (const std::size_t index : each_of(2, 1, 1, 0)) {
       ddp.mark_ready(index);
     }
     ddp.finish();
@@ -186,7 +186,7 @@ TEST_CASE("ddp: of a part of the ranks") {
     model[0].value.assign(3, static_cast<float>(world.rank()));
     distributed_data_parallel ddp(model.views(), {}, {}, half);
     CHECK(all_reduce(world.rank(), reduce_op::max, half) == static_cast<int>(model[0].value[2]));
-    for (const std::size_t index : {0, 1}) {
+    for (const std::size_t index : each_of(0, 1)) {
       model.set_gradient(half.rank(), index);
       ddp.mark_ready(index);
     }

@@ -55,7 +55,7 @@ TEST_CASE("ddp: a parameter that never became ready is named on every rank; the 
       distributed_data_parallel ddp(model.views(), {}, tiny ? tiny_buckets : ddp_options{});
       for (int round = 0; round < 3; ++round) {
         const int odd = (world.size() - 1 + round) % world.size();
-        for (const std::size_t index : {3, 2, 1, 0}) {
+        for (const std::size_t index : each_of(3, 2, 1, 0)) {
           model.set_gradient(world.rank(), index);
           if (world.rank() != odd || index == 3 || index == 1) {
             ddp.mark_ready(index);

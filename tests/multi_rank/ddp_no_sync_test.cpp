@@ -69,7 +69,7 @@ TEST_CASE("no_sync: accumulation is as good as one large pass") {
     }
     accumulate(small, ddp_small, example(2));
     accumulate(large, ddp_large, example(0) + example(1) + example(2));
-    for (const std::size_t index : {0, 1}) {
+    for (const std::size_t index : each_of(0, 1)) {
       CHECK((small[index].gradient == large[index].gradient));
     }
   });

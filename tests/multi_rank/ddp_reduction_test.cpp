@@ -131,7 +131,7 @@ TEST_CASE("ddp: buffers are rank 0's again at every forward, unless that is off"
 
 TEST_CASE("ddp: unused parameters count as zero; what no rank used stays as it was") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t bytes : {1, 100, 1'000'000}) {
+    for (const std::size_t bytes : each_of(1, 100, 1'000'000)) {
       toy_model model({4, 5, 70'000, 7});
       distributed_data_parallel ddp(
           model.views(), {}, {.first_bucket_bytes = bytes, .bucket_bytes = bytes, .find_unused_parameters = true});

@@ -229,7 +229,7 @@ TEST_CASE("failure: an object whose serialization throws is an error with the te
 
 TEST_CASE("failure: an object that cannot be decoded is an error where it arrives; the ranks stay in step") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t size : {3, 600'000}) {
+    for (const std::size_t size : each_of(3, 600'000)) {
       // The root keeps what it has and decodes nothing.
       moody value{.refuses_to_come = world.rank() == 0, .text = std::string(size, 'a')};
       if (world.rank() == 0) {

@@ -12,7 +12,7 @@ using namespace multi_rank;
 TEST_CASE("gather: the root gets every rank's object, the others nothing") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
-      for (const std::size_t size : {0, 5, 300'000}) {
+      for (const std::size_t size : each_of(0, 5, 300'000)) {
         const auto texts = gather(text_of(world.rank(), size + as_index(world.rank())), root);
         if (world.rank() != root) {
           CHECK(texts.empty());
@@ -37,7 +37,7 @@ TEST_CASE("gather: the root defaults to 0") {
 
 TEST_CASE("gather: buffers, with an output on the root only") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 10, 11, 32'768, 32'769, 70'001}) {
+    for (const std::size_t count : each_of(0, 1, 10, 11, 32'768, 32'769, 70'001)) {
       const int root = static_cast<int>(count) % world.size();
       const std::vector<std::int64_t> in(count, world.rank() + 5);
       std::vector<std::int64_t> out(world.rank() == root ? count * as_index(world.size()) : 0);

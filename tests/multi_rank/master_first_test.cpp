@@ -2,7 +2,6 @@
 #include "ranks.hpp"
 
 #include <atomic>
-#include <optional>
 
 namespace {
 
@@ -71,7 +70,6 @@ TEST_CASE("master_first: the master of a group is the group's rank 0") {
 
 TEST_CASE("master_first: many in a row, and operations in between") {
   at_every_size([](const process_group& world) {
-    std::optional<int> sum;
     for (int round = 0; round < 20; ++round) {
       {
         const master_first guard;

@@ -114,7 +114,7 @@ TEST_CASE("mismatch: different roots") {
 }
 
 TEST_CASE("mismatch: different counts") {
-  for (const std::size_t count : {3, 4096, 200'000}) {
+  for (const std::size_t count : each_of(3, 4096, 200'000)) {
     const auto reduces = [](std::size_t elements) {
       return [=](auto& world, auto& note) {
         std::vector<float> data(elements, 2.0F);

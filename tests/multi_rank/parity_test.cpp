@@ -86,7 +86,7 @@ TEST_CASE(
   CHECK(reference.front() > 2.5);
   CHECK(reference.back() < reference.front() - 0.3);
   for (const int ranks : {1, 2, 4}) {
-    for (const std::size_t passes : {1, 2}) {
+    for (const std::size_t passes : each_of(1, 2)) {
       ddp_options buckets;
       buckets.first_bucket_bytes = buckets.bucket_bytes = passes == 1 ? 4096 : 1 << 20;
       run_noted(ranks, std::to_string(passes) + " passes", [&](const process_group& world) {

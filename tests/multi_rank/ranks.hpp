@@ -29,6 +29,12 @@ inline constexpr std::array rank_counts{1, 2, 3, 4, 8};
 
 constexpr std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
 
+/// `for (const std::size_t count : each_of(0, 1, 3))`: a list in braces would be of int.
+template <class... Numbers>
+constexpr std::array<std::size_t, sizeof...(Numbers)> each_of(Numbers... numbers) {
+  return {static_cast<std::size_t>(numbers)...};
+}
+
 /// Runs `rank_main(world)` on `ranks` ranks; a failed check says which rank failed, and `note`.
 /// No exception may pass through INFO on several threads: doctest would log it without a lock.
 template <class RankMain>

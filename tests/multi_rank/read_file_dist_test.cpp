@@ -34,7 +34,7 @@ class scratch_file {
 };
 
 TEST_CASE("read_file_dist: every rank gets the bytes, whatever they are") {
-  for (const std::size_t size : {1, 79, 80, 81, 262'144, 262'145, 1'000'003}) {
+  for (const std::size_t size : each_of(1, 79, 80, 81, 262'144, 262'145, 1'000'003)) {
     std::string content = text_of(1, size);
     content[size / 2] = '\0';
     content.back() = '\n';

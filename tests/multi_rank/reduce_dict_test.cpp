@@ -60,7 +60,7 @@ TEST_CASE("all_reduce_dict: any sortable key, any number, any map") {
 
 TEST_CASE("all_reduce_dict: no keys, one, and more than one chunk of memory holds") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 2, 3, 1000, 12'000}) {
+    for (const std::size_t count : each_of(0, 1, 2, 3, 1000, 12'000)) {
       std::map<std::string, float> mine;
       for (std::size_t i = 0; i < count; ++i) {
         mine["key " + std::to_string(i)] = static_cast<float>(i % 100) + static_cast<float>(world.rank());

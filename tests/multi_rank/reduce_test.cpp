@@ -14,7 +14,7 @@ int sum_of_ranks(const process_group& group) { return group.size() * (group.size
 
 TEST_CASE("reduce: the root's buffer gets the result, the others keep theirs") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 1, 3, 4096, 4097, 70'000}) {
+    for (const std::size_t count : each_of(0, 1, 3, 4096, 4097, 70'000)) {
       for (const int root : {0, world.size() - 1}) {
         std::vector<float> data(count, static_cast<float>(world.rank()));
         reduce(data, root);
@@ -28,7 +28,7 @@ TEST_CASE("reduce: the root's buffer gets the result, the others keep theirs") {
 // Out of place with its namespace: std::reduce takes two vectors for iterators, wherever <numeric> is included.
 TEST_CASE("reduce: out of place, with an output on the root only") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {0, 2, 2048, 2049, 40'000}) {
+    for (const std::size_t count : each_of(0, 2, 2048, 2049, 40'000)) {
       const int root = world.size() / 2;
       const std::vector<std::int64_t> in(count, world.rank());
       std::vector<std::int64_t> out(world.rank() == root ? count : 0);
@@ -41,7 +41,7 @@ TEST_CASE("reduce: out of place, with an output on the root only") {
 
 TEST_CASE("reduce: an output elsewhere stays as it is, whatever its size") {
   at_every_size([](const process_group& world) {
-    for (const std::size_t count : {3, 100'000}) {
+    for (const std::size_t count : each_of(3, 100'000)) {
       const std::vector<int> in(count, 1);
       std::vector<int> out(world.rank() == 0 ? count : 5, -7);
       hfcomm::reduce(in, out, 0);

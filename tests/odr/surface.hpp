@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The public names with their parameters in order: a change that breaks a user's call breaks the build of this. Included by
-// both translation units, so that every template exists twice in the program.
+// The public names with their parameters in order: a change that breaks a user's call breaks the build of this.
+// Included by both translation units, so that every template exists twice in the program.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,8 @@
 
 namespace surface {
 
-/// Calls everything in the group of two that `launch` or `run_ranks` has made; returns what must be equal in both units.
+/// Calls everything in the group of two that `launch` or `run_ranks` has made; returns what must be equal in both
+/// units.
 inline std::size_t call_everything() {
   using namespace hfcomm;
   const process_group& group = world();
@@ -78,7 +79,8 @@ inline std::size_t call_everything() {
   const std::string file = read_file_dist("/proc/self/comm", group, here);
   const std::uint64_t seed = shared_random_seed(group, here);
   std::vector<float> gradients(values.size());
-  distributed_data_parallel ddp({named_parameter("weights", values, gradients)}, {named_buffer("statistics", out)}, ddp_options{}, group);
+  distributed_data_parallel ddp({named_parameter("weights", values, gradients)}, {named_buffer("statistics", out)},
+                                ddp_options{}, group);
   {
     const auto accumulating = ddp.no_sync();
     ddp.mark_ready(0);

@@ -43,7 +43,8 @@ void work_for_ever(const std::string& name, int rank, int ranks, int kind) {
     }
   } catch (const error& problem) {
     const auto* peer = dynamic_cast<const peer_error*>(&problem);
-    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " + problem.what());
+    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
+                   problem.what());
   }
 }
 
@@ -70,14 +71,16 @@ TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, n
         CHECK(outcome.killed_by(SIGKILL));
         continue;
       }
-      INFO("round ", round, ", rank ", rank, " of ", ranks, ", victim ", victim, ", kind ", kind, " said: ", outcome.said);
+      INFO("round ", round, ", rank ", rank, " of ", ranks, ", victim ", victim, ", kind ", kind,
+           " said: ", outcome.said);
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
       CHECK(took < 1s);
       slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
       if (outcome.said.find("ready") != std::string::npos) {
         CHECK(outcome.exited_with(0));
         CHECK(outcome.said.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
-        CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) != std::string::npos);
+        CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) !=
+              std::string::npos);
       } else {
         CHECK(outcome.exited_with(1));  // killed while the job was starting: init throws
         CHECK(outcome.said.find("went away while the job was starting") != std::string::npos);
@@ -149,7 +152,8 @@ TEST_CASE("a rank that leaves: by return, by exit, by abort, by an uncaught exce
   const ending endings[] = {
       {"exit", [] { std::_Exit(3); }, "ended without a word"},
       {"abort", [] { std::abort(); }, "ended without a word"},
-      {"terminate", [] { std::thread([] { throw std::runtime_error("the disk is full"); }).join(); }, "failed: the disk is full"},
+      {"terminate", [] { std::thread([] { throw std::runtime_error("the disk is full"); }).join(); },
+       "failed: the disk is full"},
       {"return", [] {}, "has left the job"},
   };
   for (const auto& one : endings) {

@@ -37,8 +37,8 @@ report run(const std::function<int()>& body) {
 class shared_counter {
  public:
   shared_counter()
-      : value_(::new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
-                   std::atomic<int>(0)) {}
+      : value_(::new(::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                            0)) std::atomic<int>(0)) {}
   shared_counter(const shared_counter&) = delete;
   shared_counter& operator=(const shared_counter&) = delete;
   ~shared_counter() { ::munmap(value_, sizeof(std::atomic<int>)); }
@@ -106,7 +106,8 @@ TEST_CASE("launch names a signal, and so do the peers") {
       try {
         barrier();
       } catch (const peer_error& problem) {
-        *named += std::string(problem.what()).find("was killed by signal 9 (SIGKILL)") != std::string::npos && problem.peer() == 1;
+        *named += std::string(problem.what()).find("was killed by signal 9 (SIGKILL)") != std::string::npos &&
+                  problem.peer() == 1;
         throw;
       }
     });
@@ -148,7 +149,8 @@ TEST_CASE("no rank outlives the process that launched it") {
     std::this_thread::sleep_for(1ms);
   }
   std::vector<std::string> ranks;
-  std::ifstream children("/proc/" + std::to_string(family.pid(0)) + "/task/" + std::to_string(family.pid(0)) + "/children");
+  std::ifstream children("/proc/" + std::to_string(family.pid(0)) + "/task/" + std::to_string(family.pid(0)) +
+                         "/children");
   for (std::string pid; children >> pid;) {
     ranks.push_back(pid);
   }
@@ -196,7 +198,8 @@ TEST_CASE("launch inside a launcher's job is refused, launch(1) joins that job")
       processes::say(problem.what());
     }
     const int status = launch(1, [&] {
-      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " + std::to_string(world_size()));
+      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
+                     std::to_string(world_size()));
     });
     processes::say("status " + std::to_string(status));
   });

@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include <csignal>
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <hfcomm/comm.hpp>
 
@@ -35,7 +35,9 @@ struct outcome {
   std::string said;
   clock::time_point ended;
 
-  [[nodiscard]] bool exited_with(int status) const { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status; }
+  [[nodiscard]] bool exited_with(int status) const {
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == status;
+  }
   [[nodiscard]] bool killed_by(int signal) const { return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == signal; }
 };
 
@@ -85,12 +87,12 @@ class family {
   family(const family&) = delete;
   family& operator=(const family&) = delete;
   ~family() {
-    for (auto& child : children_) {
-      if (child.alive) {
-        ::kill(child.pid, SIGKILL);
-        ::waitpid(child.pid, nullptr, 0);
+    for (auto& one : children_) {
+      if (one.alive) {
+        ::kill(one.pid, SIGKILL);
+        ::waitpid(one.pid, nullptr, 0);
       }
-      ::close(child.pipe);
+      ::close(one.pipe);
     }
   }
 

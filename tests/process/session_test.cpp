@@ -13,9 +13,7 @@ using namespace std::chrono_literals;
 const pid_t test_run = ::getpid();
 
 /// A job name of this test run: of the process that started the children, not of the child that asks.
-std::string unique(const std::string& name) {
-  return name + '-' + std::to_string(test_run);
-}
+std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
 
 }  // namespace
 
@@ -282,7 +280,8 @@ TEST_CASE("messages beyond 4 GiB arrive whole") {
       data[count - 1] = 4;
     }
     broadcast(data);
-    if (data[0] != 1 || data[(std::size_t{1} << 32) - 1] != 2 || data[std::size_t{1} << 32] != 3 || data[count - 1] != 4 || data[77] != 0) {
+    if (data[0] != 1 || data[(std::size_t{1} << 32) - 1] != 2 || data[std::size_t{1} << 32] != 3 ||
+        data[count - 1] != 4 || data[77] != 0) {
       throw std::runtime_error("wrong bytes");
     }
   });

@@ -65,7 +65,8 @@ TEST_CASE("a master-first section may take longer than any operation, and its ma
   CHECK(processes::clock::now() - began < 5s);
   for (const int rank : {1, 2}) {
     INFO(outcomes[static_cast<std::size_t>(rank)].said);
-    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("waited\nrank " + std::to_string(rank) + "/3: master_first") == 0);
+    CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("waited\nrank " + std::to_string(rank) +
+                                                             "/3: master_first") == 0);
     CHECK(outcomes[static_cast<std::size_t>(rank)].said.find("rank 0 (pid ") != std::string::npos);
   }
 }

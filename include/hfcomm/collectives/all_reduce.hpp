@@ -9,17 +9,19 @@
 
 namespace hfcomm {
 
-/// Reduces element by element into every rank's `out`, which is as long as `in` (usage_error otherwise). `out` may be `in`
-/// itself, but not overlap it otherwise. All ranks get the same bits, from run to run too.
+/// Reduces element by element into every rank's `out`, which is as long as `in` (usage_error otherwise). `out` may be
+/// `in` itself, but not overlap it otherwise. All ranks get the same bits, from run to run too.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_reduce(const In& in, Out&& out, reduce_op op = reduce_op::sum, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("all_reduce", movement::to_all, std::ranges::size(in), -1, op, where);
+  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("all_reduce", movement::to_all,
+                                                                     std::ranges::size(in), -1, op, where);
   detail::running_call running(group, call);
   detail::require_valid(running, call);
   running.require(std::ranges::size(out) == std::ranges::size(in), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " + std::to_string(std::ranges::size(in));
+    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
+           std::to_string(std::ranges::size(in));
   });
   running.engine().reduce(call, detail::bytes_of(in), detail::writable_bytes_of(out));
 }

@@ -8,8 +8,10 @@
 
 namespace hfcomm {
 
-/// Returns once every rank of the group has called it. (detectron2's `synchronize`, torch's `barrier`; no GPU is asked.)
-inline void barrier(const process_group& group = world(), std::source_location where = std::source_location::current()) {
+/// Returns once every rank of the group has called it. (detectron2's `synchronize`, torch's `barrier`; no GPU is
+/// asked.)
+inline void barrier(const process_group& group = world(),
+                    std::source_location where = std::source_location::current()) {
   operation call{.name = "barrier", .where = where};
   detail::running_call running(group, call);
   detail::table_receiver nothing({});

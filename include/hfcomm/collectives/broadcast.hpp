@@ -31,7 +31,8 @@ template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root, std::ranges::size(data), root, where);
+  auto call = detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
+                                                                 std::ranges::size(data), root, where);
   detail::running_call running(group, call);
   running.require_root();
   const auto bytes = detail::writable_bytes_of(data);

@@ -82,8 +82,8 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   return bytes;
 }
 
-/// Puts objects together from their chunks, and hands each, decoded, to `store(source, T&&)`. An object that came in one
-/// chunk is decoded where the engine has it.
+/// Puts objects together from their chunks, and hands each, decoded, to `store(source, T&&)`. An object that came in
+/// one chunk is decoded where the engine has it.
 template <class T, class Store>
 class object_receiver final : public receiver {
  public:
@@ -121,8 +121,8 @@ class object_receiver final : public receiver {
 
 /// Every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
 template <class T>
-std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root, const process_group& group,
-                               std::source_location where) {
+std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root,
+                               const process_group& group, std::source_location where) {
   operation call = object_call<T>(name, pattern, root, where);
   running_call running(group, call);
   if (pattern == movement::to_root) {

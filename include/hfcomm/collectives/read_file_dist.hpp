@@ -34,9 +34,11 @@ class file_source {
     if (!file_) {
       return "cannot open " + path.string() + ": " + std::strerror(errno);
     }
-    // A byte more than there is, so that the first short read is the last; what tells no size is read in middling pieces.
+    // A byte more than there is, so that the first short read is the last; what tells no size is read in middling
+    // pieces.
     const auto size = std::filesystem::file_size(path, problem);
-    piece_bytes_ = problem || size == 0 ? std::size_t{1} << 20 : static_cast<std::size_t>(std::min<std::uintmax_t>(size + 1, max_piece_bytes));
+    piece_bytes_ = problem || size == 0 ? std::size_t{1} << 20
+                                        : static_cast<std::size_t>(std::min<std::uintmax_t>(size + 1, max_piece_bytes));
     return {};
   }
   /// Fills `piece` with what comes next, nothing at the end; an empty text, or why it cannot be read.
@@ -60,8 +62,8 @@ class file_source {
 }  // namespace detail
 
 /// The bytes of a file on every rank, read once: the group's rank 0 reads it, in pieces that are sent while it goes on
-/// (only rank 0 needs to see the file, and any size works). Where it cannot be opened or read, rank 0 throws usage_error
-/// and every other rank peer_error with the same text. (TRELLIS' `read_file_dist`.)
+/// (only rank 0 needs to see the file, and any size works). Where it cannot be opened or read, rank 0 throws
+/// usage_error and every other rank peer_error with the same text. (TRELLIS' `read_file_dist`.)
 [[nodiscard]] inline std::string read_file_dist(const std::filesystem::path& path, const process_group& group = world(),
                                                 std::source_location where = std::source_location::current()) {
   const bool reads = group.rank() == 0;

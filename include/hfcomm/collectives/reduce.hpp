@@ -10,13 +10,14 @@
 
 namespace hfcomm {
 
-/// Reduces element by element into the root's `out`; elsewhere `out` is not looked at and may be empty. Every rank's `in`
-/// stays as it is. `out` may be the root's `in` itself, but not overlap it otherwise.
+/// Reduces element by element into the root's `out`; elsewhere `out` is not looked at and may be empty. Every rank's
+/// `in` stays as it is. `out` may be the root's `in` itself, but not overlap it otherwise.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void reduce(const In& in, Out&& out, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root, std::ranges::size(in), root, op, where);
+  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root, std::ranges::size(in),
+                                                                     root, op, where);
   detail::running_call running(group, call);
   running.require_root();
   detail::require_valid(running, call);
@@ -27,8 +28,8 @@ void reduce(const In& in, Out&& out, int root, reduce_op op = reduce_op::sum, co
   running.engine().reduce(call, detail::bytes_of(in), detail::writable_bytes_of(out));
 }
 
-/// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch leaves
-/// those unspecified.)
+/// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch
+/// leaves those unspecified.)
 template <writable_reducible_buffer R>
 void reduce(R&& data, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
@@ -37,7 +38,8 @@ void reduce(R&& data, int root, reduce_op op = reduce_op::sum, const process_gro
 
 /// One number per rank, reduced on the root; nullopt elsewhere.
 template <reducible_element T>
-[[nodiscard]] std::optional<T> reduce(const T& value, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
+[[nodiscard]] std::optional<T> reduce(const T& value, int root, reduce_op op = reduce_op::sum,
+                                      const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
   T copy = value;
   reduce(std::span(&copy, 1), root, op, group, where);

@@ -17,13 +17,16 @@
 
 namespace hfcomm {
 
-/// A map from sortable, serializable keys to numbers: std::map<std::string, float>, std::unordered_map<int, double>, ...
+/// A map from sortable, serializable keys to numbers: std::map<std::string, float>, std::unordered_map<int, double>,
+/// ...
 template <class M>
-concept dictionary = requires(const M& map) {
-  typename M::key_type;
-  typename M::mapped_type;
-  { map.size() } -> std::convertible_to<std::size_t>;
-} && serializable<typename M::key_type> && std::totally_ordered<typename M::key_type> && reducible_element<typename M::mapped_type>;
+concept dictionary =
+    requires(const M& map) {
+      typename M::key_type;
+      typename M::mapped_type;
+      { map.size() } -> std::convertible_to<std::size_t>;
+    } && serializable<typename M::key_type> && std::totally_ordered<typename M::key_type> &&
+    reducible_element<typename M::mapped_type>;
 
 namespace detail {
 
@@ -39,7 +42,8 @@ class dictionary_reduction {
     for (const auto& entry : map) {
       sorted_.push_back(&entry);
     }
-    std::sort(sorted_.begin(), sorted_.end(), [](const auto* left, const auto* right) { return left->first < right->first; });
+    std::sort(sorted_.begin(), sorted_.end(),
+              [](const auto* left, const auto* right) { return left->first < right->first; });
   }
 
   void encode_to(std::vector<std::byte>& bytes) const {
@@ -58,16 +62,19 @@ class dictionary_reduction {
     }
   }
 
-  void arrive(int source, std::vector<std::byte> message) { arrived_[static_cast<std::size_t>(source)] = std::move(message); }
+  void arrive(int source, std::vector<std::byte> message) {
+    arrived_[static_cast<std::size_t>(source)] = std::move(message);
+  }
 
   /// Throws mismatch_error where two ranks' keys differ: every rank has all keys, so every rank names the same two.
   void check_keys(const error_context& context, host_engine& engine) const {
     for (std::size_t rank = 1; rank < arrived_.size(); ++rank) {
-      if (key_bytes(0) != key_bytes(rank) || std::memcmp(arrived_[0].data(), arrived_[rank].data(), values_offset(0)) != 0) {
+      if (key_bytes(0) != key_bytes(rank) ||
+          std::memcmp(arrived_[0].data(), arrived_[rank].data(), values_offset(0)) != 0) {
         throw mismatch_error(context,
                              "ranks 0 and " + std::to_string(rank) + " reduce different keys: " + difference(rank) +
-                                 "; rank 0 called " + engine.matching_call(0) + ", rank " + std::to_string(rank) + " called " +
-                                 engine.matching_call(static_cast<int>(rank)),
+                                 "; rank 0 called " + engine.matching_call(0) + ", rank " + std::to_string(rank) +
+                                 " called " + engine.matching_call(static_cast<int>(rank)),
                              0, static_cast<int>(rank));
       }
     }
@@ -79,7 +86,8 @@ class dictionary_reduction {
       inputs.push_back(arrived_[rank].data() + values_offset(rank));
     }
     std::vector<value_type> reduced(sorted_.size());
-    reduce_elements(op, element_type_of<value_type>, inputs, reinterpret_cast<std::byte*>(reduced.data()), reduced.size());
+    reduce_elements(op, element_type_of<value_type>, inputs, reinterpret_cast<std::byte*>(reduced.data()),
+                    reduced.size());
     for (std::size_t index = 0; index < sorted_.size(); ++index) {
       result.find(sorted_[index]->first)->second = reduced[index];
     }
@@ -156,7 +164,8 @@ class dictionary_reduction {
 template <dictionary Map>
 class dictionary_receiver final : public receiver {
  public:
-  explicit dictionary_receiver(dictionary_reduction<Map>& reduction, std::size_t ranks) : reduction_(reduction), partial_(ranks) {}
+  explicit dictionary_receiver(dictionary_reduction<Map>& reduction, std::size_t ranks)
+      : reduction_(reduction), partial_(ranks) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
     auto& message = partial_[static_cast<std::size_t>(source)];
@@ -173,8 +182,8 @@ class dictionary_receiver final : public receiver {
 
 /// Without a root everyone gets the result.
 template <dictionary Map>
-Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std::optional<int> root, const process_group& group,
-                      std::source_location where) {
+Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std::optional<int> root,
+                      const process_group& group, std::source_location where) {
   // Everyone receives even where only the root needs the sum: the keys are checked on every rank.
   operation call = object_call<Map>(name, movement::to_all, root.value_or(-1), where);
   call.element = element_type_of<typename Map::mapped_type>;
@@ -208,13 +217,14 @@ Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std:
 
 }  // namespace detail
 
-/// Reduces the values of equal keys into the root's result, in one exchange, whatever the number of keys; the other ranks
-/// get their own values back. (detectron2's `reduce_dict`, which leaves partial sums there.)
+/// Reduces the values of equal keys into the root's result, in one exchange, whatever the number of keys; the other
+/// ranks get their own values back. (detectron2's `reduce_dict`, which leaves partial sums there.)
 ///
-/// Every rank brings the same keys; otherwise every rank throws mismatch_error naming the keys that only one of two ranks
-/// has. `average` (the default) wants floating-point values (usage_error otherwise).
+/// Every rank brings the same keys; otherwise every rank throws mismatch_error naming the keys that only one of two
+/// ranks has. `average` (the default) wants floating-point values (usage_error otherwise).
 template <dictionary Map>
-[[nodiscard]] Map reduce_dict(const Map& values, reduce_op op = reduce_op::average, int root = 0, const process_group& group = world(),
+[[nodiscard]] Map reduce_dict(const Map& values, reduce_op op = reduce_op::average, int root = 0,
+                              const process_group& group = world(),
                               std::source_location where = std::source_location::current()) {
   return detail::reduce_dictionary("reduce_dict", values, op, root, group, where);
 }
@@ -222,7 +232,8 @@ template <dictionary Map>
 /// Reduces the values of equal keys, in one exchange, and gives every rank the result. Otherwise as `reduce_dict`.
 /// (MMEngine's `all_reduce_dict`.)
 template <dictionary Map>
-[[nodiscard]] Map all_reduce_dict(const Map& values, reduce_op op = reduce_op::average, const process_group& group = world(),
+[[nodiscard]] Map all_reduce_dict(const Map& values, reduce_op op = reduce_op::average,
+                                  const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
   return detail::reduce_dictionary("all_reduce_dict", values, op, std::nullopt, group, where);
 }

@@ -14,8 +14,8 @@
 
 namespace hfcomm {
 
-/// One random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no generator's state is
-/// touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
+/// One random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no generator's state
+/// is touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
 [[nodiscard]] inline std::uint64_t shared_random_seed(const process_group& group = world(),
                                                       std::source_location where = std::source_location::current()) {
   auto call = detail::buffer_call<std::uint64_t>("shared_random_seed", movement::from_root, 1, 0, where);

@@ -22,10 +22,11 @@ struct bucket {
   std::size_t bytes = 0;
 };
 
-/// Fills buckets in reverse order of registration, since backward produces gradients from the last layer to the first: the
-/// first bucket is small so that communication starts early, the others large so that it is efficient. One element type
-/// per bucket. Depends on names, types and sizes alone, so all ranks plan the same. (torch's constants.)
-inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes, std::size_t bytes) {
+/// Fills buckets in reverse order of registration, since backward produces gradients from the last layer to the first:
+/// the first bucket is small so that communication starts early, the others large so that it is efficient. One element
+/// type per bucket. Depends on names, types and sizes alone, so all ranks plan the same. (torch's constants.)
+inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes,
+                                        std::size_t bytes) {
   std::vector<bucket> buckets;
   std::map<element_type, std::size_t> open;  // per type: the bucket that still has room
   for (std::size_t index = parameters.size(); index-- > 0;) {

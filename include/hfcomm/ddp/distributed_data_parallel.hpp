@@ -22,16 +22,17 @@
 namespace hfcomm {
 
 struct ddp_options {
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;   ///< Of the bucket that is ready first: small, to start early.
-  std::size_t bucket_bytes = std::size_t{25} << 20;        ///< Of the other buckets.
-  std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;  ///< Parameters and buffers are broadcast in pieces up to this.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Of the bucket that is ready first: small, to start early.
+  std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Of the other buckets.
+  std::size_t broadcast_chunk_bytes = std::size_t{25}
+                                      << 20;  ///< Parameters and buffers are broadcast in pieces up to this.
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
   bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
-  std::vector<std::string> ignore;      ///< Names of parameters and buffers to leave alone.
+  std::vector<std::string> ignore{};    ///< Names of parameters and buffers to leave alone.
 };
 
-/// Data-parallel training over plain memory: every rank computes gradients on its share of a batch, and this averages them
-/// over the ranks while backward is still running.
+/// Data-parallel training over plain memory: every rank computes gradients on its share of a batch, and this averages
+/// them over the ranks while backward is still running.
 ///
 ///     hfcomm::distributed_data_parallel ddp(parameters, buffers);
 ///     for (...) {
@@ -41,9 +42,9 @@ struct ddp_options {
 ///       optimizer.step();
 ///     }
 ///
-/// The constructor is collective: it checks that all ranks have the same parameters (mismatch_error naming the parameter
-/// and both ranks), then gives every rank rank 0's values. The gradients are what a single process would have computed on
-/// the whole batch if every rank's loss is the mean over an equal share.
+/// The constructor is collective: it checks that all ranks have the same parameters (mismatch_error naming the
+/// parameter and both ranks), then gives every rank rank 0's values. The gradients are what a single process would have
+/// computed on the whole batch if every rank's loss is the mean over an equal share.
 ///
 /// Thread-safety: one thread calls; another, of its own, communicates in a group of its own. The memory that the
 /// parameters name must outlive this object, and no gradient may be touched between its `mark_ready` and `finish`.
@@ -77,15 +78,16 @@ class distributed_data_parallel {
       state.push_back(one.bytes);
     }
     broadcast_in_chunks(state, where);
-    reducer_ = std::make_unique<detail::reducer>(group_.split(0, group_.rank(), where), parameters_, options_.first_bucket_bytes,
-                                                 options_.bucket_bytes, options_.find_unused_parameters);
+    reducer_ = std::make_unique<detail::reducer>(group_.split(0, group_.rank(), where), parameters_,
+                                                 options_.first_bucket_bytes, options_.bucket_bytes,
+                                                 options_.find_unused_parameters);
   }
 
   distributed_data_parallel(const distributed_data_parallel&) = delete;
   distributed_data_parallel& operator=(const distributed_data_parallel&) = delete;
 
-  /// Before each forward pass: gives every rank rank 0's buffers, unless `broadcast_buffers` is off or inside `no_sync`.
-  /// Collective.
+  /// Before each forward pass: gives every rank rank 0's buffers, unless `broadcast_buffers` is off or inside
+  /// `no_sync`. Collective.
   void begin_forward(std::source_location where = std::source_location::current()) {
     if (options_.broadcast_buffers && no_sync_depth_ == 0 && !buffers_.empty()) {
       std::vector<std::span<std::byte>> state;
@@ -96,19 +98,21 @@ class distributed_data_parallel {
     }
   }
 
-  /// The gradient of the parameter registered as the `index`-th is final for this backward pass. Once a bucket's last one
-  /// is, its reduction starts in the background. Ignored parameters and calls inside `no_sync` do nothing. Throws
+  /// The gradient of the parameter registered as the `index`-th is final for this backward pass. Once a bucket's last
+  /// one is, its reduction starts in the background. Ignored parameters and calls inside `no_sync` do nothing. Throws
   /// usage_error for an index that does not exist or one marked twice.
   void mark_ready(std::size_t index, std::source_location where = std::source_location::current()) {
     if (index >= all_count_) {
-      throw usage_error(context(where), "there is no parameter " + std::to_string(index) + "; the model has " + std::to_string(all_count_));
+      throw usage_error(context(where), "there is no parameter " + std::to_string(index) + "; the model has " +
+                                            std::to_string(all_count_));
     }
     const std::size_t kept = kept_index_[index];
     if (no_sync_depth_ > 0 || kept == npos) {
       return;
     }
     if (reducer_->is_ready(kept)) {
-      throw usage_error(context(where), "parameter \"" + parameters_[kept].name + "\" was marked ready twice in one backward pass");
+      throw usage_error(context(where),
+                        "parameter \"" + parameters_[kept].name + "\" was marked ready twice in one backward pass");
     }
     reducer_->ready(kept, where);
   }
@@ -121,12 +125,12 @@ class distributed_data_parallel {
     mark_ready(found->second, where);
   }
 
-  /// Ends a backward pass: waits for the reductions; afterwards every gradient is the average over the ranks, with the same
-  /// bits on all of them. Call it once per backward pass, inside `no_sync` too (where it only counts the pass).
+  /// Ends a backward pass: waits for the reductions; afterwards every gradient is the average over the ranks, with the
+  /// same bits on all of them. Call it once per backward pass, inside `no_sync` too (where it only counts the pass).
   ///
   /// Throws usage_error naming the parameters that never became ready, unless `find_unused_parameters` (the other ranks
-  /// throw peer_error with the same names); mismatch_error where the ranks are not in the same backward pass; and what the
-  /// reductions met. With `find_unused_parameters` a gradient that no rank used stays as it was.
+  /// throw peer_error with the same names); mismatch_error where the ranks are not in the same backward pass; and what
+  /// the reductions met. With `find_unused_parameters` a gradient that no rank used stays as it was.
   void finish(std::source_location where = std::source_location::current()) {
     if (no_sync_depth_ > 0) {
       reducer_->skip_pass();
@@ -149,9 +153,9 @@ class distributed_data_parallel {
     reducer_->finish(where);
   }
 
-  /// Switches the averaging and the buffer broadcasts off for a scope; nestable; switched on again by the destructor, also
-  /// where an exception leaves the scope. Gradients that accumulate inside are averaged by the first pass outside. Forward
-  /// and backward both belong inside.
+  /// Switches the averaging and the buffer broadcasts off for a scope; nestable; switched on again by the destructor,
+  /// also where an exception leaves the scope. Gradients that accumulate inside are averaged by the first pass outside.
+  /// Forward and backward both belong inside.
   class no_sync_scope {
    public:
     explicit no_sync_scope(distributed_data_parallel& ddp) noexcept : ddp_(&ddp) { ++ddp_->no_sync_depth_; }
@@ -201,7 +205,8 @@ class distributed_data_parallel {
     for (const auto& parameter : parameters_) {
       mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false});
       if (parameter.value.size() != parameter.gradient.size()) {
-        problem = "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) + " values, but its gradient has " +
+        problem = "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
+                  " values, but its gradient has " +
                   std::to_string(parameter.gradient.size() / size_of(parameter.type)) + " elements";
       }
     }
@@ -209,7 +214,8 @@ class distributed_data_parallel {
       mine.push_back({one.name, 0, one.bytes.size(), true});
     }
     if (!problem.empty()) {
-      operation call = detail::object_call<std::vector<shape>>("distributed_data_parallel", movement::to_all, -1, where);
+      operation call =
+          detail::object_call<std::vector<shape>>("distributed_data_parallel", movement::to_all, -1, where);
       detail::running_call running(group_, call);
       running.require(false, [&] { return problem; });
     }
@@ -217,11 +223,13 @@ class distributed_data_parallel {
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
       const std::size_t count = std::max(all[0].size(), all[rank].size());
       for (std::size_t index = 0; index < count; ++index) {
-        const auto at = [&](std::size_t who) { return index < all[who].size() ? all[who][index].text() : std::string("nothing"); };
+        const auto at = [&](std::size_t who) {
+          return index < all[who].size() ? all[who][index].text() : std::string("nothing");
+        };
         if (at(0) != at(rank)) {
           throw mismatch_error(context(where),
-                               "the models differ: as number " + std::to_string(index) + " rank 0 has " + at(0) + ", rank " +
-                                   std::to_string(rank) + " has " + at(rank),
+                               "the models differ: as number " + std::to_string(index) + " rank 0 has " + at(0) +
+                                   ", rank " + std::to_string(rank) + " has " + at(rank),
                                0, static_cast<int>(rank));
         }
       }

@@ -10,7 +10,8 @@
 
 namespace hfcomm {
 
-/// One parameter of a model: a name, its values, and where its gradient is written. Views: the memory stays the model's.
+/// One parameter of a model: a name, its values, and where its gradient is written. Views: the memory stays the
+/// model's.
 struct ddp_parameter {
   std::string name;
   element_type type = element_type::none;

@@ -19,14 +19,15 @@
 
 namespace hfcomm::detail {
 
-/// Averages gradients bucket by bucket on a thread of its own, in a group of its own, while the caller goes on computing.
+/// Averages gradients bucket by bucket on a thread of its own, in a group of its own, while the caller goes on
+/// computing.
 ///
-/// Buckets are started strictly in their order on every rank, whatever order the gradients become ready in: that is what
-/// keeps the ranks paired. The caller must not touch a gradient between `ready` and `finish`.
+/// Buckets are started strictly in their order on every rank, whatever order the gradients become ready in: that is
+/// what keeps the ranks paired. The caller must not touch a gradient between `ready` and `finish`.
 class reducer {
  public:
-  reducer(const process_group& group, std::span<const ddp_parameter> parameters, std::size_t first_bytes, std::size_t bytes,
-          bool find_unused)
+  reducer(const process_group& group, std::span<const ddp_parameter> parameters, std::size_t first_bytes,
+          std::size_t bytes, bool find_unused)
       : group_(group),
         parameters_(parameters),
         buckets_(plan_buckets(parameters, first_bytes, bytes)),
@@ -98,7 +99,8 @@ class reducer {
     wait_idle();
     next_pass();
     if (failure_ == nullptr) {
-      operation call = reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, where);
+      operation call =
+          reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, where);
       running_call running(group_, call);
       running.reject(why);
     }
@@ -174,8 +176,8 @@ class reducer {
 
   void perform(const job& next) {
     if (next.usage != nullptr) {
-      operation call = reduction_call<std::uint8_t>("distributed_data_parallel", movement::to_all, next.usage->size(), -1,
-                                                    reduce_op::max, next.where);
+      operation call = reduction_call<std::uint8_t>("distributed_data_parallel", movement::to_all, next.usage->size(),
+                                                    -1, reduce_op::max, next.where);
       call.tag = next.pass;
       running_call running(group_, call);
       const auto bytes = std::as_writable_bytes(std::span(*next.usage));
@@ -185,7 +187,8 @@ class reducer {
     const bucket& target = buckets_[next.bucket];
     // A gradient that is alone in its bucket is reduced where it is.
     const bool direct = target.places.size() == 1 && !find_unused_;
-    std::span<std::byte> data = direct ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
+    std::span<std::byte> data =
+        direct ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
     if (!direct) {
       for (const auto& place : target.places) {
         const auto gradient = parameters_[place.parameter].gradient;

@@ -34,7 +34,8 @@ class site_table {
   std::uint32_t index_of(const operation& call, layout::site_text (&sites)[layout::site_count]) {
     const std::uint64_t key =
         detail::mix(detail::mix(reinterpret_cast<std::uintptr_t>(call.where.file_name()), call.where.line()),
-                    reinterpret_cast<std::uintptr_t>(call.name.text) ^ reinterpret_cast<std::uintptr_t>(call.type_name.data()) << 1);
+                    reinterpret_cast<std::uintptr_t>(call.name.text) ^
+                        reinterpret_cast<std::uintptr_t>(call.type_name.data()) << 1);
     std::uint32_t index = static_cast<std::uint32_t>(key % layout::site_count);
     for (int probe = 0; probe < 4 && keys_[index] != key && keys_[index] != 0; ++probe) {
       index = (index + 1) % layout::site_count;
@@ -86,7 +87,8 @@ inline std::string describe_call(const layout::flag_cell& cell, const layout::si
     details.push_back("an object of type " + text.substr(second + 1));
   } else if (content == payload::buffer) {
     details.push_back(element == element_type::none
-                          ? std::to_string(bytes) + " bytes" + (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
+                          ? std::to_string(bytes) + " bytes" +
+                                (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
                           : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
   }
   if ((what >> 24 & 1) != 0) {

@@ -13,9 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <sys/mman.h>
-
 #include <hfcomm/engines/call_text.hpp>
+#include <hfcomm/engines/group_memory.hpp>
 #include <hfcomm/engines/job.hpp>
 #include <hfcomm/engines/operation.hpp>
 #include <hfcomm/engines/shared_memory_layout.hpp>
@@ -24,32 +23,21 @@
 
 namespace hfcomm::engines {
 
-/// The ranks of a group, step by step. In a step every rank publishes one cell (and perhaps its slot) and then waits for
-/// the cells of the others; every algorithm is a row of such steps, and all ranks take the same row.
+/// The ranks of a group, step by step. In a step every rank publishes one cell (and perhaps its slot) and then waits
+/// for the cells of the others; every algorithm is a row of such steps, and all ranks take the same row.
 ///
-/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2. A rank
-/// publishes step s only after it has seen every rank publish s - 2 (`begin` waits for a step that was left unwaited), by
-/// when all have read step s - 4 and its place is free.
+/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2. A
+/// rank publishes step s only after it has seen every rank publish s - 2 (`begin` waits for a step that was left
+/// unwaited), by when all have read step s - 4 and its place is free.
 class lockstep {
  public:
-  lockstep(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job, std::vector<int> members,
-           int rank)
-      : segment_(std::move(segment)),
+  lockstep(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+           std::vector<int> members, int rank)
+      : memory_(std::move(segment), static_cast<int>(members.size())),
         job_(std::move(job)),
         members_(std::move(members)),
         rank_(rank),
-        sizes_(layout::dimensions::for_ranks(static_cast<int>(members_.size()))),
-        patience_(detail::patience::for_ranks(job_->people->size())) {
-    if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic || header().version != wire_version ||
-        header().ranks != size()) {
-      throw engine_error(error_context{}, "the group's shared memory does not look as this version of hfcomm lays it out");
-    }
-    sizes_.slot_bytes = header().slot_bytes;
-    sizes_.result_bytes = header().result_bytes;
-    sizes_.one_shot_bytes = header().one_shot_bytes;
-    // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
-    ::madvise(segment_->data(), segment_->size(), madv_populate_write);
-  }
+        patience_(detail::patience::for_ranks(job_->people->size())) {}
 
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
@@ -59,7 +47,7 @@ class lockstep {
       return;
     }
     block(rank_).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
-    wake();
+    memory_.wake();
   }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -67,18 +55,15 @@ class lockstep {
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_; }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
-  [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }
+  [[nodiscard]] const layout::dimensions& sizes() const noexcept { return memory_.sizes(); }
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
 
   [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
-    return block(rank).cells[step % layout::depth];
+    return memory_.cell(rank, step);
   }
-  [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept {
-    const auto place = static_cast<std::size_t>(rank) * layout::depth + step % layout::depth;
-    return segment_->data() + sizes_.slots_offset() + place * sizes_.slot_stride();
-  }
-  [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept { return slot(rank, step) + sizes_.slot_bytes; }
+  [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept { return memory_.slot(rank, step); }
+  [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept { return memory_.result(rank, step); }
 
   /// Starts an operation. Where the one before was left without waiting, its ranks are waited for and checked here; an
   /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
@@ -124,7 +109,7 @@ class lockstep {
     // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
     mine.sequence.store(step, std::memory_order_seq_cst);
     if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (wake_everyone || all_arrived())) {
-      wake();
+      memory_.wake();
     }
   }
 
@@ -147,7 +132,8 @@ class lockstep {
 
   /// Waits for one rank's current step and checks it; the other ranks are left for the next operation to wait for.
   void wait_for(const operation& call, int source) {
-    wait(call, source, [&]() noexcept { return cell(source, step_).sequence.load(std::memory_order_seq_cst) >= step_; });
+    wait(call, source,
+         [&]() noexcept { return cell(source, step_).sequence.load(std::memory_order_seq_cst) >= step_; });
     try {
       check_failure(call, source);
       if (cell(source, step_).signature.load(std::memory_order_relaxed) != call.signature()) {
@@ -159,8 +145,8 @@ class lockstep {
     }
   }
 
-  /// Compares the current step, an operation's first, over all ranks. Everyone sees the same cells, so everyone comes to
-  /// the same verdict and nothing has to be agreed on.
+  /// Compares the current step, an operation's first, over all ranks. Everyone sees the same cells, so everyone comes
+  /// to the same verdict and nothing has to be agreed on.
   void check(const operation& call) {
     if (excused_ == step_) {
       return;
@@ -188,22 +174,27 @@ class lockstep {
 
   void cancel() noexcept {
     cancelled_.store(true);
-    wake();
+    memory_.wake();
   }
 
   void set_polite(bool polite) noexcept {
     patience_ = polite ? detail::patience{} : detail::patience::for_ranks(job_->people->size());
   }
 
-  [[nodiscard]] error_context context(const operation& call) const { return {rank_, size(), call_name(call), operations_, call.where}; }
+  [[nodiscard]] error_context context(const operation& call) const {
+    return {rank_, size(), call_name(call), operations_, call.where};
+  }
 
   /// "rank 2 (pid 4711 on node3)"
   [[nodiscard]] std::string who(int rank) const {
-    return "rank " + std::to_string(rank) + " (" + job_->people->identity(members_[static_cast<std::size_t>(rank)]) + ')';
+    return "rank " + std::to_string(rank) + " (" + job_->people->identity(members_[static_cast<std::size_t>(rank)]) +
+           ')';
   }
 
   /// What `rank` called in the step that this rank published last, and that all have.
-  [[nodiscard]] std::string matching_call(int rank) const { return describe_call(cell(rank, step_), block(rank).sites); }
+  [[nodiscard]] std::string matching_call(int rank) const {
+    return describe_call(cell(rank, step_), block(rank).sites);
+  }
 
   /// What `rank` called last, as far as it has published it: "barrier() at x.cpp:7 as #3", or "nothing yet".
   [[nodiscard]] std::string last_call(int rank) const {
@@ -220,15 +211,10 @@ class lockstep {
   }
 
  private:
-  static constexpr int madv_populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
   static constexpr std::chrono::milliseconds look_interval{20};
 
-  [[nodiscard]] layout::group_header& header() const noexcept {
-    return *std::launder(reinterpret_cast<layout::group_header*>(segment_->data()));
-  }
-  [[nodiscard]] layout::rank_block& block(int rank) const noexcept {
-    return *std::launder(reinterpret_cast<layout::rank_block*>(segment_->data() + sizes_.blocks_offset()) + rank);
-  }
+  [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
+  [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
 
   [[nodiscard]] bool all_arrived() const noexcept {
     for (int rank = 0; rank < size(); ++rank) {
@@ -237,11 +223,6 @@ class lockstep {
       }
     }
     return true;
-  }
-
-  void wake() const noexcept {
-    header().wake_epoch.fetch_add(1);
-    detail::futex_wake_all(header().wake_epoch);
   }
 
   template <class Arrived>
@@ -303,9 +284,10 @@ class lockstep {
     return missing;
   }
 
-  /// The rank because of which a missing rank will never come, and how it ended; nullopt where all may still come. A rank
-  /// that left because it had noticed another's death is not the one to blame: every survivor must name the same.
-  [[nodiscard]] std::optional<std::pair<int, rendezvous::rank_ending>> find_loss(const std::vector<int>& missing) const {
+  /// The rank because of which a missing rank will never come, and how it ended; nullopt where all may still come. A
+  /// rank that left because it had noticed another's death is not the one to blame: every survivor must name the same.
+  [[nodiscard]] std::optional<std::pair<int, rendezvous::rank_ending>> find_loss(
+      const std::vector<int>& missing) const {
     using kind = rendezvous::rank_ending::kind;
     std::optional<std::pair<int, rendezvous::rank_ending>> loss;
     const auto consider = [&](int rank, std::optional<rendezvous::rank_ending> end) {
@@ -350,8 +332,8 @@ class lockstep {
   }
 
   void warn(const operation& call, const std::vector<int>& missing, std::chrono::nanoseconds waited) const {
-    std::string line = "[hfcomm] " + detail::describe(context(call), "still waiting after " + format_duration(waited) + " for " +
-                                                                         list_ranks(missing) + ':');
+    std::string line = "[hfcomm] " + detail::describe(context(call), "still waiting after " + format_duration(waited) +
+                                                                         " for " + list_ranks(missing) + ':');
     for (const int rank : missing) {
       line += ' ' + std::to_string(rank) + " last called " + last_call(rank) + ';';
     }
@@ -360,7 +342,8 @@ class lockstep {
   }
 
   /// Writes the verdict, unless another rank was faster, and throws it.
-  [[noreturn]] void break_group(const operation& call, int culprit, const std::vector<int>& missing, const std::string& how) {
+  [[noreturn]] void break_group(const operation& call, int culprit, const std::vector<int>& missing,
+                                const std::string& how) {
     layout::verdict& lost = header().lost;
     std::uint32_t none = 0;
     if (lost.state.compare_exchange_strong(none, 1)) {
@@ -368,8 +351,8 @@ class lockstep {
       if (culprit >= 0) {
         text = who(culprit) + ' ' + how + "; the last thing it called was " + last_call(culprit);
       } else {
-        text = list_ranks(missing) + " did not arrive at " + call_name(call) + " #" + std::to_string(operations_) + " (" +
-               detail::describe(call.where) + ") within " + format_duration(call.timeout) + ", so rank " +
+        text = list_ranks(missing) + " did not arrive at " + call_name(call) + " #" + std::to_string(operations_) +
+               " (" + detail::describe(call.where) + ") within " + format_duration(call.timeout) + ", so rank " +
                std::to_string(rank_) + " gave up.";
         for (const int rank : missing) {
           text += ' ' + who(rank) + " last called " + last_call(rank) + '.';
@@ -381,7 +364,7 @@ class lockstep {
       }
       std::snprintf(lost.text, sizeof(lost.text), "%s", text.c_str());
       lost.state.store(2);
-      wake();
+      memory_.wake();
     }
     // The winner writes a few hundred bytes. Should it die doing so, our own findings must do.
     for (int patience = 0; lost.state.load() != 2 && patience < 100; ++patience) {
@@ -395,7 +378,8 @@ class lockstep {
 
   [[noreturn]] void throw_verdict(const operation& call) const {
     const layout::verdict& lost = header().lost;
-    const std::string text = lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
+    const std::string text =
+        lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
     if (lost.culprit >= 0) {
       throw peer_error(context(call), text, lost.culprit, true);
     }
@@ -421,8 +405,8 @@ class lockstep {
         }
         text = text.empty() ? "an exception" : text;
       }
-      throw peer_error(context(call), who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank,
-                       false);
+      throw peer_error(context(call),
+                       who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank, false);
     }
   }
 
@@ -432,15 +416,15 @@ class lockstep {
                          "ranks " + std::to_string(first) + " and " + std::to_string(second) +
                              " disagree about operation #" + number + " of their group: rank " + std::to_string(first) +
                              " called " + describe_call(cell(first, step_), block(first).sites) + ", rank " +
-                             std::to_string(second) + " called " + describe_call(cell(second, step_), block(second).sites),
+                             std::to_string(second) + " called " +
+                             describe_call(cell(second, step_), block(second).sites),
                          first, second);
   }
 
-  std::shared_ptr<rendezvous::shared_segment> segment_;
+  group_memory memory_;
   std::shared_ptr<local_job> job_;
   std::vector<int> members_;  // this group's ranks as indices into the roster
   int rank_;
-  layout::dimensions sizes_;
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;

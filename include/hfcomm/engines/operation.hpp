@@ -56,16 +56,17 @@ struct operation {
   element_type element = element_type::none;
   bool reduces = false;
   reduce_op op = reduce_op::sum;
-  int root = -1;                  ///< -1 where the operation has none.
-  std::uint64_t type_hash = 0;    ///< Of the object's or element's C++ type.
-  std::string_view type_name{};   ///< Must outlive the program (a literal or compiler-made string).
-  std::uint64_t bytes = 0;        ///< This rank's contribution.
-  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message.
+  int root = -1;                 ///< -1 where the operation has none.
+  std::uint64_t type_hash = 0;   ///< Of the object's or element's C++ type.
+  std::string_view type_name{};  ///< Must outlive the program (a literal or compiler-made string).
+  std::uint64_t bytes = 0;       ///< This rank's contribution.
+  std::uint64_t tag = 0;         ///< Anything else the ranks must agree on: which iteration, which message.
   std::source_location where = std::source_location::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank is ready to wait in total; zero or less: for ever.
 
   [[nodiscard]] bool contributes(int rank) const noexcept {
-    return pattern == movement::to_all || pattern == movement::to_root || (pattern == movement::from_root && rank == root);
+    return pattern == movement::to_all || pattern == movement::to_root ||
+           (pattern == movement::from_root && rank == root);
   }
   [[nodiscard]] bool receives(int rank) const noexcept {
     return pattern == movement::to_all || (pattern == movement::to_root && rank == root) ||
@@ -74,9 +75,10 @@ struct operation {
 
   /// Equal on two ranks exactly when they called the same thing with arguments that fit.
   [[nodiscard]] std::uint64_t signature() const noexcept {
-    std::uint64_t hash = detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
-                                                    static_cast<std::uint64_t>(op) << 16 |
-                                                    static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
+    std::uint64_t hash =
+        detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
+                                   static_cast<std::uint64_t>(op) << 16 |
+                                   static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
     hash = detail::mix(detail::mix(hash, type_hash), tag);
     return content == payload::buffer ? detail::mix(hash, bytes) : hash;
   }

@@ -16,9 +16,9 @@
 
 namespace hfcomm::engines {
 
-/// The ranks of one machine, through memory that they share. Small payloads travel inside the cell that says "I am here",
-/// so an operation on them costs one synchronisation; large ones go through slots in chunks, the next chunk being filled
-/// while the last one is read.
+/// The ranks of one machine, through memory that they share. Small payloads travel inside the cell that says "I am
+/// here", so an operation on them costs one synchronisation; large ones go through slots in chunks, the next chunk
+/// being filled while the last one is read.
 class shared_memory final : public host_engine {
  public:
   /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
@@ -139,8 +139,9 @@ class shared_memory final : public host_engine {
       const auto check = [&] {
         steps_.throw_if_lost(call, {members.begin(), members.end()});
         if (give_up.passed()) {
-          throw timeout_error(steps_.context(call), "the ranks of the new group did not all come for its memory within " +
-                                                        format_duration(call.timeout), {});
+          throw timeout_error(
+              steps_.context(call),
+              "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
         }
       };
       if (leads) {
@@ -167,7 +168,8 @@ class shared_memory final : public host_engine {
     }
   }
 
-  void deliver(const operation& call, std::span<const std::byte> own, std::uint64_t offset, std::uint64_t step, receiver& out) {
+  void deliver(const operation& call, std::span<const std::byte> own, std::uint64_t offset, std::uint64_t step,
+               receiver& out) {
     const std::size_t chunk = steps_.sizes().slot_bytes;
     // Starting behind oneself spreads the readers over the sources.
     for (int turn = 0; turn < size(); ++turn) {
@@ -182,7 +184,8 @@ class shared_memory final : public host_engine {
         }
         continue;
       }
-      const std::byte* from = total <= layout::inline_bytes ? steps_.cell(source, step).payload : steps_.slot(source, step);
+      const std::byte* from =
+          total <= layout::inline_bytes ? steps_.cell(source, step).payload : steps_.slot(source, step);
       out.receive(source, {from, std::min<std::uint64_t>(chunk, total - offset)}, offset, total);
     }
   }
@@ -205,8 +208,8 @@ class shared_memory final : public host_engine {
     detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element));
   }
 
-  /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The second
-  /// half of a chunk shares its step with the first half of the next, so a chunk costs one synchronisation.
+  /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The
+  /// second half of a chunk shares its step with the first half of the next, so a chunk costs one synchronisation.
   void reduce_in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const std::size_t width = size_of(call.element);
     const std::size_t total = in.size() / width;
@@ -227,8 +230,9 @@ class shared_memory final : public host_engine {
         const slices mine(index, chunk, total, size());
         const auto [begin, end] = mine.of(rank());
         for (int source = 0; source < size(); ++source) {
-          inputs_[static_cast<std::size_t>(source)] =
-              source == rank() ? in.data() + begin * width : steps_.slot(source, step) + (begin - index * chunk) * width;
+          inputs_[static_cast<std::size_t>(source)] = source == rank()
+                                                          ? in.data() + begin * width
+                                                          : steps_.slot(source, step) + (begin - index * chunk) * width;
         }
         std::byte* result = steps_.result(rank(), steps_.next());
         detail::reduce_elements(call.op, call.element, inputs_, result, end - begin);
@@ -257,7 +261,8 @@ class shared_memory final : public host_engine {
     slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
         : begin_(std::min(index * chunk, total)),
           end_(std::min(begin_ + chunk, total)),
-          share_(layout::round_up((end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 8)) {}
+          share_(layout::round_up(
+              (end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 8)) {}
 
     [[nodiscard]] std::pair<std::size_t, std::size_t> of(int rank) const {
       const std::size_t from = std::min(begin_ + share_ * static_cast<std::size_t>(rank), end_);
@@ -271,7 +276,8 @@ class shared_memory final : public host_engine {
   };
 
   /// Copies chunk `index` to this rank's next slot, but for the slice that it reduces itself.
-  void stage(std::span<const std::byte> in, std::size_t index, std::size_t chunk, std::size_t total, std::size_t width) {
+  void stage(std::span<const std::byte> in, std::size_t index, std::size_t chunk, std::size_t total,
+             std::size_t width) {
     const slices parts(index, chunk, total, size());
     std::byte* slot = steps_.slot(rank(), steps_.next());
     const std::size_t base = index * chunk;

@@ -16,7 +16,8 @@
 ///   header | rank 0: cells, sites, failure texts | rank 1: ... | rank 0: slots | rank 1: slots | ...
 namespace hfcomm::engines::layout {
 
-/// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is enough.
+/// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
+/// enough.
 inline constexpr std::uint64_t depth = 4;
 inline constexpr std::size_t inline_bytes = 80;
 inline constexpr std::size_t site_count = 64;
@@ -54,9 +55,9 @@ struct alignas(128) group_header {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
   std::int32_t ranks = 0;
-  std::uint64_t slot_bytes = 0;      // of a contribution's chunk
-  std::uint64_t result_bytes = 0;    // of one rank's slice of a reduced chunk
-  std::uint64_t one_shot_bytes = 0;  // up to here everyone reduces everything: one step less
+  std::uint64_t slot_bytes = 0;                           // of a contribution's chunk
+  std::uint64_t result_bytes = 0;                         // of one rank's slice of a reduced chunk
+  std::uint64_t one_shot_bytes = 0;                       // up to here everyone reduces everything: one step less
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
   alignas(128) std::atomic<std::uint32_t> sleepers{0};
   alignas(128) verdict lost;
@@ -71,7 +72,9 @@ struct alignas(128) rank_block {
 
 inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
 
-[[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+[[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 /// The sizes of a group's memory, from its number of ranks alone.
 struct dimensions {

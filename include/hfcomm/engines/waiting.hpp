@@ -27,7 +27,8 @@ inline void spin_pause() noexcept {
 
 /// Sleeps while `word` is `expected`, at most `limit`. std::atomic::wait cannot do this: libstdc++ makes it private to
 /// the process. Returns early for any reason, as futexes do.
-inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds limit) noexcept {
+inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                       std::chrono::nanoseconds limit) noexcept {
   timespec timeout{};
   timeout.tv_sec = static_cast<std::time_t>(limit.count() / 1'000'000'000);
   timeout.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
@@ -51,9 +52,9 @@ inline std::chrono::milliseconds warning_time() noexcept {
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
 
-/// How a rank spends the time until its peers come: a few microseconds spinning (unless there are more ranks than cores),
-/// then giving the core away in between looks (whoever we wait for may need this very core: other programs run, too), then
-/// asleep.
+/// How a rank spends the time until its peers come: a few microseconds spinning (unless there are more ranks than
+/// cores), then giving the core away in between looks (whoever we wait for may need this very core: other programs run,
+/// too), then asleep.
 struct patience {
   std::chrono::nanoseconds spin{};   ///< Spinning with pauses.
   std::chrono::nanoseconds yield{};  ///< After that, giving the core away in between looks.

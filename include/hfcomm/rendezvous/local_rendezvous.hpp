@@ -25,8 +25,8 @@
 /// How the processes of one machine become a job.
 ///
 /// Rank 0 listens on a socket named after the job's key; every other rank connects and says who it is. When all have
-/// come, rank 0 hands each the roster and the world group's memory; each signs in and says so; when all have, rank 0 lets
-/// them go and the sockets close. Nothing of it stays: no file, no port, no connection.
+/// come, rank 0 hands each the roster and the world group's memory; each signs in and says so; when all have, rank 0
+/// lets them go and the sockets close. Nothing of it stays: no file, no port, no connection.
 namespace hfcomm::rendezvous {
 
 inline std::string random_id() {
@@ -87,8 +87,7 @@ inline void throw_if_refused(const packet& answer) {
 }
 
 inline membership enter_world(std::shared_ptr<shared_segment> people, std::shared_ptr<shared_segment> world,
-                                                 const std::string& id, int rank, int world_size,
-                                                 std::shared_ptr<segment_broker> broker) {
+                              const std::string& id, int rank, int world_size, std::shared_ptr<segment_broker> broker) {
   auto job = std::make_shared<engines::local_job>();
   job->id = id;
   job->people = std::make_shared<roster>(std::move(people), world_size, rank);
@@ -107,7 +106,10 @@ inline membership enter_world(std::shared_ptr<shared_segment> people, std::share
 class gathering {
  public:
   gathering(const std::string& key, int world_size, deadline give_up)
-      : listener_(socket_name(key)), guests_(static_cast<std::size_t>(world_size)), world_size_(world_size), give_up_(give_up) {}
+      : listener_(socket_name(key)),
+        guests_(static_cast<std::size_t>(world_size)),
+        world_size_(world_size),
+        give_up_(give_up) {}
 
   membership run() {
     while (!absent_ranks().empty()) {
@@ -139,7 +141,8 @@ class gathering {
       std::optional<packet> answer;
       while (!(answer = guests_[rank]->receive(std::chrono::milliseconds(20)))) {
         if (give_up_.passed()) {
-          give_up_on({static_cast<int>(rank)}, "the job did not start in time: rank " + std::to_string(rank) + " came but did not sign in");
+          give_up_on({static_cast<int>(rank)},
+                     "the job did not start in time: rank " + std::to_string(rank) + " came but did not sign in");
         }
       }
       if (answer->bytes.empty() || answer->bytes.front() != ready) {
@@ -193,7 +196,8 @@ class gathering {
     if (guest.version != wire_version || guest.block_bytes != hello{}.block_bytes) {
       problem = who + " was built with another version of hfcomm";
     } else if (guest.world_size != world_size_) {
-      problem = who + " disagrees about the size of the job: rank 0 was started as one of " + std::to_string(world_size_);
+      problem =
+          who + " disagrees about the size of the job: rank 0 was started as one of " + std::to_string(world_size_);
     } else if (guest.rank < 1 || guest.rank >= world_size_) {
       problem = who + " claims a rank that the job does not have or that is taken by rank 0";
     } else if (guests_[static_cast<std::size_t>(guest.rank)]) {
@@ -209,7 +213,8 @@ class gathering {
   void notice_departures() {
     for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
       if (guests_[rank]) {
-        if (const auto message = guests_[rank]->receive(std::chrono::milliseconds(0)); message && message->bytes.empty()) {
+        if (const auto message = guests_[rank]->receive(std::chrono::milliseconds(0));
+            message && message->bytes.empty()) {
           fail_all("rank " + std::to_string(rank) + " went away while the job was starting");
         }
       }
@@ -249,7 +254,8 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
   std::optional<local_connection> connection;
   for (auto pause = std::chrono::microseconds(500); !(connection = connect_to(name));) {
     if (give_up.passed()) {
-      throw timeout_error(error_context{}, "the job did not start in time: rank 0 did not come (socket @" + name + ")", {0});
+      throw timeout_error(error_context{}, "the job did not start in time: rank 0 did not come (socket @" + name + ")",
+                          {0});
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(20'000));
@@ -262,7 +268,8 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
       }
       // Rank 0 knows who is missing and says so when its time is up; this rank's own time is only for want of that.
       if (give_up.passed_by(std::chrono::seconds(5))) {
-        throw timeout_error(error_context{}, "the job did not start in time: rank 0 is there, but does not answer", {0});
+        throw timeout_error(error_context{}, "the job did not start in time: rank 0 is there, but does not answer",
+                            {0});
       }
     }
   };
@@ -294,7 +301,8 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
 /// Meets the other ranks of the job called `key` on this machine.
 /// Throws timeout_error naming the ranks that did not come, usage_error or engine_error where the ranks do not fit
 /// together, on every rank that has come.
-inline membership meet_on_this_machine(const std::string& key, int rank, int world_size, std::chrono::nanoseconds timeout) {
+inline membership meet_on_this_machine(const std::string& key, int rank, int world_size,
+                                       std::chrono::nanoseconds timeout) {
   const auto give_up = deadline::in(timeout);
   return rank == 0 ? local::gathering(key, world_size, give_up).run() : local::join(key, rank, world_size, give_up);
 }

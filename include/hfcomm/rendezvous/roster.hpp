@@ -94,7 +94,10 @@ class roster {
 
   /// A view of `segment` for rank `index`.
   roster(std::shared_ptr<shared_segment> segment, int size, int index)
-      : segment_(std::move(segment)), entries_(reinterpret_cast<entry*>(segment_->data())), size_(size), index_(index) {}
+      : segment_(std::move(segment)),
+        entries_(reinterpret_cast<entry*>(segment_->data())),
+        size_(size),
+        index_(index) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -104,7 +107,7 @@ class roster {
   /// Signs in. From here on the others notice when this rank goes.
   void enter() {
     if (of_processes()) {
-      struct flock lock {};
+      struct flock lock{};
       lock.l_type = F_WRLCK;
       lock.l_whence = SEEK_SET;
       lock.l_start = index_;
@@ -153,7 +156,7 @@ class roster {
     if (!of_processes() || index == index_) {
       return std::nullopt;
     }
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = index;
@@ -170,7 +173,8 @@ class roster {
   /// What an exception that ended rank `index` said, where it came to say it.
   [[nodiscard]] std::optional<std::string> words_of(int index) const {
     const auto state = entries_[index].state.load();
-    return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].words.heard() : std::nullopt;
+    return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].words.heard()
+                                                                                     : std::nullopt;
   }
 
   /// "pid 4711 on node3"
@@ -200,7 +204,8 @@ class roster {
       for (int patience = 0; patience < 60; ++patience) {
         if (table[index].ended.load() != 0) {
           const auto words = table[index].words.heard();
-          return words ? rank_ending{table[index].consequence.load() != 0 ? kind::failed_because_of_another : kind::failed,
+          return words ? rank_ending{table[index].consequence.load() != 0 ? kind::failed_because_of_another
+                                                                          : kind::failed,
                                      "failed: " + *words}
                        : rank_ending{kind::died, describe_wait_status(table[index].wait_status.load())};
         }

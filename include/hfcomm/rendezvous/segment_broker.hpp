@@ -40,7 +40,8 @@ class process_broker final : public segment_broker {
     auto segment = shared_segment::create(bytes);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
-      open_.insert_or_assign(token, offer_record{std::make_shared<local_listener>(socket_name(token)), segment, takers});
+      open_.insert_or_assign(token,
+                             offer_record{std::make_shared<local_listener>(socket_name(token)), segment, takers});
     }
     return segment;
   }

@@ -44,9 +44,9 @@ class unique_fd {
   throw engine_error(error_context{}, what + ": " + std::strerror(code) + " (errno " + std::to_string(code) + ")");
 }
 
-/// Memory that several ranks see. Between processes it is a memfd: it has no name (kill -9 of every rank leaks nothing),
-/// is not bounded by the size of /dev/shm, its pages exist before it is used (no SIGBUS), and its size is sealed (no
-/// peer can shrink it under us). Between threads it is an anonymous mapping.
+/// Memory that several ranks see. Between processes it is a memfd: it has no name (kill -9 of every rank leaks
+/// nothing), is not bounded by the size of /dev/shm, its pages exist before it is used (no SIGBUS), and its size is
+/// sealed (no peer can shrink it under us). Between threads it is an anonymous mapping.
 class shared_segment {
  public:
   /// For ranks that are threads of this process.
@@ -77,7 +77,7 @@ class shared_segment {
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
       throw engine_error(error_context{}, "a peer handed over memory that is not sealed");
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0) {
       throw engine_error(error_context{}, "a peer handed over memory of unknown size");
     }

@@ -23,12 +23,13 @@ inline void refuse_barrier(const process_group& group, const std::string& why, s
 
 /// All ranks enter together and leave together: a barrier at the beginning and one at the end.
 ///
-/// The constructor throws as `barrier` does. The destructor never throws: what goes wrong in the closing barrier is thrown
-/// by the group's next operation. It waits no longer than the group's deadline, and not at all where an exception leaves
-/// the scope: then the others, in their closing barrier, get peer_error.
+/// The constructor throws as `barrier` does. The destructor never throws: what goes wrong in the closing barrier is
+/// thrown by the group's next operation. It waits no longer than the group's deadline, and not at all where an
+/// exception leaves the scope: then the others, in their closing barrier, get peer_error.
 class barrier_scope {
  public:
-  explicit barrier_scope(const process_group& group = world(), std::source_location where = std::source_location::current())
+  explicit barrier_scope(const process_group& group = world(),
+                         std::source_location where = std::source_location::current())
       : group_(group), where_(where), exceptions_(std::uncaught_exceptions()) {
     barrier(group_, where_);
   }

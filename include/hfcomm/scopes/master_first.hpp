@@ -15,12 +15,15 @@ namespace hfcomm {
 
 namespace detail {
 
-/// What `master_first` and its relatives share: rank 0 passes at once and lets the others go when it closes the section;
-/// the others wait in the constructor.
+/// What `master_first` and its relatives share: rank 0 passes at once and lets the others go when it closes the
+/// section; the others wait in the constructor.
 class master_section {
  public:
-  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds patience, std::source_location where)
-      : group_(group.with_timeout(patience)), call_{.name = name, .where = where}, exceptions_(std::uncaught_exceptions()) {
+  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds patience,
+                 std::source_location where)
+      : group_(group.with_timeout(patience)),
+        call_{.name = name, .where = where},
+        exceptions_(std::uncaught_exceptions()) {
     running_call running(group_, call_);
     if (group_.rank() == 0) {
       ++group_access::state(group_).master_sections;
@@ -77,10 +80,10 @@ class master_section {
 ///     hfcomm::master_first guard;
 ///     load_or_download(data);      // rank 0 downloads, the others find it there
 ///
-/// The other ranks wait in the constructor, up to `patience` (a deadline of its own: a download may take longer than any
-/// operation should), but notice a dead rank 0 at once. Where rank 0 leaves the scope by an exception, their constructors
-/// throw peer_error instead of running the body after a failed rank 0; it carries the exception's text where the exception
-/// goes on to end the rank (a destructor cannot see it), `run_master_first` carries it always.
+/// The other ranks wait in the constructor, up to `patience` (a deadline of its own: a download may take longer than
+/// any operation should), but notice a dead rank 0 at once. Where rank 0 leaves the scope by an exception, their
+/// constructors throw peer_error instead of running the body after a failed rank 0; it carries the exception's text
+/// where the exception goes on to end the rank (a destructor cannot see it), `run_master_first` carries it always.
 ///
 /// Inside the scope rank 0 must not call operations of this group: nobody could answer (usage_error). The destructor
 /// neither blocks nor throws. (TRELLIS' `master_first`, accelerate's `main_process_first`.)

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include <hfcomm/engines/shared_memory_layout.hpp>
+#include <hfcomm/engines/waiting.hpp>
+#include <hfcomm/error.hpp>
+#include <hfcomm/rendezvous/shared_segment.hpp>
+
+namespace hfcomm::engines {
+
+/// Finds the parts of a group's shared memory.
+class group_memory {
+ public:
+  /// Throws engine_error where the segment is not laid out for a group of `ranks`.
+  group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks)
+      : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)) {
+    if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic ||
+        header().version != wire_version || header().ranks != ranks) {
+      throw engine_error(error_context{},
+                         "the group's shared memory does not look as this version of hfcomm lays it out");
+    }
+    sizes_.slot_bytes = header().slot_bytes;
+    sizes_.result_bytes = header().result_bytes;
+    sizes_.one_shot_bytes = header().one_shot_bytes;
+    // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
+    constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
+    ::madvise(segment_->data(), segment_->size(), populate_write);
+  }
+
+  [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }
+
+  [[nodiscard]] layout::group_header& header() const noexcept {
+    return *std::launder(reinterpret_cast<layout::group_header*>(segment_->data()));
+  }
+  [[nodiscard]] layout::rank_block& block(int rank) const noexcept {
+    return *std::launder(reinterpret_cast<layout::rank_block*>(segment_->data() + sizes_.blocks_offset()) + rank);
+  }
+  [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
+    return block(rank).cells[step % layout::depth];
+  }
+  /// Where `rank` puts its chunk in `step`.
+  [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::depth + step % layout::depth;
+    return segment_->data() + sizes_.slots_offset() + place * sizes_.slot_stride();
+  }
+  /// Where `rank` puts the slice that it has reduced.
+  [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept {
+    return slot(rank, step) + sizes_.slot_bytes;
+  }
+
+  /// Wakes all ranks that sleep.
+  void wake() const noexcept {
+    header().wake_epoch.fetch_add(1);
+    detail::futex_wake_all(header().wake_epoch);
+  }
+
+ private:
+  std::shared_ptr<rendezvous::shared_segment> segment_;
+  layout::dimensions sizes_;
+};
+
+}  // namespace hfcomm::engines
