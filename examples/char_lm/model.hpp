@@ -123,8 +123,8 @@ class model {
 
   void lay_out() {
     std::vector<std::pair<std::string, std::size_t>> sizes;
-    const auto add = [&](std::string name, std::size_t size) {
-      sizes.emplace_back(std::move(name), size);
+    const auto add = [&](const std::string& name, std::size_t size) {
+      sizes.emplace_back(name, size);
       return sizes.size() - 1;
     };
     const std::size_t width = options_.hidden;

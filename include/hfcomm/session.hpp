@@ -66,7 +66,7 @@ inline bool current_exception_is_consequence() {
 /// unwinding, so no destructor could.
 class terminate_teller {
  public:
-  static void tell(std::shared_ptr<rendezvous::roster> people) {
+  static void tell(const std::shared_ptr<rendezvous::roster>& people) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
     last_resort().store(people.get());

@@ -23,14 +23,15 @@ inline std::size_t call_everything() {
   const process_group& group = world();
   const std::source_location here = std::source_location::current();
   const int me = rank();
-  std::size_t seen = static_cast<std::size_t>(world_size() + local_rank() + local_size() + node_rank() + node_count());
+  auto seen = static_cast<std::size_t>(world_size()) + static_cast<std::size_t>(local_rank() + local_size());
+  seen += static_cast<std::size_t>(node_rank() + node_count());
   seen += is_initialized() && is_main_process() == (me == 0) && is_local_main_process() == (local_group().rank() == 0);
   seen += group.host_backend().size() + group.device_backend().size();
 
   const process_group halves = group.split(/*color*/ 0, /*key*/ -me);
   const std::optional<process_group> first = group.subgroup({0});
   const process_group hasty = group.with_timeout(std::chrono::minutes(1));
-  seen += static_cast<std::size_t>(halves.size()) + (first ? 0U : 0U) + static_cast<std::size_t>(hasty.size());
+  seen += static_cast<std::size_t>(halves.size()) + (first ? 1U : 0U) + static_cast<std::size_t>(hasty.size());
 
   // objects
   const std::map<std::string, std::vector<int>> object{{"a", {1, 2}}};
@@ -56,7 +57,7 @@ inline std::size_t call_everything() {
   barrier(group, here);
   const double mean = all_reduce(1.5 + me, reduce_op::average, group, here);
   const std::optional<float> total = reduce(1.0F, 0, reduce_op::sum, group, here);
-  seen += static_cast<std::size_t>(mean) + (total ? 0U : 0U) + static_cast<std::size_t>(out[15]);
+  seen += static_cast<std::size_t>(mean) + (total ? 1U : 0U) + static_cast<std::size_t>(out[15]);
 
   // scopes
   {

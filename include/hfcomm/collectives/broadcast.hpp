@@ -38,13 +38,13 @@ void broadcast(R&& data, int root = 0, const process_group& group = world(),
   const auto bytes = detail::writable_bytes_of(data);
 
   struct in_place final : receiver {
-    explicit in_place(std::span<std::byte> to) : to_(to) {}
+    explicit in_place(std::span<std::byte> to) : target(to) {}
     void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
       if (!chunk.empty()) {
-        std::memcpy(to_.data() + offset, chunk.data(), chunk.size());
+        std::memcpy(target.data() + offset, chunk.data(), chunk.size());
       }
     }
-    std::span<std::byte> to_;
+    std::span<std::byte> target;
   } received(bytes);
   running.engine().exchange(call, bytes, received);
 }

@@ -82,6 +82,7 @@ class dictionary_reduction {
 
   void reduce_into(Map& result, reduce_op op) const {
     std::vector<const std::byte*> inputs;
+    inputs.reserve(arrived_.size());
     for (std::size_t rank = 0; rank < arrived_.size(); ++rank) {
       inputs.push_back(arrived_[rank].data() + values_offset(rank));
     }

@@ -70,14 +70,11 @@ class distributed_data_parallel {
     std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(buffers_),
                  [&](const ddp_buffer& one) { return !ignored(one.name); });
     check_shapes(by_name_.size() != all_count_, where);
-    std::vector<std::span<std::byte>> state;
-    for (const auto& parameter : parameters_) {
-      state.push_back(parameter.value);
-    }
-    for (const auto& one : buffers_) {
-      state.push_back(one.bytes);
-    }
+    std::vector<std::span<std::byte>> state(parameters_.size());
+    std::transform(parameters_.begin(), parameters_.end(), state.begin(),
+                   [](const ddp_parameter& one) { return one.value; });
     broadcast_in_chunks(state, where);
+    broadcast_in_chunks(buffer_bytes(), where);
     reducer_ = std::make_unique<detail::reducer>(group_.split(0, group_.rank(), where), parameters_,
                                                  options_.first_bucket_bytes, options_.bucket_bytes,
                                                  options_.find_unused_parameters);
@@ -90,11 +87,7 @@ class distributed_data_parallel {
   /// `no_sync`. Collective.
   void begin_forward(std::source_location where = std::source_location::current()) {
     if (options_.broadcast_buffers && no_sync_depth_ == 0 && !buffers_.empty()) {
-      std::vector<std::span<std::byte>> state;
-      for (const auto& one : buffers_) {
-        state.push_back(one.bytes);
-      }
-      broadcast_in_chunks(state, where);
+      broadcast_in_chunks(buffer_bytes(), where);
     }
   }
 
@@ -234,6 +227,12 @@ class distributed_data_parallel {
         }
       }
     }
+  }
+
+  [[nodiscard]] std::vector<std::span<std::byte>> buffer_bytes() const {
+    std::vector<std::span<std::byte>> bytes(buffers_.size());
+    std::transform(buffers_.begin(), buffers_.end(), bytes.begin(), [](const ddp_buffer& one) { return one.bytes; });
+    return bytes;
   }
 
   /// Gives every rank rank 0's bytes, many small pieces in one broadcast, a large one in several.

@@ -123,7 +123,7 @@ class shared_memory final : public host_engine {
         segment = job->broker->offer(token, sizes.total_bytes(), static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);
       } catch (const error& problem) {
-        const std::string text = problem.detail();
+        const std::string& text = problem.detail();
         announce(call, &text);
         throw engine_error(steps_.context(call), text);
       }

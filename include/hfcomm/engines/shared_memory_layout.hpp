@@ -87,8 +87,8 @@ struct dimensions {
     const auto count = static_cast<std::size_t>(ranks);
     // Big enough that a step's synchronisation is lost in its copying, small enough that the slots stay in a core's
     // cache; with many ranks the total counts.
-    const std::size_t slot = ranks <= 8 ? 256 * 1024 : ranks <= 32 ? 128 * 1024 : 64 * 1024;
-    return {ranks, slot, round_up(slot / count + 64, 128), 16 * 1024};
+    const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
+    return {ranks, slot, round_up(slot / count + 64, 128), std::size_t{1} << 14};
   }
 
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
