@@ -203,7 +203,7 @@ TEST_CASE("buffers: one after the other without a pause do not get into each oth
     // Rank r is fast at some and slow at others; sizes change between the three ways that data takes.
     bool equal = true;
     for (std::uint32_t round = 0; round < 120; ++round) {
-      const std::size_t count = std::array{1, 40, 5'000, 70'000}[round * 7 / 3 % 4];
+      const std::size_t count = each_of(1, 40, 5'000, 70'000)[round * 7 / 3 % 4];
       if (round % 20 == static_cast<std::uint32_t>(world.rank()) * 2) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
