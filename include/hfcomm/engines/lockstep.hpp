@@ -52,7 +52,7 @@ class lockstep {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-  [[nodiscard]] std::uint64_t operations() const noexcept { return operations_; }
+  [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return memory_.sizes(); }
@@ -68,7 +68,7 @@ class lockstep {
   /// Starts an operation. Where the one before was left without waiting, its ranks are waited for and checked here; an
   /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
   void begin(const operation& call) {
-    ++operations_;
+    operations_.store(operations() + 1, std::memory_order_relaxed);
     if (!home_.at_home()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
@@ -99,7 +99,7 @@ class lockstep {
     mine.what.store(pack_call(call, failure != nullptr), std::memory_order_relaxed);
     mine.tag.store(call.tag, std::memory_order_relaxed);
     mine.site.store(sites_.index_of(call, block(rank_).sites), std::memory_order_relaxed);
-    mine.number.store(static_cast<std::uint32_t>(operations_), std::memory_order_relaxed);
+    mine.number.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
     if (failure != nullptr) {
       auto* words = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::last_words{};
       words->say(*failure);
@@ -182,7 +182,7 @@ class lockstep {
   }
 
   [[nodiscard]] error_context context(const operation& call) const {
-    return {rank_, size(), call_name(call), operations_, call.where};
+    return {rank_, size(), call_name(call), operations(), call.where};
   }
 
   /// "rank 2 (pid 4711 on node3)"
@@ -351,7 +351,7 @@ class lockstep {
       if (culprit >= 0) {
         text = who(culprit) + ' ' + how + "; the last thing it called was " + last_call(culprit);
       } else {
-        text = list_ranks(missing) + " did not arrive at " + call_name(call) + " #" + std::to_string(operations_) +
+        text = list_ranks(missing) + " did not arrive at " + call_name(call) + " #" + std::to_string(operations()) +
                " (" + detail::describe(call.where) + ") within " + format_duration(call.timeout) + ", so rank " +
                std::to_string(rank_) + " gave up.";
         for (const int rank : missing) {
@@ -428,10 +428,10 @@ class lockstep {
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;
-  std::uint64_t operations_ = 0;
-  std::uint64_t step_ = 0;      // the last step this rank published
-  std::uint64_t verified_ = 0;  // the last step for which all ranks were waited for
-  std::uint64_t excused_ = 0;   // a step whose failure this rank has already reported or caused
+  std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
+  std::uint64_t step_ = 0;                    // the last step this rank published
+  std::uint64_t verified_ = 0;                // the last step for which all ranks were waited for
+  std::uint64_t excused_ = 0;                 // a step whose failure this rank has already reported or caused
   std::atomic<bool> cancelled_{false};
   rendezvous::fork_guard home_;
 };

@@ -130,7 +130,12 @@ class shared_memory final : public host_engine {
     }
     // Meeting here tells the members that the memory is there to be taken, and everyone that nobody failed to make it.
     nobody nothing;
-    exchange(call, {}, nothing);
+    try {
+      exchange(call, {}, nothing);
+    } catch (...) {
+      job->broker->withdraw(token);
+      throw;
+    }
     if (members.empty()) {
       return nullptr;
     }
@@ -150,8 +155,11 @@ class shared_memory final : public host_engine {
         segment = job->broker->take(token, check);
       }
     }
-    return std::make_shared<shared_memory>(std::move(token), std::move(segment), job, std::move(people),
-                                           static_cast<int>(mine - members.begin()));
+    auto group = std::make_shared<shared_memory>(std::move(token), std::move(segment), job, std::move(people),
+                                                 static_cast<int>(mine - members.begin()));
+    // Nobody leaves before everybody has come: who takes the memory and ends at once must not look like a loss.
+    group->exchange(call, {}, nothing);
+    return group;
   }
 
  private:

@@ -30,6 +30,8 @@ class segment_broker {
 
   virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, int takers) = 0;
   virtual void serve(const std::string& token, const checker& check) = 0;
+  /// Takes an offer back that came to nothing.
+  virtual void withdraw(const std::string& token) noexcept = 0;
   virtual std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) = 0;
 };
 
@@ -47,7 +49,7 @@ class process_broker final : public segment_broker {
   }
 
   void serve(const std::string& token, const checker& check) override {
-    auto record = withdraw(token);
+    auto record = extract(token);
     while (record.takers > 0) {
       if (auto connection = record.listener->accept(std::chrono::milliseconds(20))) {
         const std::byte hello{1};
@@ -58,6 +60,8 @@ class process_broker final : public segment_broker {
       }
     }
   }
+
+  void withdraw(const std::string& token) noexcept override { extract(token); }
 
   std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) override {
     while (true) {
@@ -88,7 +92,7 @@ class process_broker final : public segment_broker {
     int takers = 0;
   };
 
-  offer_record withdraw(const std::string& token) {
+  offer_record extract(const std::string& token) {
     const std::scoped_lock lock(mutex_);
     const auto found = open_.find(token);
     if (found == open_.end()) {
@@ -116,6 +120,11 @@ class thread_broker final : public segment_broker {
   }
 
   void serve(const std::string& /*token*/, const checker& /*check*/) override {}
+
+  void withdraw(const std::string& token) noexcept override {
+    const std::scoped_lock lock(mutex_);
+    open_.erase(token);
+  }
 
   std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) override {
     for (;; check()) {

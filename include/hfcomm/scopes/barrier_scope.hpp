@@ -13,10 +13,15 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Tells the ranks that wait in the barrier called from `where` that this one does not come.
-inline void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) {
-  operation call{.name = "barrier", .where = where};
-  running_call(group, call).reject(why);
+/// Tells the ranks that wait in the barrier called from `where` that this one does not come. Where even that fails, the
+/// exception that is the reason for it is still the one to hear of.
+inline void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept {
+  try {
+    operation call{.name = "barrier", .where = where};
+    running_call(group, call).reject(why);
+  } catch (const error&) {
+    return;
+  }
 }
 
 }  // namespace detail
@@ -24,8 +29,9 @@ inline void refuse_barrier(const process_group& group, const std::string& why, s
 /// All ranks enter together and leave together: a barrier at the beginning and one at the end.
 ///
 /// The constructor throws as `barrier` does. The destructor never throws: what goes wrong in the closing barrier is
-/// thrown by the group's next operation. It waits no longer than the group's deadline, and not at all where an
-/// exception leaves the scope: then the others, in their closing barrier, get peer_error.
+/// thrown by the group's next operation, in which the other ranks then get peer_error. It waits no longer than the
+/// group's deadline, and not at all where an exception leaves the scope: then the others, in their closing barrier, get
+/// peer_error.
 class barrier_scope {
  public:
   explicit barrier_scope(const process_group& group = world(),
