@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <concepts>
 #include <cstdio>
@@ -142,7 +143,13 @@ class nursery {
       if (one.pid <= 0 || one.ended) {
         continue;
       }
-      if (::waitpid(one.pid, &one.status, WNOHANG) == one.pid) {
+      const pid_t found = ::waitpid(one.pid, &one.status, WNOHANG);
+      if (found < 0 && errno == ECHILD) {
+        // Somebody else took it (SIGCHLD is ignored, or a handler reaps): what it said of itself must do.
+        const int told = table_[index].told_status.load();
+        one.status = (told >= 0 ? told : exception_status) << 8;
+      }
+      if (found == one.pid || (found < 0 && errno == ECHILD)) {
         one.ended = true;
         one.order = ++ended_;
         table_[index].wait_status.store(one.status);
@@ -270,6 +277,7 @@ int launch(int processes, Main main, std::source_location where = std::source_lo
       rendezvous::launched_epitaphs() = table.get();
       options.rank = index;
       const int status = detail::run_rank(main, options, table.get()[index], where);
+      table.get()[index].told_status.store(status & 0xff);
       std::cout.flush();
       std::fflush(nullptr);
       ::_exit(status);

@@ -154,10 +154,10 @@ class running_call {
 
   /// This rank's arguments or its data are unusable: takes part in the operation as a failure, so that every other rank
   /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  void reject(const std::string& text) {
+  void reject(const std::string& text) noexcept {
     try {
       engine().announce(call_, &text);
-    } catch (const error&) {
+    } catch (...) {
       // The group has a worse problem, which its next operation reports; the caller's own error comes first.
     }
   }
@@ -184,8 +184,8 @@ class running_call {
   [[noreturn]] void fail_with(const std::exception_ptr& problem) {
     try {
       std::rethrow_exception(problem);
-    } catch (const error& earlier) {
-      reject("an earlier operation of this rank failed: " + earlier.detail());
+    } catch (const std::exception& earlier) {
+      reject(std::string("an earlier operation of this rank failed: ") + earlier.what());
       state_.busy.store(false, std::memory_order_release);
       throw;
     }

@@ -24,6 +24,11 @@ struct run_ranks_options {
 /// Where ranks throw, the first exception that is not another rank's fault is rethrown.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
+  if (ranks < 1 || ranks > engines::layout::max_ranks) {
+    throw usage_error({-1, 0, "run_ranks", 0, std::source_location::current()},
+                      "cannot run " + std::to_string(ranks) + " ranks; the number must be from 1 to " +
+                          std::to_string(engines::layout::max_ranks));
+  }
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
   auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
   rendezvous::roster::create_in(*people, ranks);

@@ -118,6 +118,44 @@ TEST_CASE("launch names a signal, and so do the peers") {
   CHECK((*named).load() == 2);
 }
 
+TEST_CASE("launch ends where somebody else takes note of its children's ends") {
+  for (const int status : {0, 7}) {
+    const auto result = run([&] {
+      std::signal(SIGCHLD, SIG_IGN);  // as `trap '' CHLD` in a shell does
+      return launch(2, [&] {
+        barrier();
+        return rank() == 1 ? status : 0;
+      });
+    });
+    INFO(result.text);
+    CHECK(result.status == status);
+  }
+}
+
+TEST_CASE("the rank that failed first is blamed by whoever meets it and its victims later") {
+  const shared_counter right;
+  const auto result = run([&] {
+    return launch(3, [&] {
+      const auto pair = world().subgroup({1, 2});
+      if (rank() == 2) {
+        throw std::runtime_error("disk full");
+      }
+      if (rank() == 1) {
+        barrier(*pair);  // throws: rank 1 ends because of rank 2
+      }
+      std::this_thread::sleep_for(300ms);
+      try {
+        barrier();
+      } catch (const peer_error& problem) {
+        *right += problem.peer() == 2 && std::string(problem.what()).find("disk full") != std::string::npos;
+      }
+    });
+  });
+  INFO(result.text);
+  CHECK((*right).load() == 1);
+  CHECK(result.text.find("rank 2 (pid ") != std::string::npos);
+}
+
 TEST_CASE("launch stops ranks that do not end by themselves") {
   const auto start = processes::clock::now();
   const auto result = run([] {

@@ -89,8 +89,12 @@ class file_source {
     operation call = detail::object_call<std::string>("read_file_dist", movement::from_root, 0, where);
     detail::running_call running(group, call);
     if (reads) {
-      problem = first ? file.open(path) : std::string();
-      problem = problem.empty() ? file.read(piece) : problem;
+      try {
+        problem = first ? file.open(path) : std::string();
+        problem = problem.empty() ? file.read(piece) : problem;
+      } catch (const std::bad_alloc&) {
+        problem = "no memory to read " + path.string();
+      }
     }
     running.require(problem.empty(), [&] { return problem; });
     call.bytes = piece.size();

@@ -68,6 +68,11 @@ class dictionary_reduction {
 
   /// Throws mismatch_error where two ranks' keys differ: every rank has all keys, so every rank names the same two.
   void check_keys(const error_context& context, host_engine& engine) const {
+    for (std::size_t rank = 0; rank < arrived_.size(); ++rank) {
+      if (key_bytes(rank) > arrived_[rank].size() || values_offset(rank) > arrived_[rank].size()) {
+        throw decode_error(context, "the dictionary from rank " + std::to_string(rank) + " is cut off");
+      }
+    }
     for (std::size_t rank = 1; rank < arrived_.size(); ++rank) {
       if (key_bytes(0) != key_bytes(rank) ||
           std::memcmp(arrived_[0].data(), arrived_[rank].data(), values_offset(0)) != 0) {
@@ -84,6 +89,10 @@ class dictionary_reduction {
     std::vector<const std::byte*> inputs;
     inputs.reserve(arrived_.size());
     for (std::size_t rank = 0; rank < arrived_.size(); ++rank) {
+      if (arrived_[rank].size() - values_offset(rank) != sorted_.size() * sizeof(value_type)) {
+        throw decode_error(error_context{},
+                           "the dictionary from rank " + std::to_string(rank) + " has too few or too many values");
+      }
       inputs.push_back(arrived_[rank].data() + values_offset(rank));
     }
     std::vector<value_type> reduced(sorted_.size());

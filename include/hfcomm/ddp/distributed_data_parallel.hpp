@@ -197,7 +197,10 @@ class distributed_data_parallel {
     std::string problem = names_repeat ? "two parameters have the same name" : "";
     for (const auto& parameter : parameters_) {
       mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false});
-      if (parameter.value.size() != parameter.gradient.size()) {
+      if (!detail::valid(reduce_op::average, parameter.type)) {
+        problem = "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
+                  ", which has no average";
+      } else if (parameter.value.size() != parameter.gradient.size()) {
         problem = "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
                   " values, but its gradient has " +
                   std::to_string(parameter.gradient.size() / size_of(parameter.type)) + " elements";

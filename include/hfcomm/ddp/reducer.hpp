@@ -53,6 +53,10 @@ class reducer {
   reducer& operator=(const reducer&) = delete;
 
   ~reducer() {
+    if (!home_.at_home()) {
+      worker_.detach();  // the child of a fork: its worker exists in the parent only
+      return;
+    }
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;
@@ -267,6 +271,7 @@ class reducer {
   bool working_ = false;
   bool stopping_ = false;
   std::exception_ptr failure_;
+  rendezvous::fork_guard home_;
   std::thread worker_;
 };
 

@@ -55,6 +55,10 @@ class host_engine {
   /// Reduces equally long buffers. `out` is filled where `call.receives(rank())`; it may be `in` itself.
   virtual void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
 
+  /// Not an operation: throws what the next one would throw at once (a lost rank, an earlier disagreement), and makes
+  /// sure that an `announce` that follows will not wait.
+  virtual void prepare(const operation& call) = 0;
+
   /// Takes part without waiting for anyone's part. With `failure`, every rank that meets this operation throws
   /// peer_error with that text.
   virtual void announce(const operation& call, const std::string* failure) = 0;

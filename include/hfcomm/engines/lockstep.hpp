@@ -69,25 +69,13 @@ class lockstep {
   /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
   void begin(const operation& call) {
     operations_.store(operations() + 1, std::memory_order_relaxed);
-    if (!home_.at_home()) {
-      throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
-    }
-    if (cancelled_.load(std::memory_order_relaxed)) {
-      throw engine_error(context(call), "the group is being closed");
-    }
-    if (broken()) {
-      throw_verdict(call);
-    }
-    if (verified_ < step_) {
-      wait_all(call);
-      try {
-        check(call);
-      } catch (const error& problem) {
-        const std::string text = "an earlier operation of this rank failed: " + problem.detail();
-        publish(call, &text);
-        throw;
-      }
-    }
+    catch_up(call);
+  }
+
+  /// What `begin` would throw, for an operation whose step comes later: so that publishing it will not have to wait.
+  void prepare(const operation& call) {
+    begin(call);
+    operations_.store(operations() - 1, std::memory_order_relaxed);
   }
 
   /// Publishes this rank's next step: the slot and the cell's payload have been filled (see `next`).
@@ -167,7 +155,7 @@ class lockstep {
     if (broken()) {
       throw_verdict(call);
     }
-    if (const auto loss = find_loss(ranks)) {
+    if (const auto loss = find_loss(ranks, false)) {
       break_group(call, loss->first, ranks, loss->second.text);
     }
   }
@@ -225,6 +213,28 @@ class lockstep {
     return true;
   }
 
+  void catch_up(const operation& call) {
+    if (!home_.at_home()) {
+      throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
+    }
+    if (cancelled_.load(std::memory_order_relaxed)) {
+      throw engine_error(context(call), "the group is being closed");
+    }
+    if (broken()) {
+      throw_verdict(call);
+    }
+    if (verified_ < step_) {
+      wait_all(call);
+      try {
+        check(call);
+      } catch (const error& problem) {
+        const std::string text = "an earlier operation of this rank failed: " + problem.detail();
+        publish(call, &text);
+        throw;
+      }
+    }
+  }
+
   template <class Arrived>
   void wait(const operation& call, int source, Arrived&& arrived) {
     if (!detail::wait_briefly(patience_, arrived)) {
@@ -261,7 +271,7 @@ class lockstep {
       }
       next_look = now + look_interval;
       const auto missing = missing_ranks(source);
-      if (const auto loss = find_loss(missing)) {
+      if (const auto loss = find_loss(missing, true)) {
         break_group(call, loss->first, missing, loss->second.text);
       }
       if (!warned && now - start >= warn_after_) {
@@ -269,6 +279,9 @@ class lockstep {
         warn(call, missing, now - start);
       }
       if (call.timeout.count() > 0 && now - start >= call.timeout) {
+        if (arrived()) {
+          return;
+        }
         break_group(call, -1, missing, {});
       }
     }
@@ -286,8 +299,8 @@ class lockstep {
 
   /// The rank because of which a missing rank will never come, and how it ended; nullopt where all may still come. A
   /// rank that left because it had noticed another's death is not the one to blame: every survivor must name the same.
-  [[nodiscard]] std::optional<std::pair<int, rendezvous::rank_ending>> find_loss(
-      const std::vector<int>& missing) const {
+  [[nodiscard]] std::optional<std::pair<int, rendezvous::rank_ending>> find_loss(const std::vector<int>& missing,
+                                                                                 bool waiting) const {
     using kind = rendezvous::rank_ending::kind;
     std::optional<std::pair<int, rendezvous::rank_ending>> loss;
     const auto consider = [&](int rank, std::optional<rendezvous::rank_ending> end) {
@@ -296,7 +309,11 @@ class lockstep {
       }
     };
     for (const int rank : missing) {
-      consider(rank, ending(rank));
+      auto end = ending(rank);
+      // Looking takes time: it may have come in the meantime, and ended only then.
+      if (end && !(waiting && cell(rank, step_).sequence.load() >= step_)) {
+        consider(rank, std::move(end));
+      }
     }
     for (int rank = 0; loss && loss->second.how > kind::died && rank < size(); ++rank) {
       auto end = job_->people->ending(members_[static_cast<std::size_t>(rank)]);

@@ -62,7 +62,7 @@ struct operation {
   std::uint64_t bytes = 0;       ///< This rank's contribution.
   std::uint64_t tag = 0;         ///< Anything else the ranks must agree on: which iteration, which message.
   std::source_location where = std::source_location::current();
-  std::chrono::nanoseconds timeout{};  ///< How long this rank is ready to wait in total; zero or less: for ever.
+  std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
 
   [[nodiscard]] bool contributes(int rank) const noexcept {
     return pattern == movement::to_all || pattern == movement::to_root ||

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstring>
 
 #include <hfcomm/engines/engine.hpp>
@@ -13,7 +14,7 @@ class self final : public host_engine {
   [[nodiscard]] std::string_view name() const noexcept override { return "self"; }
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 1; }
-  [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_; }
+  [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool broken() const noexcept override { return false; }
   [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
 
@@ -31,6 +32,7 @@ class self final : public host_engine {
     }
   }
 
+  void prepare(const operation& /*call*/) override {}
   void announce(const operation& /*call*/, const std::string* /*failure*/) override { ++sequence_; }
   void await(const operation& /*call*/, int /*source*/) override { ++sequence_; }
 
@@ -43,7 +45,7 @@ class self final : public host_engine {
   void set_polite(bool /*polite*/) noexcept override {}
 
  private:
-  std::uint64_t sequence_ = 0;
+  std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so
 };
 
 }  // namespace hfcomm::engines

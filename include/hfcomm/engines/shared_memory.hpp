@@ -91,6 +91,8 @@ class shared_memory final : public host_engine {
     }
   }
 
+  void prepare(const operation& call) override { steps_.prepare(call); }
+
   void announce(const operation& call, const std::string* failure) override {
     steps_.begin(call);
     steps_.publish(call, failure, true);

@@ -48,8 +48,9 @@ struct last_words {
 struct epitaph {
   std::atomic<std::int32_t> ended{0};
   std::atomic<std::int32_t> wait_status{0};
-  std::atomic<std::int32_t> consequence{0};  // it failed because another rank had
-  last_words words;                          // the text of the exception that ended the rank
+  std::atomic<std::int32_t> told_status{-1};  // what the rank itself said it would exit with
+  std::atomic<std::int32_t> consequence{0};   // it failed because another rank had
+  last_words words;                           // the text of the exception that ended the rank
 };
 
 /// The table launch() shares with its children, in rank order; null in a process that was not launched by it.
@@ -137,7 +138,9 @@ class roster {
       return;
     }
     entries_[index_].words.say(words);
-    entries_[index_].state.store(because_of_another ? presence::failed_because_of_another : presence::failed);
+    auto here = presence::here;  // the first to tell knows best
+    entries_[index_].state.compare_exchange_strong(
+        here, because_of_another ? presence::failed_because_of_another : presence::failed);
   }
 
   /// How rank `index` ended; nullopt while it lives or has not come yet. May take some milliseconds once a process is

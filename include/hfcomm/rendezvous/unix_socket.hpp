@@ -30,11 +30,12 @@ struct deadline {
   clock::time_point at = clock::time_point::max();
 
   static deadline in(std::chrono::nanoseconds timeout) {
-    return timeout.count() > 0 ? deadline{clock::now() + timeout} : deadline{};
+    const auto now = clock::now();
+    return timeout.count() > 0 && timeout < clock::time_point::max() - now ? deadline{now + timeout} : deadline{};
   }
   [[nodiscard]] bool passed() const { return passed_by(clock::duration::zero()); }
   [[nodiscard]] bool passed_by(clock::duration more) const {
-    return at != clock::time_point::max() && clock::now() >= at + more;
+    return at != clock::time_point::max() && clock::now() - more >= at;
   }
 };
 

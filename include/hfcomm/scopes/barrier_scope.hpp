@@ -19,7 +19,7 @@ inline void refuse_barrier(const process_group& group, const std::string& why, s
   try {
     operation call{.name = "barrier", .where = where};
     running_call(group, call).reject(why);
-  } catch (const error&) {
+  } catch (...) {
     return;
   }
 }
@@ -49,7 +49,7 @@ class barrier_scope {
       } else {
         barrier(group_, where_);
       }
-    } catch (const error&) {
+    } catch (...) {
       auto& deferred = detail::group_access::state(group_).deferred;
       deferred = deferred ? deferred : std::current_exception();
     }

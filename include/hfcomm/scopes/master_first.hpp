@@ -26,6 +26,7 @@ class master_section {
         exceptions_(std::uncaught_exceptions()) {
     running_call running(group_, call_);
     if (group_.rank() == 0) {
+      running.engine().prepare(call_);
       ++group_access::state(group_).master_sections;
     } else {
       running.engine().await(call_, 0);
@@ -50,7 +51,7 @@ class master_section {
     try {
       running_call running(group_, call_);
       running.engine().announce(call_, failure);
-    } catch (const error&) {
+    } catch (...) {
       state.deferred = state.deferred ? state.deferred : std::current_exception();
     }
   }
