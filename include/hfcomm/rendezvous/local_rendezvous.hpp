@@ -57,7 +57,7 @@ struct hello {
   [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
 };
 
-inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, too_late{'t'};
+inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, too_late{'t'};
 
 inline void send_words(local_connection& connection, std::byte kind, const std::string& words) {
   std::string text = static_cast<char>(kind) + words;
@@ -73,6 +73,9 @@ inline void throw_if_refused(const packet& answer) {
   const std::string words(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
   if (answer.bytes.front() == refused) {
     throw usage_error(error_context{}, words);
+  }
+  if (answer.bytes.front() == failed) {
+    throw engine_error(error_context{}, words);
   }
   if (answer.bytes.front() == too_late) {
     // "1 4\nthe text"
@@ -205,7 +208,7 @@ class gathering {
     }
     if (!problem.empty()) {
       send_words(connection, refused, problem);
-      fail_all(problem);
+      refuse_all(problem);
     }
     guests_[static_cast<std::size_t>(guest.rank)].emplace(std::move(connection));
   }
@@ -228,8 +231,12 @@ class gathering {
       }
     }
   }
-  [[noreturn]] void fail_all(const std::string& why) {
+  [[noreturn]] void refuse_all(const std::string& why) {
     tell_all(refused, why);
+    throw usage_error(error_context{}, why);
+  }
+  [[noreturn]] void fail_all(const std::string& why) {
+    tell_all(failed, why);
     throw engine_error(error_context{}, why);
   }
   [[noreturn]] void give_up_on(const std::vector<int>& ranks, const std::string& why) {
