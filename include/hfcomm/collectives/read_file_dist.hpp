@@ -88,7 +88,7 @@ class file_source {
   for (bool first = true;; first = false) {
     operation call = detail::object_call<std::string>("read_file_dist", movement::from_root, 0, where);
     detail::running_call running(group, call);
-    if (reads) {
+    if (reads && problem.empty()) {  // what went wrong in the piece before must not be forgotten
       try {
         problem = first ? file.open(path) : std::string();
         problem = problem.empty() ? file.read(piece) : problem;
