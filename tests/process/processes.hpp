@@ -150,6 +150,11 @@ class family {
   std::vector<child> children_;
 };
 
+inline const pid_t test_run = ::getpid();
+
+/// A job name of this test run: of the process that started the children, not of the child that asks.
+inline std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
+
 /// Options by which the children of one family find each other.
 inline hfcomm::init_options job(const std::string& name, int rank, int world_size) {
   hfcomm::init_options options;

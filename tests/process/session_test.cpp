@@ -5,17 +5,9 @@
 
 #include "processes.hpp"
 
-namespace {
-
 using namespace hfcomm;
 using namespace std::chrono_literals;
-
-const pid_t test_run = ::getpid();
-
-/// A job name of this test run: of the process that started the children, not of the child that asks.
-std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
-
-}  // namespace
+using processes::unique;
 
 TEST_CASE("before init and after the session the world is one process, in which everything works") {
   const auto works = [] {

@@ -3,15 +3,9 @@
 
 #include "processes.hpp"
 
-namespace {
-
 using namespace hfcomm;
 using namespace std::chrono_literals;
-
-const pid_t test_run = ::getpid();
-std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
-
-}  // namespace
+using processes::unique;
 
 TEST_CASE("whoever waits long says once for whom, and goes on waiting") {
   processes::family family(3, [](int rank) {
