@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -131,9 +132,9 @@ settings parse(int count, char** arguments) {
 /// A model, its optimiser, and its reducer among the ranks of a group.
 class trainer {
  public:
-  trainer(const char_lm::model_options& options, std::size_t symbols, std::uint64_t seed,
-          const hfcomm::process_group& group)
-      : model_(symbols, options, seed), optimiser_(model_.parameters()), group_(group) {
+  trainer(const char_lm::model_options& options, std::size_t symbols, std::uint64_t model_seed,
+          char_lm::batch_sampler batches, const hfcomm::process_group& group)
+      : model_(symbols, options, model_seed), optimiser_(model_.parameters()), batches_(std::move(batches)) {
     std::vector<hfcomm::ddp_parameter> parameters;
     for (const auto& parameter : model_.parameters()) {
       parameters.push_back(hfcomm::named_parameter(parameter.name, parameter.value, parameter.gradient));
@@ -150,10 +151,9 @@ class trainer {
 
   /// One optimiser step on this rank's share of the batch, in `passes` pieces; returns the share's weighted loss, whose
   /// average over the ranks is the loss of the batch.
-  double step(const char_lm::text_split& split, std::span<const char_lm::symbol> text, std::size_t number,
-              std::size_t batch, std::size_t passes, std::uint64_t seed, double learning_rate) {
-    const auto mine = char_lm::share_of(batch, group_.rank(), group_.size());
-    const auto positions = char_lm::rank_batch(split, number, batch, seed, mine);
+  double step(std::span<const char_lm::symbol> text, std::size_t number, std::size_t passes, double learning_rate) {
+    const auto mine = batches_.at(number);
+    const auto& positions = mine.positions;
     model_.zero_gradients();
     double loss = 0;
     for (std::size_t pass = 0; pass < passes; ++pass) {
@@ -181,7 +181,7 @@ class trainer {
  private:
   char_lm::model model_;
   char_lm::adam optimiser_;
-  hfcomm::process_group group_;
+  char_lm::batch_sampler batches_;
   std::unique_ptr<hfcomm::distributed_data_parallel> ddp_;
 };
 
@@ -230,16 +230,23 @@ bool identical_everywhere(const char_lm::model& model) {
   return hfcomm::all_reduce(equal ? 1 : 0, hfcomm::reduce_op::min) == 1;
 }
 
+/// A rank's part of the batches that the ranks of `group` train on together.
+char_lm::batch_sampler batches_of(const char_lm::text_split& split, const settings& wanted,
+                                  const hfcomm::process_group& group) {
+  return {split, wanted.batch, wanted.seed, group.rank(), group.size()};
+}
+
 /// Steps per second of all ranks together over those of rank 0 alone, with the same batches: the two take turns, and
 /// the median of the turns' ratios counts.
 double measure_speed_up(const char_lm::model_options& options, std::size_t symbols, const char_lm::text_split& split,
                         std::span<const char_lm::symbol> text, const settings& wanted) {
-  trainer together(options, symbols, wanted.seed, hfcomm::world());
-  trainer alone(options, symbols, wanted.seed, hfcomm::process_group());
+  trainer together(options, symbols, wanted.seed, batches_of(split, wanted, hfcomm::world()), hfcomm::world());
+  const hfcomm::process_group nobody_else;
+  trainer alone(options, symbols, wanted.seed, batches_of(split, wanted, nobody_else), nobody_else);
   const auto time = [&](trainer& who, std::size_t steps) {
     const auto start = clock_type::now();
     for (std::size_t step = 0; step < steps; ++step) {
-      who.step(split, text, step, wanted.batch, wanted.accumulate, wanted.seed, 1e-4);
+      who.step(text, step, wanted.accumulate, 1e-4);
     }
     return seconds_since(start) / static_cast<double>(steps);
   };
@@ -272,7 +279,8 @@ void train(const settings& wanted) {
   options.context = split.context;
 
   // Every rank starts from another model on purpose: the reducer gives all of them rank 0's.
-  trainer training(options, symbols.size(), wanted.seed + static_cast<std::uint64_t>(hfcomm::rank()), hfcomm::world());
+  trainer training(options, symbols.size(), wanted.seed + static_cast<std::uint64_t>(hfcomm::rank()),
+                   batches_of(split, wanted, hfcomm::world()), hfcomm::world());
   if (main_process) {
     std::printf("%zu characters, %zu distinct; a model of %zu parameters; %d %s (%s)\n", text.size(), symbols.size(),
                 training.model().parameter_count(), hfcomm::world_size(),
@@ -285,7 +293,7 @@ void train(const settings& wanted) {
   const double before = held_out_loss(training, split, text);
   const progress_line progress(wanted.steps, static_cast<double>(wanted.batch));
   for (std::size_t step = 0; step < wanted.steps; ++step) {
-    const double share_loss = training.step(split, text, step, wanted.batch, wanted.accumulate, wanted.seed,
+    const double share_loss = training.step(text, step, wanted.accumulate,
                                             char_lm::learning_rate_at(step, wanted.steps, wanted.learning_rate));
     if (progress.due(step)) {
       const double loss = hfcomm::all_reduce(share_loss, hfcomm::reduce_op::average);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "char_lm/random.hpp"
+#include <hfcomm/data/distributed_sampler.hpp>
 
 namespace char_lm {
 
@@ -51,17 +51,6 @@ inline text_split split_text(std::size_t size, std::size_t context) {
   return split;
 }
 
-/// The positions that all ranks together train on at `step`, drawn with replacement. They depend on nothing but the
-/// arguments, so the same run on another number of ranks sees the same examples.
-inline std::vector<std::size_t> global_batch(const text_split& split, std::uint64_t step, std::size_t batch_size,
-                                             std::uint64_t seed) {
-  random_source random(mix(mix(seed) + step));
-  std::vector<std::size_t> positions(batch_size);
-  for (auto& position : positions)
-    position = split.context + random.below(split.train_count());
-  return positions;
-}
-
 /// The contiguous part of `total` items that is one rank's: [first, last).
 struct share {
   std::size_t first = 0;
@@ -89,18 +78,63 @@ inline share share_of(std::size_t total, int rank, int world_size) {
   return part;
 }
 
-/// This rank's share of global_batch().
-inline std::vector<std::size_t> rank_batch(const text_split& split, std::uint64_t step, std::size_t batch_size,
-                                           std::uint64_t seed, const share& part) {
-  const auto all = global_batch(split, step, batch_size, seed);
-  return {all.begin() + static_cast<std::ptrdiff_t>(part.first), all.begin() + static_cast<std::ptrdiff_t>(part.last)};
-}
-
 /// This rank's share of the held-out positions.
 inline std::vector<std::size_t> held_out_batch(const text_split& split, const share& part) {
   std::vector<std::size_t> positions(part.count());
   std::iota(positions.begin(), positions.end(), split.train_end + part.first);
   return positions;
 }
+
+/// What one rank trains on in one step.
+struct rank_batch {
+  std::vector<std::size_t> positions;
+  /// As a share's: for the average over the ranks to be the mean over the whole batch.
+  float weight = 0.0F;
+};
+
+/// Which training examples each rank takes in which step. The batches of all ranks together follow one another through
+/// the epochs' random orders, and every example comes once in each epoch. A step's examples depend on nothing but
+/// split, step, batch size and seed, so the same run on another number of ranks sees the same ones.
+class batch_sampler {
+ public:
+  /// `batch_size` is that of all ranks together.
+  batch_sampler(const text_split& split, std::size_t batch_size, std::uint64_t seed, int rank, int world_size)
+      : context_(split.context),
+        train_count_(split.train_count()),
+        batch_size_(batch_size),
+        rank_(static_cast<std::size_t>(rank)),
+        world_size_(static_cast<std::size_t>(world_size)),
+        examples_(train_count_, {.seed = seed}, rank, world_size) {}
+
+  [[nodiscard]] rank_batch at(std::size_t step) {
+    rank_batch mine;
+    for (std::size_t next = step * batch_size_, left = batch_size_; left > 0;) {
+      const std::size_t from = next % train_count_;
+      const std::size_t count = std::min(left, train_count_ - from);
+      examples_.set_epoch(next / train_count_);
+      // Only numbers of the epoch are asked for, so none of the sampler's padding comes along.
+      for (const auto example : examples_.indices().subspan(dealt(from), dealt(from + count) - dealt(from)))
+        mine.positions.push_back(context_ + example);
+      next += count;
+      left -= count;
+    }
+    mine.weight =
+        static_cast<float>(static_cast<double>(mine.positions.size() * world_size_) / static_cast<double>(batch_size_));
+    return mine;
+  }
+
+ private:
+  /// How many of an epoch's first `count` examples are this rank's: rank r has numbers r, r + world size, ...
+  [[nodiscard]] std::size_t dealt(std::size_t count) const noexcept {
+    return (count + world_size_ - 1 - rank_) / world_size_;
+  }
+
+  std::size_t context_;
+  std::size_t train_count_;
+  std::size_t batch_size_;
+  std::size_t rank_;
+  std::size_t world_size_;
+  hfcomm::distributed_sampler examples_;
+};
 
 }  // namespace char_lm

@@ -14,24 +14,47 @@
 #include <hfcomm/process_group.hpp>
 #include <hfcomm/reduce_op.hpp>
 #include <hfcomm/session.hpp>
+#include <hfcomm/split.hpp>
 #include <hfcomm/version.hpp>
+#include <hfcomm/weighted_mean.hpp>
+#include <hfcomm/work.hpp>
+#include <hfcomm/work_coroutine.hpp>
 
 #include <hfcomm/serialization/object.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/all_reduce.hpp>
+#include <hfcomm/collectives/all_to_all.hpp>
 #include <hfcomm/collectives/barrier.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/broadcast_object_list.hpp>
+#include <hfcomm/collectives/coalesced.hpp>
+#include <hfcomm/collectives/collect_results.hpp>
+#include <hfcomm/collectives/collect_results_in_files.hpp>
 #include <hfcomm/collectives/gather.hpp>
+#include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
+#include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/reduce.hpp>
 #include <hfcomm/collectives/reduce_dict.hpp>
+#include <hfcomm/collectives/reduce_scatter.hpp>
+#include <hfcomm/collectives/scatter.hpp>
+#include <hfcomm/collectives/send.hpp>
+#include <hfcomm/collectives/send_receive.hpp>
 #include <hfcomm/collectives/shared_random_seed.hpp>
+
+#include <hfcomm/data/distributed_sampler.hpp>
 
 #include <hfcomm/scopes/barrier_scope.hpp>
 #include <hfcomm/scopes/local_master_first.hpp>
 #include <hfcomm/scopes/master_first.hpp>
+#include <hfcomm/scopes/master_only.hpp>
+#include <hfcomm/scopes/on_rank.hpp>
+#include <hfcomm/scopes/print_main.hpp>
 
+#include <hfcomm/ddp/accumulate.hpp>
+#include <hfcomm/ddp/all_reduce_params.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
+#include <hfcomm/ddp/join.hpp>
 // IWYU pragma: end_exports

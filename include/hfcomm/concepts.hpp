@@ -35,11 +35,22 @@ concept reducible_buffer = buffer<R> && reducible_element<std::ranges::range_val
 template <class R>
 concept writable_reducible_buffer = writable_buffer<R> && reducible_buffer<R>;
 
+/// A buffer that does not end with the call: what asynchronous operations take. A temporary vector does.
+template <class R>
+concept lasting_buffer = buffer<R> && std::ranges::borrowed_range<R>;
+
 /// A callable that makes one T of two: (earlier ranks' result, next rank's value).
 template <class Op, class T>
 concept combines = std::invocable<Op&, T, T> && std::convertible_to<std::invoke_result_t<Op&, T, T>, T>;
 
 namespace detail {
+
+/// A span over a buffer's elements, const where they are.
+template <class R>
+auto view_of(R& range) {
+  return std::span<std::remove_reference_t<std::ranges::range_reference_t<R>>>(std::ranges::data(range),
+                                                                               std::ranges::size(range));
+}
 
 template <class R>
 std::span<const std::byte> bytes_of(const R& range) {

@@ -23,7 +23,7 @@ struct launch_environment {
   int local_rank = 0;      ///< Among the job's processes on this machine.
   int local_size = 1;      ///< How many those are.
   std::string rendezvous;  ///< Which job this is: equal on its ranks, different for others. Empty in a job of one.
-  std::string source;      ///< Whose variables these are: "HFCOMM_*", "torchrun", or "none".
+  std::string source;      ///< Whose variables these are: "HFCOMM_*", "torchrun", "Open MPI", "Slurm", or "none".
 };
 
 /// Looks up one variable; nothing where it is not set.
@@ -46,6 +46,8 @@ struct launcher_variables {
   const char* local_size;
   std::vector<const char*> job;     ///< What names the job; needed from two processes on.
   std::vector<const char*> refine;  ///< What else tells one job from another; never needed.
+  /// `local_size` is a list, of which SLURM_NODEID tells the place: 4(x2),3 stands for 4, 4 and 3.
+  bool sizes_of_all_machines = false;
 };
 
 /// One launcher's variables, checked.
@@ -66,7 +68,7 @@ class launcher_parser {
     result.rank = *number(variables_.rank, 0);
     require_below(variables_.rank, result.rank, variables_.size, result.world_size);
 
-    const auto local_size = number(variables_.local_size, 1);
+    const auto local_size = variables_.sizes_of_all_machines ? size_in_list() : number(variables_.local_size, 1);
     const auto local_rank = number(variables_.local_rank, 0);
     result.local_size = local_size.value_or(result.world_size);
     if (result.local_size > result.world_size) {
@@ -108,6 +110,50 @@ class launcher_parser {
   }
 
  private:
+  /// This machine's number in a list such as 4(x2),3.
+  [[nodiscard]] std::optional<int> size_in_list() const {
+    const auto list = read_(variables_.local_size);
+    if (!list) {
+      return std::nullopt;
+    }
+    const auto wrong = [this] { fail(shown(variables_.local_size) + " is no list of numbers such as 4(x2),3"); };
+    int machine = number("SLURM_NODEID", 0).value_or(0);
+    const char* at = list->data();
+    const char* const end = at + list->size();
+    const auto read_number = [&] {
+      int value = 0;
+      const auto [stop, problem] = std::from_chars(at, end, value);
+      if (problem != std::errc() || value < 1) {
+        wrong();
+      }
+      at = stop;
+      return value;
+    };
+    while (at != end) {
+      const int size = read_number();
+      int times = 1;
+      if (end - at >= 2 && at[0] == '(' && at[1] == 'x') {
+        at += 2;
+        times = read_number();
+        if (at == end || *at != ')') {
+          wrong();
+        }
+        ++at;
+      }
+      if (machine < times) {
+        return size;
+      }
+      machine -= times;
+      if (at != end) {
+        if (*at != ',' || at + 1 == end) {
+          wrong();
+        }
+        ++at;
+      }
+    }
+    fail(shown(variables_.local_size) + " has no number for " + shown("SLURM_NODEID"));
+  }
+
   [[noreturn]] void fail(std::string detail) const {
     throw usage_error({-1, 0, "detect_environment", 0, where_}, std::move(detail));
   }
@@ -162,8 +208,12 @@ class launcher_parser {
 ///   RANK, WORLD_SIZE                 as torchrun sets them, with MASTER_ADDR and MASTER_PORT from two processes on;
 ///                                    LOCAL_RANK, LOCAL_WORLD_SIZE, TORCHELASTIC_RUN_ID and
 ///                                    TORCHELASTIC_RESTART_COUNT may be set
+///   OMPI_COMM_WORLD_RANK, _SIZE      as Open MPI's mpirun sets them, with PMIX_NAMESPACE; the program need not use MPI
+///   SLURM_PROCID, SLURM_STEP_NUM_TASKS   as Slurm's srun sets them, with SLURM_JOB_ID and SLURM_STEP_ID; in a batch
+///                                    script outside of srun only the first is set, and does not count
 ///   none                             this process is a job of its own
-/// Without the local ones, all ranks are taken to be on one machine. Changes no variable.
+/// mpirun comes before Slurm because it uses srun to get to other machines. Without the local ones, all ranks are taken
+/// to be on one machine. Changes no variable. (MMEngine's `infer_launcher` and `init_dist`.)
 ///
 /// Throws usage_error where some variables are missing, naming all that were found and all that were not, and where a
 /// value cannot be, naming it.
@@ -202,6 +252,39 @@ class launcher_parser {
       const int restarts = torchrun.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
       result.rendezvous = "torchrun:" + torchrun.text("MASTER_ADDR") + '/' + std::to_string(port) + '/' +
                           std::to_string(restarts) + '/' + read("TORCHELASTIC_RUN_ID").value_or("");
+    }
+    return result;
+  }
+  const detail::launcher_parser open_mpi({.source = "Open MPI",
+                                          .rank = "OMPI_COMM_WORLD_RANK",
+                                          .size = "OMPI_COMM_WORLD_SIZE",
+                                          .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+                                          .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                          .job = {"PMIX_NAMESPACE"},
+                                          .refine = {}},
+                                         read, where);
+  if (open_mpi.present()) {
+    launch_environment result = open_mpi.parse();
+    if (result.world_size > 1) {
+      result.rendezvous = "openmpi:" + open_mpi.text("PMIX_NAMESPACE");
+    }
+    return result;
+  }
+  const detail::launcher_parser slurm({.source = "Slurm",
+                                       .rank = "SLURM_PROCID",
+                                       .size = "SLURM_STEP_NUM_TASKS",
+                                       .local_rank = "SLURM_LOCALID",
+                                       .local_size = "SLURM_STEP_TASKS_PER_NODE",
+                                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+                                       .refine = {"SLURM_NODEID", "SLURM_RESTART_COUNT"},
+                                       .sizes_of_all_machines = true},
+                                      read, where);
+  if (read("SLURM_STEP_NUM_TASKS")) {
+    launch_environment result = slurm.parse();
+    if (result.world_size > 1) {
+      const int restarts = slurm.number("SLURM_RESTART_COUNT", 0).value_or(0);
+      result.rendezvous =
+          "slurm:" + slurm.text("SLURM_JOB_ID") + '.' + slurm.text("SLURM_STEP_ID") + '/' + std::to_string(restarts);
     }
     return result;
   }

@@ -47,9 +47,14 @@ int call_main(Main& main) {
 template <class Main>
 int run_rank(Main& main, const init_options& options, rendezvous::epitaph& mine, std::source_location where) {
   try {
+    unheard_problems unheard;
     session own = init(options, where);
     try {
-      return call_main(main);
+      const int status = call_main(main);
+      if (status == 0) {
+        unheard.rethrow(world());
+      }
+      return status;
     } catch (...) {
       own.fail(current_exception_text(), current_exception_is_consequence());
       throw;
@@ -234,10 +239,11 @@ class epitaph_table {
 /// `main` returns void or an exit status. With `processes` == 1 it runs right here, as the rank that the environment
 /// says (so a program that calls launch(1, main) also runs unchanged under torchrun and its like).
 ///
-/// The first failure is printed with its rank (an exception's text, an exit status, a signal); the others get 2 s to
-/// report, then are stopped. Returns 0, or the failed rank's status (128 + the signal's number where one killed it). No
-/// child outlives this process. Call it early: before starting threads and before init(). The children leave without
-/// running static destructors or exit handlers; their output is flushed.
+/// The first failure is printed with its rank (an exception's text, an exit status, a signal; also an error of a
+/// dropped work or a scope's end that no operation was left to throw); the others get 2 s to report, then are stopped.
+/// Returns 0, or the failed rank's status (128 + the signal's number where one killed it). No child outlives this
+/// process. Call it early: before starting threads and before init(). The children leave without running static
+/// destructors or exit handlers; their output is flushed.
 ///
 /// Throws usage_error where `processes` is below 1, where this process is a rank already, or where a launcher has
 /// started it as one of several.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
+#include <cstdio>
 #include <exception>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <source_location>
 #include <span>
@@ -22,6 +21,7 @@
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/self.hpp>
 #include <hfcomm/error.hpp>
+#include <hfcomm/work_queue.hpp>
 
 namespace hfcomm {
 
@@ -29,15 +29,70 @@ class process_group;
 
 namespace detail {
 
+/// Collects, on the thread that made it, the problems of destructors that no operation of their group was left to
+/// throw. Where nobody collects them they are printed.
+class unheard_problems {
+ public:
+  unheard_problems() noexcept : before_(std::exchange(collector(), this)) {}
+  unheard_problems(const unheard_problems&) = delete;
+  unheard_problems& operator=(const unheard_problems&) = delete;
+  ~unheard_problems() { collector() = before_; }
+
+  static void add(const std::exception_ptr& problem) noexcept {
+    if (auto* here = collector(); here != nullptr) {
+      here->first_ = here->first_ ? here->first_ : problem;
+      return;
+    }
+    try {
+      std::rethrow_exception(problem);
+    } catch (const std::exception& unheard) {
+      std::fprintf(stderr, "[hfcomm] an error that no operation was left to throw: %s\n", unheard.what());
+    } catch (...) {
+      std::fputs("[hfcomm] an exception that no operation was left to throw\n", stderr);
+    }
+  }
+
+  /// The first one, or what `world` still has.
+  void rethrow(const process_group& world);
+
+ private:
+  static unheard_problems*& collector() noexcept {
+    thread_local unheard_problems* here = nullptr;
+    return here;
+  }
+
+  unheard_problems* before_;
+  std::exception_ptr first_;
+};
+
 /// What all handles of one group share.
 struct group_state {
   explicit group_state(std::shared_ptr<host_engine> carrier) : engine(std::move(carrier)) {}
 
+  group_state(const group_state&) = delete;
+  group_state& operator=(const group_state&) = delete;
+  ~group_state() {
+    if (queue) {
+      queue->stop();
+    }
+    if (deferred) {
+      unheard_problems::add(deferred);
+    }
+  }
+
+  /// What an operation leaves of the scratch memory to the next one. A larger piece costs little to get again beside
+  /// what it is used for; a chunk of a coalesced list fits.
+  static constexpr std::size_t kept_scratch_bytes = std::size_t{32} << 20;
+
   std::shared_ptr<host_engine> engine;
   std::atomic<bool> busy{false};
-  int master_sections = 0;         // scopes in which only the master runs, and nobody could answer it
-  std::exception_ptr deferred;     // what a destructor could not throw
-  std::vector<std::byte> scratch;  // for encoding; only while busy
+  std::atomic<int> master_sections{0};  // scopes in which only the master runs, and nobody could answer it
+  std::mutex deferred_mutex;
+  std::exception_ptr deferred;  // what a destructor could not throw
+  std::atomic<bool> has_deferred{false};
+  bool served_busy = false;           // `busy` of the thread that runs an asynchronous operation
+  std::vector<std::byte> scratch;     // for encoding; one collective at a time
+  std::shared_ptr<work_queue> queue;  // once there is an asynchronous operation
 };
 
 struct group_access;
@@ -77,6 +132,16 @@ class process_group {
   }
   [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return timeout_; }
 
+  /// The same group, whose collectives through this handle also agree on `tag`: the number of the iteration, say. In a
+  /// loop that calls one thing, a rank that skips an iteration would pair up with the others' next one; with tags that
+  /// is a mismatch_error. 0 is no tag. Messages have their own; a premultiplied sum goes without.
+  [[nodiscard]] process_group with_tag(std::uint64_t tag) const {
+    process_group copy = *this;
+    copy.tag_ = tag;
+    return copy;
+  }
+  [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
+
   /// New groups, one for each `color` (>= 0); within a group the ranks are ordered by `key`, then by their rank here.
   /// Collective: every rank of this group calls it. Throws usage_error for a negative color: a rank that wants no group
   /// is left out by `subgroup`.
@@ -105,6 +170,7 @@ class process_group {
 
   std::shared_ptr<detail::group_state> state_;
   std::chrono::nanoseconds timeout_ = default_timeout;
+  std::uint64_t tag_ = 0;
 };
 
 namespace detail {
@@ -122,148 +188,27 @@ inline error_context context_of(const process_group& group, const operation& cal
   return {group.rank(), group.size(), engines::call_name(call), group_access::engine(group).sequence() + 1, call.where};
 }
 
-/// One operation on one group, from the moment the caller enters: holds the group against a second thread, and knows
-/// how to fail so that the other ranks learn of it.
-class running_call {
- public:
-  running_call(const process_group& group, operation& call)
-      : group_(group), state_(group_access::state(group)), call_(call) {
-    if (state_.busy.exchange(true, std::memory_order_acquire)) {
-      throw usage_error(
-          context_of(group, call),
-          "another thread is inside an operation of this group; give each thread a group of its own (split)");
-    }
-    call_.timeout = group.timeout();
-    if (state_.deferred) [[unlikely]] {
-      fail_with(std::exchange(state_.deferred, nullptr));
-    }
-    if (state_.master_sections != 0) [[unlikely]] {
-      state_.busy.store(false, std::memory_order_release);
-      throw usage_error(
-          context_of(group, call),
-          "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
-    }
+/// Keeps what a destructor cannot throw for the group's next collective. The first problem is the one to hear of.
+inline void defer(const process_group& group, std::exception_ptr problem) noexcept {
+  auto& state = group_access::state(group);
+  const std::scoped_lock lock(state.deferred_mutex);
+  state.deferred = state.deferred ? state.deferred : std::move(problem);
+  state.has_deferred.store(true);
+}
+
+inline void unheard_problems::rethrow(const process_group& world) {
+  auto& state = group_access::state(world);
+  {
+    const std::scoped_lock lock(state.deferred_mutex);
+    first_ = first_ ? first_ : state.deferred;
+    state.deferred = nullptr;
+    state.has_deferred.store(false);
   }
-  running_call(const running_call&) = delete;
-  running_call& operator=(const running_call&) = delete;
-  ~running_call() { state_.busy.store(false, std::memory_order_release); }
-
-  [[nodiscard]] host_engine& engine() noexcept { return *state_.engine; }
-  [[nodiscard]] std::vector<std::byte>& scratch() noexcept { return state_.scratch; }
-  [[nodiscard]] error_context context() const { return context_of(group_, call_); }
-
-  /// This rank's arguments or its data are unusable: takes part in the operation as a failure, so that every other rank
-  /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  void reject(const std::string& text) noexcept {
-    try {
-      engine().announce(call_, &text);
-    } catch (...) {
-      // The group has a worse problem, which its next operation reports; the caller's own error comes first.
-    }
+  if (first_) {
+    std::rethrow_exception(first_);
   }
-
-  /// Throws usage_error, and tells the others, unless `condition` holds.
-  template <class Text>
-  void require(bool condition, Text&& text) {
-    if (!condition) [[unlikely]] {
-      const auto where = context();
-      const std::string words = text();
-      reject(words);
-      throw usage_error(where, words);
-    }
-  }
-
-  void require_root() {
-    require(call_.root >= 0 && call_.root < group_.size(), [this] {
-      return "root " + std::to_string(call_.root) + " is not a rank of this group of " + std::to_string(group_.size());
-    });
-  }
-
- private:
-  /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
-  [[noreturn]] void fail_with(const std::exception_ptr& problem) {
-    try {
-      std::rethrow_exception(problem);
-    } catch (const std::exception& earlier) {
-      reject(std::string("an earlier operation of this rank failed: ") + earlier.what());
-      state_.busy.store(false, std::memory_order_release);
-      throw;
-    }
-  }
-
-  const process_group& group_;
-  group_state& state_;
-  operation& call_;
-};
-
-/// Collects equally long plain contributions in rank order.
-class table_receiver final : public receiver {
- public:
-  explicit table_receiver(std::span<std::byte> table) : table_(table) {}
-
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
-    if (!chunk.empty()) {
-      std::byte* to = table_.data() + static_cast<std::uint64_t>(source) * total + offset;
-      if (to != chunk.data()) {  // in place: a rank's own part is there already
-        std::memmove(to, chunk.data(), chunk.size());
-      }
-    }
-  }
-
- private:
-  std::span<std::byte> table_;
-};
+}
 
 }  // namespace detail
-
-inline process_group process_group::split(int color, int key, std::source_location where) const {
-  operation call{.name = "split",
-                 .pattern = movement::to_all,
-                 .content = payload::buffer,
-                 .bytes = 2 * sizeof(int),
-                 .where = where};
-  detail::running_call running(*this, call);
-  running.require(color >= 0,
-                  [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
-  const std::array<int, 2> mine{color, key};
-  std::vector<std::array<int, 2>> wishes(static_cast<std::size_t>(size()));
-  detail::table_receiver table(std::as_writable_bytes(std::span(wishes)));
-  running.engine().exchange(call, std::as_bytes(std::span(mine)), table);
-
-  std::vector<int> members;
-  for (int other = 0; other < size(); ++other) {
-    if (wishes[static_cast<std::size_t>(other)][0] == color) {
-      members.push_back(other);
-    }
-  }
-  std::sort(members.begin(), members.end(), [&](int left, int right) {
-    return std::pair(wishes[static_cast<std::size_t>(left)][1], left) <
-           std::pair(wishes[static_cast<std::size_t>(right)][1], right);
-  });
-  operation make{.name = "split", .where = where, .timeout = timeout_};
-  return process_group(running.engine().subgroup(make, members), timeout_);
-}
-
-inline std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
-                                                            std::source_location where) const {
-  operation call{.name = "subgroup",
-                 .pattern = movement::none,
-                 .type_hash = detail::fnv1a({reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes()}),
-                 .where = where};
-  detail::running_call running(*this, call);
-  std::vector<bool> seen(static_cast<std::size_t>(size()));
-  running.require(!ranks.empty(), [] { return "an empty list of ranks makes no group"; });
-  for (const int member : ranks) {
-    running.require(member >= 0 && member < size(), [&] {
-      return "rank " + std::to_string(member) + " is not a rank of this group of " + std::to_string(size());
-    });
-    running.require(!seen[static_cast<std::size_t>(member)],
-                    [&] { return "rank " + std::to_string(member) + " is named twice"; });
-    seen[static_cast<std::size_t>(member)] = true;
-  }
-  const bool inside = seen[static_cast<std::size_t>(rank())];
-  auto engine = running.engine().subgroup(call, inside ? ranks : std::span<const int>());
-  return engine ? std::optional<process_group>(process_group(std::move(engine), timeout_)) : std::nullopt;
-}
 
 }  // namespace hfcomm

@@ -5,14 +5,15 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <utility>
 
 #include <hfcomm/environment.hpp>
 #include <hfcomm/options.hpp>
-#include <hfcomm/process_group.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
+#include <hfcomm/split.hpp>
 
 namespace hfcomm {
 
@@ -22,6 +23,9 @@ namespace detail {
 struct identity {
   process_group world;
   process_group local = world;
+  std::optional<process_group> leaders = world;
+  int node = 0;
+  int nodes = 1;
   bool initialized = false;
 };
 
@@ -119,6 +123,7 @@ class session {
       process.initialized = false;
       process.world = process_group();
       process.local = process.world;
+      process.leaders = process.world;
     }
   }
 
@@ -166,7 +171,9 @@ inline launch_environment resolve(const init_options& options, const error_conte
   if (method == "env://" && found.source == "none") {
     throw usage_error(
         context,
-        "init_method is env://, but neither HFCOMM_RANK and HFCOMM_WORLD_SIZE nor RANK and WORLD_SIZE are set");
+        "init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
+        "WORLD_SIZE; "
+        "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
   }
   return found;
 }
@@ -222,6 +229,7 @@ inline session init(const init_options& options = {}, std::source_location where
     process.world = process_group().with_timeout(options.timeout);
   }
   process.local = process.world;
+  process.leaders = who.rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
   process.initialized = true;
   return session(std::move(people));
 }
@@ -231,13 +239,17 @@ inline session init(const init_options& options = {}, std::source_location where
 /// The ranks on this machine.
 [[nodiscard]] inline const process_group& local_group() { return detail::current_identity().local; }
 
+/// The first rank of each machine, in the machines' order, for what one rank of a machine does for the others; nullopt
+/// on all other ranks.
+[[nodiscard]] inline const std::optional<process_group>& leader_group() { return detail::current_identity().leaders; }
+
 [[nodiscard]] inline int rank() { return world().rank(); }
 [[nodiscard]] inline int world_size() { return world().size(); }
 [[nodiscard]] inline int local_rank() { return local_group().rank(); }
 [[nodiscard]] inline int local_size() { return local_group().size(); }
 /// The number of this machine among the job's machines, and how many there are.
-[[nodiscard]] inline int node_rank() { return 0; }
-[[nodiscard]] inline int node_count() { return 1; }
+[[nodiscard]] inline int node_rank() { return detail::current_identity().node; }
+[[nodiscard]] inline int node_count() { return detail::current_identity().nodes; }
 
 [[nodiscard]] inline bool is_initialized() { return detail::current_identity().initialized; }
 /// Whether this is rank 0 of the group.

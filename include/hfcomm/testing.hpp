@@ -1,33 +1,66 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/session.hpp>
 
+namespace hfcomm::detail {
+
+/// Divides the world into machines. Collective.
+inline void pretend_machines(identity& own, const std::vector<int>& machines) {
+  std::vector<int> leaders;
+  int first = 0;
+  for (std::size_t node = 0; node < machines.size(); ++node) {
+    leaders.push_back(first);
+    first += machines[node];
+    if (own.world.rank() >= leaders.back() && own.world.rank() < first) {
+      own.node = static_cast<int>(node);
+    }
+  }
+  own.nodes = static_cast<int>(machines.size());
+  own.local = own.world.split(own.node);
+  own.leaders = own.world.subgroup(leaders);
+}
+
+}  // namespace hfcomm::detail
+
 namespace hfcomm::testing {
 
 struct run_ranks_options {
   /// How long an operation waits for the other ranks; short, so that a test that hangs fails instead.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// How many ranks each of several pretended machines has, {3, 1} for instance: what local_group(), leader_group(),
+  /// node_rank() and their relatives then tell. Empty: all ranks are on one machine.
+  std::vector<int> machines{};
 };
 
 /// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
 /// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
-/// Where ranks throw, the first exception that is not another rank's fault is rethrown.
+/// Where ranks throw, the first exception that is not another rank's fault is rethrown; so is what a dropped work or a
+/// scope's end met, where no operation was left to throw it. Threads that the code under test starts are no ranks: to
+/// them world() is a group of one.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
   if (ranks < 1 || ranks > engines::layout::max_ranks) {
     throw usage_error({-1, 0, "run_ranks", 0, std::source_location::current()},
                       "cannot run " + std::to_string(ranks) + " ranks; the number must be from 1 to " +
                           std::to_string(engines::layout::max_ranks));
+  }
+  if (!options.machines.empty() && (std::accumulate(options.machines.begin(), options.machines.end(), 0) != ranks ||
+                                    *std::min_element(options.machines.begin(), options.machines.end()) < 1)) {
+    throw usage_error({-1, 0, "run_ranks", 0, std::source_location::current()},
+                      "the machines' ranks do not add up to " + std::to_string(ranks));
   }
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
   auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
@@ -56,10 +89,16 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
     own.world = detail::group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank),
                                            options.timeout);
     own.local = own.world;
+    own.leaders = rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
     own.initialized = true;
     detail::thread_identity() = &own;
     try {
+      if (!options.machines.empty()) {
+        detail::pretend_machines(own, options.machines);
+      }
+      detail::unheard_problems unheard;
       rank_main(std::as_const(own.world));
+      unheard.rethrow(own.world);
       job->people->leave();
     } catch (const peer_error& problem) {
       job->people->fail(problem.what(), true);

@@ -154,15 +154,18 @@ TEST_CASE("all_reduce: an output of the wrong size is an error everywhere") {
 
 TEST_CASE("all_reduce: an average of integers is refused, alone as well") {
   at_every_size([](const process_group& world) {
-    const auto problem = error_of<usage_error>([&] { (void)all_reduce(world.rank(), reduce_op::average); });
+    const auto problem = error_of<usage_error>([&] { (void)all_reduce(world.rank(), reduce_op{reduce_op::average}); });
     CHECK_CONTAINS(problem.what(), "average of int32");
     check_usable(world);
   });
-  CHECK_CONTAINS(error_of<usage_error>([] { (void)all_reduce(1U, reduce_op::average); }).what(), "average of uint32");
+  CHECK_CONTAINS(error_of<usage_error>([] { (void)all_reduce(1U, reduce_op{reduce_op::average}); }).what(),
+                 "average of uint32");
 }
 
 TEST_CASE("all_reduce: without init the value itself") {
   CHECK(all_reduce(2.5, reduce_op::average) == 2.5);
+  CHECK(all_reduce(2.5, reduce_op::premultiplied_sum(-2)) == -5.0);
+  CHECK(all_reduce(6, reduce_op::bit_xor) == 6);
   CHECK(all_reduce(std::string("x"), std::plus<>()) == "x");
   const std::array in{1, 2};
   std::array out{0, 0};
@@ -183,6 +186,64 @@ TEST_CASE("all_reduce: in a group, over its ranks only") {
         half);
     CHECK(ranks.size() == as_index(half.size()));
     CHECK(ranks.contains(world.rank()));
+  });
+}
+
+TEST_CASE("all_reduce: bits") {
+  at_every_size([](const process_group& world) {
+    const std::uint32_t mine = 1U << world.rank();
+    const std::uint32_t all = (1U << world.size()) - 1;
+    CHECK(all_reduce(mine, reduce_op::bit_or) == all);
+    CHECK(all_reduce(mine, reduce_op::bit_xor) == all);
+    CHECK(all_reduce(7U, reduce_op::bit_xor) == (world.size() % 2 == 1 ? 7U : 0U));
+    CHECK(all_reduce(~mine, reduce_op::bit_and) == ~all);
+    CHECK(all_reduce(static_cast<signed char>(-1 - world.rank()), reduce_op::bit_and) ==
+          static_cast<signed char>(world.size() == 1   ? -1
+                                   : world.size() <= 2 ? -2
+                                   : world.size() <= 4 ? -4
+                                                       : -8));
+    const auto problem = error_of<usage_error>([] { (void)all_reduce(1.0F, reduce_op{reduce_op::bit_or}); });
+    CHECK_CONTAINS(problem.what(), "the bitwise or of float32 elements is not defined; it is there for integers only");
+    check_usable(world);
+  });
+}
+
+TEST_CASE("all_reduce: a premultiplied sum takes each rank's own factor") {
+  at_every_size([](const process_group& world) {
+    const int n = world.size();
+    const auto own = reduce_op::premultiplied_sum(world.rank() + 0.5);
+    double expected = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      expected += (rank + 0.5) * 2 * (rank + 1);
+    }
+    CHECK(all_reduce(2.0 * (world.rank() + 1), own) == expected);
+    CHECK(static_cast<double>(all_reduce(float16(2.0F * static_cast<float>(world.rank() + 1)), own)) ==
+          static_cast<double>(float16(static_cast<float>(expected))));
+    CHECK(all_reduce(1.0F, reduce_op::premultiplied_sum(0.25)) == 0.25F * static_cast<float>(n));
+    // One after the other: the factors of the operation before are gone.
+    CHECK(all_reduce(1.0F, world.rank() == 0 ? reduce_op{own} : reduce_op::premultiplied_sum(-1)) ==
+          0.5F - static_cast<float>(n - 1));
+    CHECK(all_reduce(1.0F) == static_cast<float>(n));
+    const double infinity = std::numeric_limits<double>::infinity();
+    CHECK(all_reduce(1.0F, reduce_op::premultiplied_sum(infinity)) == static_cast<float>(infinity));
+    const auto problem = error_of<usage_error>([] { (void)all_reduce(1, reduce_op{reduce_op::premultiplied_sum(1)}); });
+    CHECK_CONTAINS(problem.what(), "premultiplied sum of int32");
+    check_usable(world);
+  });
+}
+
+TEST_CASE("all_reduce: a factor that is not a number is an error everywhere") {
+  at_every_size([](const process_group& world) {
+    const bool wrong = world.rank() == world.size() - 1;
+    const auto call = [&] {
+      return all_reduce(1.0F, reduce_op::premultiplied_sum(wrong ? std::numeric_limits<double>::quiet_NaN() : 1.0));
+    };
+    if (wrong) {
+      CHECK_CONTAINS(error_of<usage_error>(call).what(), "the factor of the premultiplied sum is not a number");
+    } else {
+      CHECK_CONTAINS(error_of<peer_error>(call).what(), "the factor of the premultiplied sum is not a number");
+    }
+    check_usable(world);
   });
 }
 

@@ -94,6 +94,21 @@ TEST_CASE("broadcast: roots are ranks of the group") {
   });
 }
 
+TEST_CASE("broadcast: the memory in which a large object was encoded is given back") {
+  run_noted(2, {}, [](const process_group& world) {
+    const auto& scratch = hfcomm::detail::group_access::state(world).scratch;
+    std::string text(40 << 20, world.rank() == 0 ? 'x' : ' ');
+    broadcast(text);
+    CHECK(text == std::string(40 << 20, 'x'));
+    CHECK(scratch.capacity() == 0);
+    text.resize(1000);
+    broadcast(text);
+    CHECK(text == std::string(1000, 'x'));
+    barrier();
+    CHECK((scratch.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
+  });
+}
+
 TEST_CASE("broadcast: without init the value stays") {
   std::string text = "as it was";
   broadcast(text);

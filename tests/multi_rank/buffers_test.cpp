@@ -34,11 +34,34 @@ std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
   return inputs;
 }
 
+/// Of a premultiplied sum: another one on every rank, with products that have to be rounded.
+double factor_of(std::size_t rank) { return (rank % 2 == 0 ? 0.3 : -1.7) * static_cast<double>(rank + 1); }
+
 /// The plainest way to reduce in rank order.
 template <class T>
-T reference(reduce_op op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
+T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
   // 16-bit floats are accumulated in float; integers without a sign, so that they wrap around.
   using wide = std::conditional_t<std::integral<T>, std::uint64_t, std::conditional_t<(sizeof(T) < 4), float, T>>;
+  if constexpr (std::integral<T>) {
+    if (op == reduce_op::bit_and || op == reduce_op::bit_or || op == reduce_op::bit_xor) {
+      T result = inputs[0][i];
+      for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
+        const T next = inputs[rank][i];
+        result = static_cast<T>(op == reduce_op::bit_and  ? result & next
+                                : op == reduce_op::bit_or ? result | next
+                                                          : result ^ next);
+      }
+      return result;
+    }
+  } else if (op == reduce_kind::premultiplied_sum) {
+    wide result{};
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      // Through memory, so that no compiler makes one rounding of two.
+      const volatile wide product = static_cast<wide>(inputs[rank][i]) * static_cast<wide>(factor_of(rank));
+      result = rank == 0 ? product : result + product;
+    }
+    return static_cast<T>(result);
+  }
   if (op == reduce_op::min || op == reduce_op::max) {
     T best = inputs[0][i];
     for (const auto& input : inputs) {
@@ -62,16 +85,19 @@ bool same_bits(const std::vector<T>& left, const std::vector<T>& right) {
 
 /// All forms of all_reduce and reduce against the reference, to the bit, twice.
 template <class T>
-void check_reductions(int ranks, std::size_t count, reduce_op op) {
+void check_reductions(int ranks, std::size_t count, reduce_op everyones) {
   const auto inputs = random_inputs<T>(ranks, count);
   std::vector<T> expected(count);
   for (std::size_t i = 0; i < count; ++i) {
-    expected[i] = reference(op, inputs, i);
+    expected[i] = reference(everyones.kind(), inputs, i);
   }
-  const std::string note =
-      std::string(to_string(op)) + " of " + std::to_string(count) + " x " + std::string(to_string(element_type_of<T>));
+  const std::string note = std::string(to_string(everyones)) + " of " + std::to_string(count) + " x " +
+                           std::string(to_string(element_type_of<T>));
   run_noted(ranks, note, [&](const process_group& world) {
     const auto& mine = inputs[as_index(world.rank())];
+    const bool scales = everyones.kind() == reduce_kind::premultiplied_sum;
+    const reduce_op op =
+        scales ? reduce_op{reduce_op::premultiplied_sum(factor_of(as_index(world.rank())))} : everyones;
     for (int run = 0; run < 2; ++run) {
       std::vector<T> out(count);
       all_reduce(mine, out, op);
@@ -96,9 +122,9 @@ void check_reductions(int ranks, std::size_t count, reduce_op op) {
 template <class T>
 void check_operations() {
   for (const int ranks : rank_counts) {
-    for (const reduce_op op :
-         {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average}) {
-      if (!std::integral<T> || op != reduce_op::average) {
+    for (int kind = 0; kind <= static_cast<int>(reduce_kind::premultiplied_sum); ++kind) {
+      const reduce_op op{static_cast<reduce_kind>(kind)};
+      if (hfcomm::detail::valid(op.kind(), element_type_of<T>)) {
         check_reductions<T>(ranks, 333, op);
       }
     }
@@ -134,6 +160,16 @@ TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
   for (const int ranks : {1, 3, 8}) {
     for (const std::size_t more : each_of(0, 1, 9, 65)) {
       check_reductions<float>(ranks, 131'072 + more, reduce_op::average);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("reductions: premultiplied sums and bitwise ones by every way through memory", T, std::uint8_t,
+                   std::int64_t, float16, bfloat16, float, double) {
+  const reduce_op op = std::integral<T> ? reduce_op{reduce_op::bit_xor} : reduce_op::premultiplied_sum(1);
+  for (const std::size_t bytes : each_of(80, 88, 16 << 10, (16 << 10) + 8, (256 << 10) + 8)) {
+    for (const int ranks : {1, 2, 3, 8}) {
+      check_reductions<T>(ranks, bytes / sizeof(T), op);
     }
   }
 }

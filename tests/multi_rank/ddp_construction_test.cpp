@@ -196,4 +196,35 @@ TEST_CASE("ddp: of a part of the ranks") {
   });
 }
 
+TEST_CASE("ddp: memory at address 0 is refused, and every rank hears of it") {
+  at_every_size([](const process_group& world) {
+    const int odd = world.size() - 1;
+    const std::span<float> nowhere(static_cast<float*>(nullptr), 4);
+    for (const int part : {0, 1, 2}) {
+      std::vector<float> value(4);
+      std::vector<float> gradient(4);
+      std::vector<float> buffer(4);
+      const auto place = [&](int which, std::vector<float>& memory) {
+        return part == which && world.rank() == odd ? nowhere : std::span(memory);
+      };
+      const auto construct = [&] {
+        const distributed_data_parallel ddp({named_parameter("a", place(0, value), place(1, gradient))},
+                                            {named_buffer("b", place(2, buffer))});
+      };
+      if (world.rank() == odd) {
+        const auto problem = error_of<usage_error>(construct);
+        CHECK_CONTAINS(problem.what(), "at address 0");
+        CHECK_CONTAINS(problem.what(), part == 0   ? "the value of parameter \"a\""
+                                       : part == 1 ? "gradient of"
+                                                   : "\"b\"");
+      } else {
+        const auto problem = error_of<peer_error>(construct);
+        CHECK(problem.peer() == odd);
+        CHECK_CONTAINS(problem.what(), "at address 0");
+      }
+      check_usable(world);
+    }
+  });
+}
+
 }  // namespace

@@ -180,4 +180,75 @@ TEST_CASE("ddp: a deadline of the group is one for the gradients, too") {
   });
 }
 
+TEST_CASE("ddp: a pass that an exception ended is abandoned; the others hear of it, and all go on") {
+  enum class moment { begun, some_marked, all_marked };
+  for (const bool explicitly : {true, false}) {
+    for (const moment when : {moment::begun, moment::some_marked, moment::all_marked}) {
+      if (!explicitly && when == moment::begun) {
+        continue;  // nothing tells a forward without a backward from an evaluation
+      }
+      for (const bool everyone : {false, true}) {
+        at_every_size([&](const process_group& world) {
+          toy_model model({3, 4, 5});
+          std::vector<int> buffer(1);
+          distributed_data_parallel ddp(model.views(), {named_buffer("buffer", buffer)}, tiny_buckets);
+          const int odd = world.size() - 1;
+          for (int number = 0; number < 3; ++number) {
+            const bool told = !everyone && when != moment::all_marked;
+            try {
+              ddp.begin_forward();
+              const bool fails = everyone || world.rank() == odd;
+              for (const std::size_t index : each_of(2, 1, 0)) {
+                if (fails && (when == moment::begun || (when == moment::some_marked && index == 0))) {
+                  break;
+                }
+                model.set_gradient(world.rank(), index, number);
+                ddp.mark_ready(index);
+              }
+              if (fails) {
+                throw std::domain_error("bad batch");
+              }
+              if (told) {
+                const auto problem = error_of<peer_error>([&] { ddp.finish(); });
+                CHECK(problem.peer() == odd);
+                CHECK_CONTAINS(problem.what(), explicitly ? "bad batch" : "began another pass");
+              } else {
+                ddp.finish();
+              }
+              ddp.abandon_pass();  // ended already: nothing happens
+            } catch (const std::domain_error&) {
+              if (explicitly) {
+                ddp.abandon_pass();
+                ddp.abandon_pass();
+              }
+            }
+            ddp.begin_forward();
+            check_a_pass(model, ddp, world, number + 1);
+          }
+          check_usable(world);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("ddp: a pass inside no_sync that an exception ended counts once it is abandoned") {
+  at_every_size([](const process_group& world) {
+    toy_model model({3, 4});
+    distributed_data_parallel ddp(model.views());
+    try {
+      const auto off = ddp.no_sync();
+      ddp.begin_forward();
+      if (world.rank() == 0) {
+        throw std::domain_error("bad batch");
+      }
+      ddp.finish();
+    } catch (const std::domain_error&) {
+      ddp.abandon_pass();
+    }
+    ddp.begin_forward();
+    check_a_pass(model, ddp, world, 1);
+  });
+}
+
 }  // namespace

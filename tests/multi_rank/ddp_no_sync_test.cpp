@@ -8,7 +8,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 /// Adds `amount` to every gradient, as backward passes do that accumulate, and marks all.
-void accumulate(toy_model& model, distributed_data_parallel& ddp, float amount) {
+void add_and_finish(toy_model& model, distributed_data_parallel& ddp, float amount) {
   ddp.begin_forward();
   for (std::size_t index = model.size(); index-- > 0;) {
     for (float& element : model[index].gradient) {
@@ -43,12 +43,12 @@ TEST_CASE("no_sync: gradients accumulate locally; the first pass outside average
         }
         {
           const auto off = ddp.no_sync();
-          accumulate(model, ddp, mine);
+          add_and_finish(model, ddp, mine);
           CHECK(all_gradients_are(model, mine));
-          accumulate(model, ddp, mine + 4.0F);
+          add_and_finish(model, ddp, mine + 4.0F);
           CHECK(all_gradients_are(model, 2.0F * mine + 4.0F));
         }
-        accumulate(model, ddp, 8.0F);
+        add_and_finish(model, ddp, 8.0F);
         CHECK(all_gradients_are(model, 2.0F * mean + 12.0F));
       }
     }
@@ -64,11 +64,11 @@ TEST_CASE("no_sync: accumulation is as good as one large pass") {
     const auto example = [&](int step) { return static_cast<float>(world.rank() * 10 + step); };
     {
       const auto off = ddp_small.no_sync();
-      accumulate(small, ddp_small, example(0));
-      accumulate(small, ddp_small, example(1));
+      add_and_finish(small, ddp_small, example(0));
+      add_and_finish(small, ddp_small, example(1));
     }
-    accumulate(small, ddp_small, example(2));
-    accumulate(large, ddp_large, example(0) + example(1) + example(2));
+    add_and_finish(small, ddp_small, example(2));
+    add_and_finish(large, ddp_large, example(0) + example(1) + example(2));
     for (const std::size_t index : each_of(0, 1)) {
       CHECK((small[index].gradient == large[index].gradient));
     }
@@ -84,12 +84,12 @@ TEST_CASE("no_sync: scopes nest") {
       const auto outer = ddp.no_sync();
       {
         const auto inner = ddp.no_sync();
-        accumulate(model, ddp, mine);
+        add_and_finish(model, ddp, mine);
       }
-      accumulate(model, ddp, mine);
+      add_and_finish(model, ddp, mine);
       CHECK(all_gradients_are(model, 2.0F * mine));
     }
-    accumulate(model, ddp, 0.0F);
+    add_and_finish(model, ddp, 0.0F);
     CHECK(all_gradients_are(model, static_cast<float>(world.size() - 1)));
   });
 }
@@ -102,12 +102,12 @@ TEST_CASE("no_sync: an exception that leaves the scope switches the averaging on
       try {
         const auto outer = ddp.no_sync();
         const auto inner = ddp.no_sync();
-        accumulate(model, ddp, 0.0F);
+        add_and_finish(model, ddp, 0.0F);
         throw std::domain_error("bad batch");
       } catch (const std::domain_error&) {
         model[0].gradient.assign(4, static_cast<float>(world.rank()));
       }
-      accumulate(model, ddp, 0.0F);
+      add_and_finish(model, ddp, 0.0F);
       CHECK(all_gradients_are(model, static_cast<float>(world.size() - 1) / 2.0F));
     }
   });
@@ -121,11 +121,11 @@ TEST_CASE("no_sync: buffers are left alone, too, and are rank 0's again right af
     buffer[0] = world.rank();
     {
       const auto off = ddp.no_sync();
-      accumulate(model, ddp, 1.0F);
+      add_and_finish(model, ddp, 1.0F);
       CHECK(buffer[0] == world.rank());
     }
     CHECK(buffer[0] == world.rank());
-    accumulate(model, ddp, 1.0F);
+    add_and_finish(model, ddp, 1.0F);
     CHECK(buffer[0] == 0);
   });
 }
@@ -141,7 +141,7 @@ TEST_CASE("no_sync: nothing is checked inside, since nothing is averaged") {
       ddp.finish();
       CHECK_THROWS_AS(ddp.mark_ready("p2"), usage_error);
     }
-    accumulate(model, ddp, static_cast<float>(world.rank()));
+    add_and_finish(model, ddp, static_cast<float>(world.rank()));
     CHECK(all_gradients_are(model, 0.5F));
   });
 }
@@ -152,13 +152,13 @@ TEST_CASE("no_sync: one rank inside while the others are outside is an error on 
       run_noted(ranks, {}, [&](const process_group& world) {
         toy_model model({5, 100'000});
         distributed_data_parallel ddp(model.views(), {}, {.find_unused_parameters = find_unused});
-        accumulate(model, ddp, 1.0F);
+        add_and_finish(model, ddp, 1.0F);
         if (world.rank() == 1) {
           const auto off = ddp.no_sync();
-          accumulate(model, ddp, 1.0F);
+          add_and_finish(model, ddp, 1.0F);
         }
         // Rank 1 is one pass ahead of the others now, who meet it in their last one.
-        const auto problem = error_of<mismatch_error>([&] { accumulate(model, ddp, 1.0F); });
+        const auto problem = error_of<mismatch_error>([&] { add_and_finish(model, ddp, 1.0F); });
         CHECK(problem.first_rank() == 0);
         CHECK(problem.second_rank() == 1);
         CHECK_CONTAINS(problem.what(), "ddp_no_sync_test.cpp");
@@ -178,10 +178,10 @@ TEST_CASE("no_sync: a rank that takes more passes inside than the others is noti
     {
       const auto off = ddp.no_sync();
       for (int pass = 0; pass <= world.rank(); ++pass) {
-        accumulate(model, ddp, 1.0F);
+        add_and_finish(model, ddp, 1.0F);
       }
     }
-    CHECK_THROWS_AS(accumulate(model, ddp, 1.0F), mismatch_error);
+    CHECK_THROWS_AS(add_and_finish(model, ddp, 1.0F), mismatch_error);
     check_usable(world);
   });
 }

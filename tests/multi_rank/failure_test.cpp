@@ -88,6 +88,21 @@ TEST_CASE("timeout: what the missing ranks called last is told") {
   });
 }
 
+TEST_CASE("timeout: a missing rank that called nothing before") {
+  std::atomic<bool> gave_up{false};
+  run_noted(2, {}, [&](const process_group& world) {
+    if (world.rank() == 0) {
+      const auto problem =
+          error_of<timeout_error>([&] { barrier(world.with_timeout(std::chrono::milliseconds(100))); });
+      CHECK_CONTAINS(problem.what(), ") called nothing before.");
+      CHECK_FALSE(contains(problem.what(), "last called"));
+      gave_up = true;
+    } else {
+      wait_until([&] { return gave_up.load(); });
+    }
+  });
+}
+
 TEST_CASE("timeout: a broken group does not break the others") {
   std::atomic<bool> gave_up{false};
   run_noted(3, {}, [&](const process_group& world) {

@@ -99,6 +99,8 @@ TEST_CASE("subgroup: different lists are a mismatch") {
         const auto sites = all_gather(note.text());
         CHECK_CONTAINS(problem.what(), sites[0]);
         CHECK_CONTAINS(problem.what(), sites[1]);
+        CHECK_CONTAINS(problem.what(), "for ranks 0 and 1");
+        CHECK_CONTAINS(problem.what(), "for ranks 1 and 0");
         const auto pair = world.subgroup({0, 1});
         CHECK(pair.has_value() == (world.rank() < 2));
         if (pair) {

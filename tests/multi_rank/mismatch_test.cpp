@@ -174,6 +174,10 @@ TEST_CASE("mismatch: different reductions") {
   expect_mismatch([](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
                   [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::max, note(world)); },
                   "all_reduce(1 x float64, sum)", "all_reduce(1 x float64, max)");
+  expect_mismatch(
+      [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::premultiplied_sum(0.1), note(world)); },
+      [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
+      "all_reduce(1 x float64, premultiplied sum by 0.1)", "all_reduce(1 x float64, sum)");
   const auto reduces = [](reduce_op op) {
     return [=](auto& world, auto& note) { (void)reduce_dict(std::map<int, float>{{1, 1.0F}}, op, 0, note(world)); };
   };

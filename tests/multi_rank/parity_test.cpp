@@ -45,10 +45,11 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
   }
   distributed_data_parallel ddp(std::move(parameters), {}, buckets, world);
 
-  const auto mine = char_lm::share_of(batch_size, world.rank(), world.size());
+  char_lm::batch_sampler batches(split, batch_size, 5, world.rank(), world.size());
   std::vector<double> losses;
   for (std::size_t step = 0; step < steps; ++step) {
-    const auto positions = char_lm::rank_batch(split, step, batch_size, 5, mine);
+    const auto mine = batches.at(step);
+    const auto& positions = mine.positions;
     network.zero_gradients();
     double loss = 0;
     const auto pass = [&](std::size_t first, std::size_t last) {

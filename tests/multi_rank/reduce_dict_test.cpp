@@ -105,8 +105,11 @@ TEST_CASE("reduce_dict: different keys are an error that names them, on every ra
           CHECK(problem.first_rank() == 0);
           CHECK(problem.second_rank() == odd);
           CHECK(problem.rank() == world.rank());
-          CHECK_CONTAINS(problem.what(), "only rank 0 has \"loss\"");
-          CHECK_CONTAINS(problem.what(), "only rank " + std::to_string(odd) + " has \"extra\", \"lost\"");
+          const char* const others[] = {"", "", "rank 0 lacks", "ranks 0 and 1 lack", "ranks 0, 1 and 2 lack"};
+          const std::string all_others = odd == 7 ? "ranks 0, 1, 2, 3, 4, 5 and 6 lack" : others[odd + 1];
+          CHECK_CONTAINS(problem.what(), "the ranks reduce different keys: " + all_others +
+                                             " \"extra\", \"lost\"; rank " + std::to_string(odd) +
+                                             " lacks \"loss\"; rank 0 called");
           CHECK_CONTAINS(problem.what(), note.text());
           check_same_everywhere(problem.detail(), world);
           check_usable(world);
@@ -137,8 +140,7 @@ TEST_CASE("reduce_dict: a key more, a key less") {
           mine.erase(2);
         }
         const auto problem = error_of<mismatch_error>([&] { (void)all_reduce_dict(mine); });
-        CHECK_CONTAINS(problem.what(), "only rank 0 has 2");
-        CHECK_FALSE(contains(problem.what(), "only rank 1 has"));
+        CHECK_CONTAINS(problem.what(), "the ranks reduce different keys: rank 1 lacks 2; rank 0 called");
         check_usable(world);
       },
       2);
@@ -147,9 +149,22 @@ TEST_CASE("reduce_dict: a key more, a key less") {
 TEST_CASE("reduce_dict: an average of integers is refused") {
   at_every_size([](const process_group& world) {
     const std::map<std::string, int> counts{{"n", 1}};
-    CHECK_CONTAINS(error_of<usage_error>([&] { (void)reduce_dict(counts); }).what(), "average of int32");
+    CHECK_CONTAINS(error_of<usage_error>([&] { (void)reduce_dict(counts, reduce_op{reduce_op::average}); }).what(),
+                   "average of int32");
     CHECK(reduce_dict(counts, reduce_op::sum).at("n") == (world.rank() == 0 ? world.size() : 1));
     check_usable(world);
+  });
+}
+
+TEST_CASE("reduce_dict: a premultiplied sum takes each rank's own factor") {
+  at_every_size([](const process_group& world) {
+    const losses mine{{"a", 2}, {"b", world.rank()}};
+    const int n = world.size();
+    losses expected{{"a", n * (n + 1)}, {"b", 0}};
+    for (int rank = 0; rank < n; ++rank) {
+      expected["b"] += rank * (rank + 1);
+    }
+    CHECK((all_reduce_dict(mine, reduce_op::premultiplied_sum(world.rank() + 1)) == expected));
   });
 }
 

@@ -108,12 +108,13 @@ TEST_CASE("reduce: the root's output of the wrong size is an error everywhere") 
 TEST_CASE("reduce: an average of integers is refused, alone as well") {
   at_every_size([](const process_group& world) {
     std::vector<int> data(3, world.rank());
-    const auto problem = error_of<usage_error>([&] { reduce(data, 0, reduce_op::average); });
+    const auto problem = error_of<usage_error>([&] { reduce(data, 0, reduce_op{reduce_op::average}); });
     CHECK_CONTAINS(problem.what(), "average of int32");
     CHECK((data == std::vector<int>(3, world.rank())));
     check_usable(world);
   });
-  CHECK_CONTAINS(error_of<usage_error>([] { (void)reduce(1, 0, reduce_op::average); }).what(), "average of int32");
+  CHECK_CONTAINS(error_of<usage_error>([] { (void)reduce(1, 0, reduce_op{reduce_op::average}); }).what(),
+                 "average of int32");
 }
 
 TEST_CASE("reduce: roots are ranks of the group") {
@@ -129,6 +130,18 @@ TEST_CASE("reduce: without init the value itself") {
   reduce(data, 0);
   CHECK((data == std::array{1, 2}));
   CHECK_CONTAINS(error_of<usage_error>([&] { reduce(data, 1); }).what(), "root 1");
+}
+
+TEST_CASE("reduce: a premultiplied sum on the root, with every rank's own factor") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t count : each_of(1, 20, 5000, 70'000)) {
+      const int root = world.size() - 1;
+      std::vector<float> data(count, 2.0F);
+      reduce(data, root, reduce_op::premultiplied_sum(world.rank() + 1));
+      const int factors = world.size() * (world.size() + 1) / 2;
+      CHECK((data == std::vector<float>(count, world.rank() == root ? 2.0F * static_cast<float>(factors) : 2.0F)));
+    }
+  });
 }
 
 }  // namespace

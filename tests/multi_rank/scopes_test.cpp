@@ -84,6 +84,31 @@ TEST_CASE("run_barrier_scope: an exception reaches every rank with its text, who
   });
 }
 
+TEST_CASE("run_barrier_scope: an exception does not swallow an error that an earlier operation left behind") {
+  at_every_size(
+      [](const process_group& world) {
+        int nothing = 0;
+        const auto body = [&] {
+          if (world.rank() == 1) {
+            {
+              (void)broadcast_async(nothing, 99);
+            }
+            throw std::domain_error("bad batch");
+          }
+          CHECK_CONTAINS(error_of<peer_error>([&] { broadcast(nothing, 0); }).what(), "root 99");
+        };
+        if (world.rank() == 1) {
+          CHECK_THROWS_WITH_AS(run_barrier_scope(body), "bad batch", std::domain_error);
+          CHECK_CONTAINS(error_of<usage_error>([] { barrier(); }).what(), "root 99");
+        } else {
+          CHECK(error_of<peer_error>([&] { run_barrier_scope(body); }).peer() == 1);
+          CHECK(error_of<peer_error>([] { barrier(); }).peer() == 1);
+        }
+        check_usable(world);
+      },
+      2);
+}
+
 TEST_CASE("run_*: every rank gets its own value, of any type") {
   at_every_size([](const process_group& world) {
     const auto owned = run_master_first([&] { return std::make_unique<int>(world.rank()); });
@@ -91,8 +116,13 @@ TEST_CASE("run_*: every rank gets its own value, of any type") {
     const auto nested = run_barrier_scope([&] { return run_master_first([&] { return text_of(world.rank(), 9); }); });
     CHECK(nested == text_of(world.rank(), 9));
     int value = 1;
+    auto pointer = std::make_unique<int>(1);
     int& same = run_local_master_first([&]() -> int& { return value; });
     CHECK(&same == &value);
+    CHECK(&run_barrier_scope([&]() -> int& { return value; }) == &value);
+    const auto owner = run_barrier_scope([&]() -> std::unique_ptr<int>&& { return std::move(pointer); });
+    CHECK(owner != nullptr);
+    CHECK(pointer == nullptr);
     CHECK(*run_barrier_scope([&] { return std::make_unique<int>(world.rank()); }) == world.rank());
     CHECK(run_local_master_first([] { return run_barrier_scope([] { return 3; }, process_group()); }) == 3);
     bool ran = false;

@@ -44,7 +44,9 @@ class toy_model {
 
   /// What rank `rank` finds for element `i` of parameter `index` in pass `pass`: nothing that sums up exactly.
   static float gradient_of(int rank, std::size_t index, std::size_t i, int pass = 0) {
-    return 0.1F * static_cast<float>((i * 7 + index * 13) % 101) + 1.0F / static_cast<float>(rank + 1 + pass * 3);
+    // Two statements: of one, a compiler may make a single rounding here and two there.
+    const float common = 0.1F * static_cast<float>((i * 7 + index * 13) % 101);
+    return common + 1.0F / static_cast<float>(rank + 1 + pass * 3);
   }
   void set_gradient(int rank, std::size_t index, int pass = 0) {
     auto& gradient = parameters_[index].gradient;

@@ -10,11 +10,16 @@
 #include <source_location>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
 
 namespace surface {
+
+inline std::size_t call_parts();
+inline std::size_t call_messages();
+inline std::size_t call_the_rest();
 
 /// Calls everything in the group of two that `launch` or `run_ranks` has made; returns what must be equal in both
 /// units.
@@ -90,7 +95,131 @@ inline std::size_t call_everything() {
   ddp.begin_forward();
   ddp.mark_ready("weights");
   ddp.finish();
+  seen += call_parts() + call_messages() + call_the_rest();
   return seen + (file.empty() ? 1U : 0U) + (seed == 0 ? 1U : 0U);
+}
+
+/// Parts, lists and other reductions.
+inline std::size_t call_parts() {
+  using namespace hfcomm;
+  const process_group& group = world();
+  const std::source_location here = std::source_location::current();
+  const int me = rank();
+  const std::vector<int> list = me == 0 ? std::vector<int>{1, 2} : std::vector<int>{};
+  std::size_t seen = static_cast<std::size_t>(scatter(list, 0, group, here)) - static_cast<std::size_t>(me);
+  seen += all_to_all(std::vector<std::string>{"a", "b"}, group, here).size();
+
+  std::vector<double> four(4, 1.0);
+  std::vector<double> two(2);
+  std::vector<double> out(4);
+  const std::vector<std::size_t> counts{2, 2};
+  scatter(four, two, 0, group, here);
+  scatter(four, two, counts, 0, group, here);
+  all_to_all(four, out, group, here);
+  all_to_all(four, counts, out, counts, group, here);
+  reduce_scatter(four, two, reduce_op::max, group, here);
+  reduce_scatter(four, two, counts, reduce_op::sum, group, here);
+  all_gather(two, out, counts, group, here);
+  gather(two, out, counts, 0, group, here);
+
+  all_reduce(four, reduce_op::premultiplied_sum(0.5), group, here);
+  const auto bits = all_reduce(1U << me, reduce_op::bit_or, group, here);
+  const reduce_op chosen = reduce_op{reduce_kind::min};
+  all_reduce(four, chosen, group, here);
+  all_reduce(std::span(four), [](double left, double right) { return left + right; }, group, here);
+  reduce(std::span(four), 0, [](double left, double right) { return left + right; }, group, here);
+  std::vector<std::span<double>> spans{four, two};
+  broadcast(spans, 0, coalesce_options{.chunk_bytes = 24}, group, here);
+  all_reduce(spans, reduce_op::average, group, here);
+
+  weighted_mean accuracy;
+  accuracy.add(0.5, 2.0);
+  const std::map<std::string, std::variant<double, weighted_mean>> mixed{{"loss", 1.0}, {"accuracy", accuracy}};
+  seen += all_reduce_dict(mixed, reduce_op::average, group, here).size();
+  return seen + bits + static_cast<std::size_t>(out[3]);
+}
+
+/// Messages, and operations that are started.
+inline std::size_t call_messages() {
+  using namespace hfcomm;
+  const process_group& group = world();
+  const std::source_location here = std::source_location::current();
+  const int me = rank();
+  const int other = 1 - me;
+  std::vector<float> mine(3, 1.0F);
+  std::vector<float> theirs(3);
+  std::size_t seen = 0;
+  if (me == 0) {
+    send(std::string("text"), other, group, /*tag*/ 1, here);
+    send(std::span(mine), other, group, 1, here);
+    seen += recv<std::string>(other, group, 0, here).size();
+    seen += static_cast<std::size_t>(recv(std::span(theirs), any_source, group, 0, here)) - 1;
+  } else {
+    seen += recv<std::string>(any_source, group, 1, here).value.size();
+    recv(std::span(theirs), other, group, 1, here);
+    send(std::string("text"), other, group, 0, here);
+    send(std::span(mine), other, group, 0, here);
+  }
+  work<std::string> object = irecv<std::string>(other, group, 2, here);
+  work<void> elements = irecv(std::span(theirs), other, group, 3, here);
+  isend(std::string("text"), other, group, 2, here).wait();
+  isend(std::span(mine), other, group, 3, here).wait();
+  seen += object.wait().size();
+  elements.wait();
+  seen += send_receive(std::string("text"), other, other, group, 0, here).size();
+  send_receive(std::span(mine), other, std::span(theirs), other, group, 0, here);
+  message_batch batch(group);
+  batch.send(std::span(mine), other).recv(std::span(theirs), other).run();
+
+  work<void> started = all_reduce_async(mine, reduce_op::sum, group, here);
+  work<std::vector<int>> gathered = all_gather_async(me, group, here);
+  seen += started.wait(std::chrono::minutes(1)) ? 1U : 0U;
+  seen += started.done() && started.error() == nullptr ? 1U : 0U;
+  started.wait();
+  return seen + gathered.wait().size();
+}
+
+/// Roles, data, and the rest of training.
+inline std::size_t call_the_rest() {
+  using namespace hfcomm;
+  const process_group& group = world();
+  const std::source_location here = std::source_location::current();
+  const int me = rank();
+  std::size_t seen = leader_group().has_value() == (me == 0) ? 1U : 0U;
+  seen += master_only([] { return 1; }, group).has_value() == (me == 0) ? 1U : 0U;
+  seen += on_rank(1, [] { return 1; }, group, here).has_value() == (me == 1) ? 1U : 0U;
+  seen += static_cast<std::size_t>(run_master_only([] { return 1; }, group));
+  print_main(group, "a line of ", 2, " ranks");
+  std::vector<int> list{me};
+  broadcast_object_list(list, 0, group, here);
+  const std::vector<int> results = collect_results(std::vector<int>{me}, 2, 0, group, here);
+  const std::vector<std::size_t> indices{static_cast<std::size_t>(me)};
+  const std::vector<int> sorted = collect_results(indices, std::vector<int>{me}, 2, 0, group, here);
+  seen += results == sorted ? 1U : 0U;
+
+  distributed_sampler sampler(5, sampler_options{.shuffle = true, .seed = 1, .tail = tail::keep}, group);
+  sampler.set_epoch(1);
+  seen += sampler.size() + sampler.indices().size();
+
+  std::vector<float> values(4);
+  std::vector<float> gradients(4);
+  distributed_data_parallel ddp({named_parameter("weights", values, gradients)}, {}, ddp_options{}, group);
+  const auto pass = [&] {
+    ddp.begin_forward();
+    ddp.mark_ready(0);
+    ddp.finish();
+  };
+  accumulate cycle(ddp, 2);
+  for (int i = 0; i < 2; ++i) {
+    const auto step = cycle.step();
+    pass();
+    seen += step.synchronizes() ? 1U : 0U;
+  }
+  run_joined(ddp, join_options{.divisor = divide_by::live_ranks}, [&] { pass(); });
+  const std::vector<ddp_parameter> parameters{named_parameter("weights", values, gradients)};
+  all_reduce_params(parameters);
+  all_reduce_param_values(parameters);
+  return seen;
 }
 
 template <class... Errors>

@@ -25,7 +25,7 @@ TEST_CASE("before init and after the session the world is one process, in which 
     CHECK(all_reduce(3, reduce_op::sum) == 3);
     CHECK_THROWS_AS(broadcast(std::span<float>(), 1), usage_error);
     std::vector<int> integers{1, 2};
-    CHECK_THROWS_AS(all_reduce(integers, reduce_op::average), usage_error);
+    CHECK_THROWS_AS(all_reduce(integers, reduce_op{reduce_op::average}), usage_error);
   };
   works();
   processes::family family(2, [&](int rank) {
@@ -208,6 +208,22 @@ TEST_CASE("HFCOMM_* variables start a job as well; an incomplete set says what i
     INFO(outcome.said);
     CHECK(outcome.said.find("HFCOMM_JOB") != std::string::npos);
     CHECK(outcome.said.find("sum 3\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("init_method env:// without variables names those that it looks for") {
+  processes::family family(1, [&](int) {
+    for (const char* name : {"HFCOMM_RANK", "HFCOMM_WORLD_SIZE", "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
+      ::unsetenv(name);
+    }
+    session own = init({.init_method = "env://"});
+  });
+  const auto outcome = family.wait(20s).front();
+  INFO(outcome.said);
+  CHECK(outcome.exited_with(1));
+  for (const char* name : {"HFCOMM_RANK", "RANK and WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    CHECK(outcome.said.find(name) != std::string::npos);
   }
 }
 

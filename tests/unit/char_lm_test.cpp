@@ -52,6 +52,11 @@ std::vector<std::vector<float>> values_of(const model& network) {
   return all;
 }
 
+/// What all ranks together train on in one step.
+std::vector<std::size_t> global_batch(const text_split& split, std::size_t step, std::size_t size, std::uint64_t seed) {
+  return batch_sampler(split, size, seed, 0, 1).at(step).positions;
+}
+
 // Sizes that are no multiples of a tile, so that every edge of the kernels takes part.
 constexpr model_options odd_sizes{.context = 4, .embedding = 3, .hidden = 21, .blocks = 2};
 constexpr std::size_t odd_vocabulary = 7;
@@ -96,8 +101,9 @@ training train(std::string_view text, std::size_t steps, std::size_t context = 8
   model network(symbols.size(), {.context = split.context, .embedding = 6, .hidden = 24, .blocks = 1}, 3);
   adam optimiser(network.parameters());
   training result{std::move(network)};
+  batch_sampler batches(split, 24, 9, 0, 1);
   for (std::size_t step = 0; step < steps; ++step) {
-    const auto positions = global_batch(split, step, 24, 9);
+    const auto positions = batches.at(step).positions;
     result.network.zero_gradients();
     result.last_loss = static_cast<double>(result.network.forward_backward({encoded, positions}));
     if (step == 0)
@@ -398,29 +404,77 @@ TEST_CASE("char_lm: a batch depends on step and seed only, and stays inside the 
   const auto [least, most] = std::minmax_element(positions.begin(), positions.end());
   CHECK(*least >= split.context);
   CHECK(*most < split.train_end);
-  // 434 places, 4000 draws: each is missed with probability e^-9.2, so nearly all must turn up.
-  CHECK(std::set<std::size_t>(positions.begin(), positions.end()).size() > 425);
+  // Of 434 places, examples 12000 to 16000: eight whole epochs, the end of one and the beginning of another.
+  for (std::size_t place = split.context; place < split.train_end; ++place) {
+    const auto times = std::count(positions.begin(), positions.end(), place);
+    CHECK(times >= 8);
+    CHECK(times <= 10);
+  }
 }
 
-TEST_CASE("char_lm: the ranks' shares, in rank order, are the global batch") {
+TEST_CASE("char_lm: the steps go through the text once in each epoch") {
+  const auto split = split_text(500, 16);
+  batch_sampler batches(split, 31, 7, 0, 1);
+  std::vector<std::size_t> seen;
+  for (std::size_t step = 0; step < 28; ++step) {  // 868 examples are two epochs
+    const auto batch = batches.at(step).positions;
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  REQUIRE(seen.size() == 2 * split.train_count());
+  const auto middle = seen.begin() + static_cast<std::ptrdiff_t>(split.train_count());
+  CHECK(std::set<std::size_t>(seen.begin(), middle).size() == split.train_count());
+  CHECK(std::set<std::size_t>(middle, seen.end()).size() == split.train_count());
+  CHECK_FALSE(std::equal(seen.begin(), middle, middle));
+  // Any step may be asked for at any time.
+  CHECK(batches.at(0).positions == std::vector<std::size_t>(seen.begin(), seen.begin() + 31));
+}
+
+TEST_CASE("char_lm: the ranks' batches are the global batch, dealt out one by one") {
+  const auto split = split_text(300, 16);
+  for (const std::size_t size : {1U, 3U, 12U, 50U, 1000U}) {
+    for (const std::size_t step : {0U, 1U, 20U, 21U}) {
+      auto whole = global_batch(split, step, size, 5);
+      CHECK(whole.size() == size);
+      std::sort(whole.begin(), whole.end());
+      const std::size_t epochs = size / split.train_count() + 2;
+      for (const int world : {1, 2, 4, 5}) {
+        std::vector<std::size_t> joined;
+        double weights = 0.0;
+        for (int rank = 0; rank < world; ++rank) {
+          const auto part = batch_sampler(split, size, 5, rank, world).at(step);
+          const auto count = part.positions.size();
+          CHECK(count + epochs > size / static_cast<std::size_t>(world));
+          CHECK(count < size / static_cast<std::size_t>(world) + 1 + epochs);
+          CHECK(static_cast<double>(part.weight) ==
+                doctest::Approx(static_cast<double>(count) * world / static_cast<double>(size)));
+          joined.insert(joined.end(), part.positions.begin(), part.positions.end());
+          weights += static_cast<double>(part.weight);
+        }
+        std::sort(joined.begin(), joined.end());
+        CHECK(joined == whole);
+        CHECK(weights == doctest::Approx(world));
+      }
+    }
+  }
+}
+
+TEST_CASE("char_lm: the ranks' shares of the held-out text, in rank order, are all of it") {
   const auto split = split_text(5000, 16);
   for (const std::size_t size : {1U, 3U, 12U, 50U}) {
-    const auto whole = global_batch(split, 1, size, 5);
     for (const int world : {1, 2, 4, 5}) {
-      std::vector<std::size_t> joined;
+      std::size_t next = 0;
       double weights = 0.0;
       for (int rank = 0; rank < world; ++rank) {
         const auto part = share_of(size, rank, world);
-        const auto positions = rank_batch(split, 1, size, 5, part);
-        CHECK(positions.size() == part.count());
+        CHECK(part.first == next);
         CHECK(part.count() + 1 > size / static_cast<std::size_t>(world));
         CHECK(part.count() <= size / static_cast<std::size_t>(world) + 1);
-        joined.insert(joined.end(), positions.begin(), positions.end());
+        next = part.last;
         weights += static_cast<double>(part.weight);
         if (size % static_cast<std::size_t>(world) == 0)
           CHECK(part.weight == 1.0F);
       }
-      CHECK(joined == whole);
+      CHECK(next == size);
       CHECK(weights == doctest::Approx(world));
     }
   }
@@ -456,12 +510,12 @@ TEST_CASE("char_lm: averaging the ranks' gradients and losses gives the global b
         average.emplace_back(gradient.size(), 0.0F);
       float average_loss = 0.0F;
       for (int rank = 0; rank < world; ++rank) {
-        const auto part = share_of(size, rank, world);
-        const auto positions = rank_batch(split, 0, size, 1, part);
+        const auto part = batch_sampler(split, size, 1, rank, world).at(0);
         std::size_t reports = 0;
         network.zero_gradients();
-        average_loss += part.weight / static_cast<float>(world) *
-                        network.forward_backward({odd_text(), positions}, part.weight, [&](std::size_t) { ++reports; });
+        average_loss +=
+            part.weight / static_cast<float>(world) *
+            network.forward_backward({odd_text(), part.positions}, part.weight, [&](std::size_t) { ++reports; });
         CHECK(reports == network.parameters().size());
         const auto mine = gradients_of(network);
         for (std::size_t i = 0; i < mine.size(); ++i) {

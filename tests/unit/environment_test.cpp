@@ -89,7 +89,7 @@ TEST_CASE("environments that say who this process is") {
       {"one process in torchrun's style", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, {0, 1, 0, 1, "", "torchrun"}},
       {"own inside torchrun", with(torchrun, own), {1, 3, 1, 3, "hfcomm:my job", "HFCOMM_*"}},
       {"torchrun inside srun", with(slurm, torchrun), {5, 8, 1, 4, "torchrun:node7/29500/2/run/a", "torchrun"}},
-      {"a shell inside salloc", slurm, {0, 1, 0, 1, "", "none"}},
+      {"a shell inside salloc", without(slurm, "SLURM_STEP_NUM_TASKS"), {0, 1, 0, 1, "", "none"}},
       {"left over addresses",
        {{"MASTER_ADDR", "node7"}, {"MASTER_PORT", "no"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "2"}},
        {0, 1, 0, 1, "", "none"}},
@@ -114,6 +114,49 @@ TEST_CASE("environments that say who this process is") {
     CHECK(found.rendezvous == expected.rendezvous);
     CHECK(found.source == expected.source);
   }
+}
+
+TEST_CASE("Open MPI's variables, whether or not the program uses MPI") {
+  const variables mpirun = {{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                            {"PMIX_NAMESPACE", "500432897"},     {"SLURM_PROCID", "0"},
+                            {"SLURM_STEP_NUM_TASKS", "2"}};
+  const auto found = detect(mpirun);
+  CHECK(found.source == "Open MPI");
+  CHECK(found.rank == 2);
+  CHECK(found.world_size == 4);
+  CHECK(found.local_rank == 1);
+  CHECK(found.local_size == 2);
+  CHECK(found.rendezvous == "openmpi:500432897");
+  CHECK(contains(complaint(without(mpirun, "PMIX_NAMESPACE")), "missing PMIX_NAMESPACE"));
+  CHECK(detect(with(mpirun, torchrun)).source == "torchrun");
+}
+
+TEST_CASE("Slurm's variables, in a step only") {
+  const variables srun = {{"SLURM_PROCID", "5"},
+                          {"SLURM_STEP_NUM_TASKS", "11"},
+                          {"SLURM_NTASKS", "11"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"},
+                          {"SLURM_NODEID", "1"},
+                          {"SLURM_JOB_ID", "77"},
+                          {"SLURM_STEP_ID", "0"}};
+  const auto found = detect(srun);
+  CHECK(found.source == "Slurm");
+  CHECK(found.rank == 5);
+  CHECK(found.world_size == 11);
+  CHECK(found.local_rank == 1);
+  CHECK(found.local_size == 4);
+  CHECK(found.rendezvous == "slurm:77.0/0");
+  CHECK(detect(with(srun, {{"SLURM_NODEID", "2"}})).local_size == 3);
+  CHECK(detect(with(srun, {{"SLURM_STEP_TASKS_PER_NODE", "11"}, {"SLURM_NODEID", "0"}})).local_size == 11);
+  CHECK(detect(with(srun, {{"SLURM_RESTART_COUNT", "1"}})).rendezvous != found.rendezvous);
+  CHECK(detect(without(srun, "SLURM_STEP_NUM_TASKS")).source == "none");
+  CHECK(contains(complaint(with(srun, {{"SLURM_NODEID", "3"}})), "has no number for SLURM_NODEID=\"3\""));
+  for (const char* list : {"", "x", "4(x2", "4(x0)", "0", "4,", "4;3", "4(x99999999999)", "-1"}) {
+    CHECK(contains(complaint(with(srun, {{"SLURM_STEP_TASKS_PER_NODE", list}})), "SLURM_STEP_TASKS_PER_NODE"));
+  }
+  CHECK(contains(complaint(without(srun, "SLURM_STEP_ID")), "missing SLURM_STEP_ID"));
 }
 
 TEST_CASE("ranks of one job have one key, and different jobs have different ones") {

@@ -31,9 +31,12 @@ using hfcomm::bfloat16;
 using hfcomm::element_type;
 using hfcomm::element_type_of;
 using hfcomm::float16;
+using hfcomm::reduce_kind;
 using hfcomm::reduce_op;
+using hfcomm::detail::valid;
 
-constexpr std::array all_ops = {reduce_op::sum, reduce_op::product, reduce_op::min, reduce_op::max, reduce_op::average};
+constexpr std::array all_ops = {reduce_kind::sum,     reduce_kind::product, reduce_kind::min,    reduce_kind::max,
+                                reduce_kind::average, reduce_kind::bit_and, reduce_kind::bit_or, reduce_kind::bit_xor};
 
 template <class T>
 constexpr bool is_16_bit_float = std::same_as<T, float16> || std::same_as<T, bfloat16>;
@@ -46,16 +49,19 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 /// The obvious way, one element at a time.
 template <class T>
-T expected(reduce_op op, const std::vector<T>& values) {
+T expected(reduce_kind op, const std::vector<T>& values) {
   if constexpr (std::integral<T>) {
     T result = values[0];
     for (std::size_t k = 1; k < values.size(); ++k) {
       switch (op) {
-        case reduce_op::min: result = std::min(result, values[k]); break;
-        case reduce_op::max: result = std::max(result, values[k]); break;
-        case reduce_op::product:
+        case reduce_kind::min: result = std::min(result, values[k]); break;
+        case reduce_kind::max: result = std::max(result, values[k]); break;
+        case reduce_kind::product:
           result = static_cast<T>(static_cast<std::uint64_t>(result) * static_cast<std::uint64_t>(values[k]));
           break;
+        case reduce_kind::bit_and: result = static_cast<T>(result & values[k]); break;
+        case reduce_kind::bit_or: result = static_cast<T>(result | values[k]); break;
+        case reduce_kind::bit_xor: result = static_cast<T>(result ^ values[k]); break;
         default: result = static_cast<T>(static_cast<std::uint64_t>(result) + static_cast<std::uint64_t>(values[k]));
       }
     }
@@ -66,9 +72,9 @@ T expected(reduce_op op, const std::vector<T>& values) {
     for (std::size_t k = 1; k < values.size(); ++k) {
       const A next = static_cast<A>(values[k]);
       switch (op) {
-        case reduce_op::min: result = std::min(result, next); break;
-        case reduce_op::max: result = std::max(result, next); break;
-        case reduce_op::product: result = result * next; break;
+        case reduce_kind::min: result = std::min(result, next); break;
+        case reduce_kind::max: result = std::max(result, next); break;
+        case reduce_kind::product: result = result * next; break;
         default: result = result + next;
       }
     }
@@ -81,7 +87,7 @@ T expected(reduce_op op, const std::vector<T>& values) {
 }
 
 template <class T>
-std::vector<T> expected(reduce_op op, const std::vector<std::vector<T>>& inputs) {
+std::vector<T> expected(reduce_kind op, const std::vector<std::vector<T>>& inputs) {
   std::vector<T> result;
   std::vector<T> column(inputs.size());
   for (std::size_t i = 0; i < inputs[0].size(); ++i) {
@@ -129,7 +135,7 @@ std::vector<const std::byte*> pointers(std::vector<std::vector<T>>& inputs) {
 }
 
 template <class T>
-std::vector<T> reduced(reduce_op op, std::vector<std::vector<T>> inputs) {
+std::vector<T> reduced(reduce_kind op, std::vector<std::vector<T>> inputs) {
   std::vector<T> out(inputs[0].size());
   hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), bytes_of(out), out.size());
   return out;
@@ -137,7 +143,7 @@ std::vector<T> reduced(reduce_op op, std::vector<std::vector<T>> inputs) {
 
 /// The same one value on each of `count` places: the first ones and the last ones take different code.
 template <class T>
-void check_everywhere(reduce_op op, const std::vector<T>& values, T result) {
+void check_everywhere(reduce_kind op, const std::vector<T>& values, T result) {
   for (const std::size_t count : {std::size_t{1}, std::size_t{70}}) {
     std::vector<std::vector<T>> inputs(values.size());
     std::transform(values.begin(), values.end(), inputs.begin(), [&](T value) { return std::vector<T>(count, value); });
@@ -151,27 +157,29 @@ void check_everywhere(reduce_op op, const std::vector<T>& values, T result) {
 }  // namespace
 
 TEST_CASE("what can be reduced, and what a peer may only claim") {
-  for (const reduce_op op : all_ops) {
-    CHECK_FALSE(hfcomm::detail::valid(op, element_type::none));
+  for (const reduce_kind op : all_ops) {
+    CHECK_FALSE(valid(op, element_type::none));
     for (int i = 1; i <= static_cast<int>(element_type::float64); ++i) {
       const auto type = static_cast<element_type>(i);
       const bool integer = type < element_type::float16;
-      CHECK(hfcomm::detail::valid(op, type) == !(op == reduce_op::average && integer));
+      CHECK(valid(op, type) == (integer ? op != reduce_kind::average : op <= reduce_kind::average));
+      CHECK(valid(reduce_kind::premultiplied_sum, type) == !integer);
     }
     for (int i = static_cast<int>(element_type::float64) + 1; i < 256; ++i) {
-      CHECK_FALSE(hfcomm::detail::valid(op, static_cast<element_type>(i)));
+      CHECK_FALSE(valid(op, static_cast<element_type>(i)));
     }
   }
-  for (int i = static_cast<int>(reduce_op::average) + 1; i < 256; ++i) {
-    CHECK_FALSE(hfcomm::detail::valid(static_cast<reduce_op>(i), element_type::float32));
+  for (int i = static_cast<int>(reduce_kind::premultiplied_sum) + 1; i < 256; ++i) {
+    CHECK_FALSE(valid(static_cast<reduce_kind>(i), element_type::float32));
+    CHECK_FALSE(valid(static_cast<reduce_kind>(i), element_type::int32));
   }
-  static_assert(hfcomm::detail::valid(reduce_op::sum, element_type::int8));
+  static_assert(valid(reduce_op::sum, element_type::int8));
 }
 
 TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_ELEMENTS) {
   std::mt19937_64 random(20240229);
-  for (const reduce_op op : all_ops) {
-    if (!hfcomm::detail::valid(op, element_type_of<T>)) {
+  for (const reduce_kind op : all_ops) {
+    if (!valid(op, element_type_of<T>)) {
       continue;
     }
     for (const std::size_t count : {0u, 1u, 3u, 7u, 64u, 65u, 1000u, 131073u}) {
@@ -201,8 +209,8 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
   std::mt19937_64 random(4);
   constexpr std::size_t count = 200;
   constexpr std::size_t margin = 16;
-  for (const reduce_op op : all_ops) {
-    if (!hfcomm::detail::valid(op, element_type_of<T>)) {
+  for (const reduce_kind op : all_ops) {
+    if (!valid(op, element_type_of<T>)) {
       continue;
     }
     auto inputs = random_inputs<T>(3, count, random);
@@ -291,7 +299,7 @@ TEST_CASE_TEMPLATE("a NaN of the lowest rank stays a minimum or maximum, one of 
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const T one(1.0f);
   const T two(2.0f);
-  for (const reduce_op op : {reduce_op::min, reduce_op::max}) {
+  for (const reduce_kind op : {reduce_kind::min, reduce_kind::max}) {
     check_everywhere<T>(op, {nan, one, two}, nan);
     check_everywhere<T>(op, {one, nan}, one);
     check_everywhere<T>(op, {two, nan, one}, op == reduce_op::min ? one : two);
@@ -299,7 +307,7 @@ TEST_CASE_TEMPLATE("a NaN of the lowest rank stays a minimum or maximum, one of 
 }
 
 TEST_CASE_TEMPLATE("of equal zeros the lowest rank's is kept", T, FLOATING_ELEMENTS) {
-  for (const reduce_op op : {reduce_op::min, reduce_op::max}) {
+  for (const reduce_kind op : {reduce_kind::min, reduce_kind::max}) {
     check_everywhere<T>(op, {T(0.0f), T(-0.0f)}, T(0.0f));
     check_everywhere<T>(op, {T(-0.0f), T(0.0f)}, T(-0.0f));
   }
@@ -317,7 +325,7 @@ TEST_CASE_TEMPLATE("a NaN that was calculated has always the same bits", T, FLOA
   check_everywhere<T>(reduce_op::sum, {infinity, minus_infinity}, nan);
   check_everywhere<T>(reduce_op::product, {infinity, T(0.0f)}, nan);
   check_everywhere<T>(reduce_op::average, {infinity, T(1.0f), minus_infinity}, nan);
-  for (const reduce_op op : {reduce_op::sum, reduce_op::product, reduce_op::average}) {
+  for (const reduce_kind op : {reduce_kind::sum, reduce_kind::product, reduce_kind::average}) {
     check_everywhere<T>(op, {other_nan}, nan);
     check_everywhere<T>(op, {other_nan, nan}, nan);
     check_everywhere<T>(op, {nan, other_nan, T(1.0f)}, nan);

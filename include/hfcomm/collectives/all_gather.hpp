@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/uneven.hpp>
 
 namespace hfcomm {
 
@@ -27,13 +28,73 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
   auto call = detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all, std::ranges::size(in),
                                                                   -1, where);
   detail::running_call running(group, call);
+  detail::require_memory(running, in);
+  detail::require_memory(running, out);
   const std::size_t needed = std::ranges::size(in) * static_cast<std::size_t>(group.size());
   running.require(std::ranges::size(out) == needed, [&] {
     return "the output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
            std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
   });
-  detail::table_receiver table(detail::writable_bytes_of(out));
+  const auto to = detail::writable_bytes_of(out);
+  const std::size_t mine = detail::bytes_of(in).size();
+  detail::require_apart(running, to, detail::bytes_of(in),
+                        to.subspan(mine * static_cast<std::size_t>(group.rank()), mine));
+  detail::table_receiver table(to);
   running.engine().exchange(call, detail::bytes_of(in), table);
+}
+
+/// Every rank's elements, one part behind the other, in `out` on every rank, where rank r contributes `counts[r]`
+/// elements. The counts are the same on all ranks (mismatch_error otherwise), this rank's is `in`'s length, and their
+/// sum `out`'s (usage_error otherwise). Where no rank knows the others' counts, `all_gather` of a vector as an object
+/// tells them. (MPI's `MPI_Allgatherv`.)
+template <buffer In, writable_buffer Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  using T = std::ranges::range_value_t<In>;
+  auto call = detail::uneven_call<T>("all_gather", movement::to_all, std::ranges::size(in), -1, where);
+  call.type_hash = detail::mix(call.type_hash, detail::fingerprint(counts));
+  detail::running_call running(group, call);
+  detail::require_memory(running, in);
+  detail::require_memory(running, out);
+  detail::require_length(running, std::ranges::size(out),
+                         detail::require_counts(running, counts, group.size(), "the output"), "the output");
+  const auto rank = static_cast<std::size_t>(group.rank());
+  running.require(std::ranges::size(in) == counts[rank], [&] {
+    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, the count of rank " +
+           std::to_string(rank) + " is " + std::to_string(counts[rank]);
+  });
+  const auto places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
+  detail::require_apart(running, detail::writable_bytes_of(out), detail::bytes_of(in), places[rank]);
+  detail::parts_receiver received(places);
+  running.engine().exchange(call, detail::bytes_of(in), received);
+}
+
+/// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
+template <serializable T>
+work<std::vector<T>> all_gather_async(T value, const process_group& group = world(),
+                                      std::source_location where = std::source_location::current()) {
+  return detail::start("all_gather", group, where,
+                       [value = std::move(value), group, where] { return all_gather(value, group, where); });
+}
+
+/// Starts to gather elements; both buffers must stay until the work is done.
+template <lasting_buffer In, lasting_buffer Out>
+  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start(
+      "all_gather", group, where,
+      [in = detail::view_of(in), out = detail::view_of(out), group, where] { all_gather(in, out, group, where); });
+}
+
+template <lasting_buffer In, lasting_buffer Out>
+  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_gather", group, where,
+                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), group,
+                        where] { all_gather(in, out, counts, group, where); });
 }
 
 }  // namespace hfcomm

@@ -5,7 +5,8 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/fold_elements.hpp>
 
 namespace hfcomm {
 
@@ -13,12 +14,15 @@ namespace hfcomm {
 /// `in` itself, but not overlap it otherwise. All ranks get the same bits, from run to run too.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-void all_reduce(const In& in, Out&& out, reduce_op op = reduce_op::sum, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_reduce(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
   auto call = detail::reduction_call<std::ranges::range_value_t<In>>("all_reduce", movement::to_all,
                                                                      std::ranges::size(in), -1, op, where);
   detail::running_call running(group, call);
   detail::require_valid(running, call);
+  detail::require_memory(running, in);
+  detail::require_memory(running, out);
+  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out), detail::bytes_of(in));
   running.require(std::ranges::size(out) == std::ranges::size(in), [&] {
     return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
            std::to_string(std::ranges::size(in));
@@ -28,14 +32,14 @@ void all_reduce(const In& in, Out&& out, reduce_op op = reduce_op::sum, const pr
 
 /// Reduces element by element, in place, on every rank.
 template <writable_reducible_buffer R>
-void all_reduce(R&& data, reduce_op op = reduce_op::sum, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_reduce(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
   all_reduce(data, data, op, group, where);
 }
 
 /// One number per rank, reduced on every rank.
 template <reducible_element T>
-[[nodiscard]] T all_reduce(const T& value, reduce_op op = reduce_op::sum, const process_group& group = world(),
+[[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   T copy = value;
   all_reduce(std::span(&copy, 1), op, group, where);
@@ -48,6 +52,74 @@ template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] T all_reduce(const T& value, BinaryOp op, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   return detail::fold(detail::collect_objects("all_reduce", movement::to_all, value, -1, group, where), op);
+}
+
+/// Reduces a view (std::span) of plain elements, of any such type, element by element and in place, on every rank, by
+/// any callable: `op(op(element0, element1), element2)...` in rank order. The callable runs on every rank on equal
+/// arguments, element after element; a deterministic one gives every rank the same result. Through memory for at most 4
+/// MiB of elements at a time; for what `reduce_op` can say, that is much faster. (An owning container is one object,
+/// for a callable on whole containers.)
+///
+/// What the callable throws on a rank is thrown there, and peer_error elsewhere; a part of the elements may then have
+/// been reduced already.
+template <buffer_view R, class BinaryOp>
+  requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  detail::fold_elements("all_reduce", movement::to_all, std::span<std::ranges::range_value_t<R>>(data), -1, op, group,
+                        where);
+}
+
+/// Starts to reduce element by element; both buffers must stay until the work is done.
+template <lasting_buffer In, lasting_buffer Out>
+  requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
+           std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> all_reduce_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [in = detail::view_of(in), out = detail::view_of(out), op, group, where] {
+                         all_reduce(in, out, op, group, where);
+                       });
+}
+
+/// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
+template <lasting_buffer R>
+  requires writable_reducible_buffer<R>
+work<void> all_reduce_async(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [data = detail::view_of(data), op, group, where] { all_reduce(data, op, group, where); });
+}
+
+/// Starts to reduce one number per rank; the work's value is the result.
+template <reducible_element T>
+work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [value, op, group, where] { return all_reduce(value, op, group, where); });
+}
+
+/// Starts to fold one object per rank, which is copied; the callable runs on another thread.
+template <serializable T, combines<T> BinaryOp>
+work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [value = std::move(value), op = std::move(op), group, where]() mutable {
+                         return all_reduce(value, std::move(op), group, where);
+                       });
+}
+
+/// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
+template <buffer_view R, class BinaryOp>
+  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [data = detail::view_of(data), op = std::move(op), group, where]() mutable {
+                         all_reduce(data, std::move(op), group, where);
+                       });
 }
 
 }  // namespace hfcomm

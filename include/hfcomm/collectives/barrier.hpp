@@ -3,8 +3,7 @@
 
 #include <source_location>
 
-#include <hfcomm/process_group.hpp>
-#include <hfcomm/session.hpp>
+#include <hfcomm/collectives/async.hpp>
 
 namespace hfcomm {
 
@@ -16,6 +15,12 @@ inline void barrier(const process_group& group = world(),
   detail::running_call running(group, call);
   detail::table_receiver nothing({});
   running.engine().exchange(call, {}, nothing);
+}
+
+/// Starts to wait for all ranks: the work is done when every rank has started it.
+inline work<void> barrier_async(const process_group& group = world(),
+                                std::source_location where = std::source_location::current()) {
+  return detail::start("barrier", group, where, [group, where] { barrier(group, where); });
 }
 
 }  // namespace hfcomm

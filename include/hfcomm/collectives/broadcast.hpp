@@ -5,25 +5,49 @@
 #include <source_location>
 #include <utility>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/async.hpp>
 
 namespace hfcomm {
+
+namespace detail {
+
+template <class T>
+void broadcast_object(operation_name name, T& value, int root, const process_group& group, std::source_location where) {
+  auto call = object_call<T>(name, movement::from_root, root, where);
+  running_call running(group, call);
+  running.require_root();
+  std::span<const std::byte> mine;
+  if (group.rank() == root) {
+    mine = encode_contribution(running, call, value);
+  }
+  const auto store = [&](int, T&& received) { value = std::move(received); };
+  object_receiver<T, decltype(store)> received(running, store);
+  running.engine().exchange(call, mine, received);
+}
+
+/// Puts one source's bytes where they belong.
+class in_place_receiver final : public receiver {
+ public:
+  explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
+
+  void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
+    if (!chunk.empty()) {
+      std::memcpy(target_.data() + offset, chunk.data(), chunk.size());
+    }
+  }
+
+ private:
+  std::span<std::byte> target_;
+};
+
+}  // namespace detail
 
 /// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was; where decoding
 /// fails it keeps what it had.
 template <serializable T>
 void broadcast(T& value, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<T>("broadcast", movement::from_root, root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  std::span<const std::byte> mine;
-  if (group.rank() == root) {
-    mine = detail::encode_contribution(running, call, value);
-  }
-  const auto store = [&](int, T&& received) { value = std::move(received); };
-  detail::object_receiver<T, decltype(store)> received(running, store);
-  running.engine().exchange(call, mine, received);
+  detail::broadcast_object("broadcast", value, root, group, where);
 }
 
 /// Gives every rank the root's elements, in place. The buffers must be equally long (mismatch_error otherwise).
@@ -35,18 +59,27 @@ void broadcast(R&& data, int root = 0, const process_group& group = world(),
                                                                  std::ranges::size(data), root, where);
   detail::running_call running(group, call);
   running.require_root();
+  detail::require_memory(running, data);
   const auto bytes = detail::writable_bytes_of(data);
-
-  struct in_place final : receiver {
-    explicit in_place(std::span<std::byte> to) : target(to) {}
-    void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-      if (!chunk.empty()) {
-        std::memcpy(target.data() + offset, chunk.data(), chunk.size());
-      }
-    }
-    std::span<std::byte> target;
-  } received(bytes);
+  detail::in_place_receiver received(bytes);
   running.engine().exchange(call, bytes, received);
+}
+
+/// Starts to broadcast an object, which must stay, untouched, until the work is done.
+template <serializable T>
+work<void> broadcast_async(T& value, int root = 0, const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  return detail::start("broadcast", group, where,
+                       [&value, root, group, where] { broadcast(value, root, group, where); });
+}
+
+/// Starts to broadcast a view's elements, which must stay until the work is done.
+template <buffer_view R>
+  requires writable_buffer<R> && lasting_buffer<R>
+work<void> broadcast_async(R&& data, int root = 0, const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  return detail::start("broadcast", group, where,
+                       [data = detail::view_of(data), root, group, where] { broadcast(data, root, group, where); });
 }
 
 }  // namespace hfcomm

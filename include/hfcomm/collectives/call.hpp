@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <source_location>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/concepts.hpp>
 #include <hfcomm/engines/reduction.hpp>
-#include <hfcomm/process_group.hpp>
+#include <hfcomm/running_call.hpp>
 #include <hfcomm/serialization/object.hpp>
 #include <hfcomm/session.hpp>
 
@@ -45,20 +49,61 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
+/// Refuses memory that cannot be there.
+template <class R>
+void require_memory(running_call& running, const R& range) {
+  const auto count = static_cast<std::size_t>(std::ranges::size(range));
+  running.require(count == 0 || std::ranges::data(range) != nullptr,
+                  [&] { return "a buffer of " + std::to_string(count) + " elements is at address 0"; });
+  running.require(count <= std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>),
+                  [&] { return "no memory has room for " + std::to_string(count) + " elements"; });
+}
+
+/// Whether two pieces of memory share a byte.
+inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
+  const std::less<const std::byte*> before;
+  return !one.empty() && !other.empty() && before(one.data(), other.data() + other.size()) &&
+         before(other.data(), one.data() + one.size());
+}
+
+/// `out` must be `allowed`, a part of the input, or overlap no part of the input.
+inline void require_apart(running_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
+                          std::span<const std::byte> allowed = {}) {
+  const bool same = out.data() == allowed.data() && out.size() == allowed.size();
+  running.require(!overlap(in, out) || same, [] { return "the output overlaps the input"; });
+}
+
+/// A premultiplied sum's factor travels as the operation's tag.
+inline void reduces_with(operation& call, reduce_op op) noexcept {
+  call.reduces = true;
+  call.op = op.kind();
+  if (op.kind() == reduce_kind::premultiplied_sum) {
+    call.tag = std::bit_cast<std::uint64_t>(op.factor());
+  }
+}
+
 template <class T>
 operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
                          std::source_location where) {
   operation call = buffer_call<T>(name, pattern, count, root, where);
-  call.reduces = true;
-  call.op = op;
+  reduces_with(call, op);
   return call;
 }
 
+inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
+  return "the " + std::string(to_string(op)) + " of " + std::string(elements) + " elements is not defined; " +
+         (needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
+                                   : "it is there for integers only");
+}
+
+inline void require_factor(running_call& running, const operation& call) {
+  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(std::bit_cast<double>(call.tag)),
+                  [] { return std::string("the factor of the premultiplied sum is not a number"); });
+}
+
 inline void require_valid(running_call& running, const operation& call) {
-  running.require(valid(call.op, call.element), [&] {
-    return "the " + std::string(to_string(call.op)) + " of " + std::string(to_string(call.element)) +
-           " elements is not defined; convert to a floating-point type, or reduce the sum";
-  });
+  running.require(valid(call.op, call.element), [&] { return undefined_reduction(call.op, to_string(call.element)); });
+  require_factor(running, call);
 }
 
 /// This rank's object as bytes. Where serialization throws, the other ranks are told before it is thrown on.

@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/fold_elements.hpp>
 
 namespace hfcomm {
 
@@ -14,13 +15,18 @@ namespace hfcomm {
 /// `in` stays as it is. `out` may be the root's `in` itself, but not overlap it otherwise.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-void reduce(const In& in, Out&& out, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+void reduce(const In& in, Out&& out, int root, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+            const process_group& group = world(), std::source_location where = std::source_location::current()) {
   auto call = detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root, std::ranges::size(in),
                                                                      root, op, where);
   detail::running_call running(group, call);
   running.require_root();
   detail::require_valid(running, call);
+  detail::require_memory(running, in);
+  if (group.rank() == root) {
+    detail::require_memory(running, out);
+    detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out), detail::bytes_of(in));
+  }
   running.require(group.rank() != root || std::ranges::size(out) == std::ranges::size(in), [&] {
     return "the root's output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
            std::to_string(std::ranges::size(in));
@@ -31,14 +37,14 @@ void reduce(const In& in, Out&& out, int root, reduce_op op = reduce_op::sum, co
 /// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch
 /// leaves those unspecified.)
 template <writable_reducible_buffer R>
-void reduce(R&& data, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+void reduce(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
+            const process_group& group = world(), std::source_location where = std::source_location::current()) {
   reduce(data, data, root, op, group, where);
 }
 
 /// One number per rank, reduced on the root; nullopt elsewhere.
 template <reducible_element T>
-[[nodiscard]] std::optional<T> reduce(const T& value, int root, reduce_op op = reduce_op::sum,
+[[nodiscard]] std::optional<T> reduce(const T& value, int root, detail::op_for<T> op = reduce_op::sum,
                                       const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
   T copy = value;
@@ -52,6 +58,72 @@ template <serializable T, combines<T> BinaryOp>
                                       std::source_location where = std::source_location::current()) {
   std::vector<T> values = detail::collect_objects("reduce", movement::to_root, value, root, group, where);
   return values.empty() ? std::nullopt : std::optional<T>(detail::fold(std::move(values), op));
+}
+
+/// Reduces a view (std::span) of plain elements element by element into the root's, in place, by any callable, which
+/// runs on the root only; the other ranks' elements stay as they are. What it throws is thrown on the root, and
+/// peer_error elsewhere. Otherwise as `all_reduce` with a callable.
+template <buffer_view R, class BinaryOp>
+  requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),
+            std::source_location where = std::source_location::current()) {
+  detail::fold_elements("reduce", movement::to_root, std::span<std::ranges::range_value_t<R>>(data), root, op, group,
+                        where);
+}
+
+/// Starts to reduce into the root's `out`; both buffers must stay until the work is done.
+template <lasting_buffer In, lasting_buffer Out>
+  requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
+           std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> reduce_async(In&& in, Out&& out, int root,
+                        detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+                        const process_group& group = world(),
+                        std::source_location where = std::source_location::current()) {
+  return detail::start("reduce", group, where,
+                       [in = detail::view_of(in), out = detail::view_of(out), root, op, group, where] {
+                         reduce(in, out, root, op, group, where);
+                       });
+}
+
+/// Starts to reduce into the root's buffer, in place; it must stay, untouched, until the work is done.
+template <lasting_buffer R>
+  requires writable_reducible_buffer<R>
+work<void> reduce_async(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
+                        const process_group& group = world(),
+                        std::source_location where = std::source_location::current()) {
+  return detail::start("reduce", group, where, [data = detail::view_of(data), root, op, group, where] {
+    reduce(data, root, op, group, where);
+  });
+}
+
+/// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
+template <reducible_element T>
+work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = reduce_op::sum,
+                                    const process_group& group = world(),
+                                    std::source_location where = std::source_location::current()) {
+  return detail::start("reduce", group, where,
+                       [value, root, op, group, where] { return reduce(value, root, op, group, where); });
+}
+
+/// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.
+template <serializable T, combines<T> BinaryOp>
+work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const process_group& group = world(),
+                                    std::source_location where = std::source_location::current()) {
+  return detail::start("reduce", group, where,
+                       [value = std::move(value), root, op = std::move(op), group, where]() mutable {
+                         return reduce(value, root, std::move(op), group, where);
+                       });
+}
+
+/// Starts to fold a view's elements on the root, in place; they must stay, untouched, until the work is done.
+template <buffer_view R, class BinaryOp>
+  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& group = world(),
+                        std::source_location where = std::source_location::current()) {
+  return detail::start("reduce", group, where,
+                       [data = detail::view_of(data), root, op = std::move(op), group, where]() mutable {
+                         reduce(data, root, std::move(op), group, where);
+                       });
 }
 
 }  // namespace hfcomm

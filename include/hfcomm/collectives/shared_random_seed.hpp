@@ -10,7 +10,7 @@
 
 #include <sys/random.h>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/async.hpp>
 
 namespace hfcomm {
 
@@ -30,6 +30,12 @@ namespace hfcomm {
   detail::object_receiver<std::uint64_t, decltype(store)> received(running, store);
   running.engine().exchange(call, std::as_bytes(std::span(&seed, 1)), received);
   return seed;
+}
+
+/// Starts to draw a number for all ranks; it is the work's value.
+inline work<std::uint64_t> shared_random_seed_async(const process_group& group = world(),
+                                                    std::source_location where = std::source_location::current()) {
+  return detail::start("shared_random_seed", group, where, [group, where] { return shared_random_seed(group, where); });
 }
 
 }  // namespace hfcomm

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -13,19 +16,22 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/all_gather.hpp>
-#include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/coalesced.hpp>
+#include <hfcomm/ddp/join_session.hpp>
+#include <hfcomm/ddp/model_shape.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/ddp/reducer.hpp>
-#include <hfcomm/serialization/std_types.hpp>
+#include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
+
+class join_scope;
 
 struct ddp_options {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Of the bucket that is ready first: small, to start early.
   std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Of the other buckets.
-  std::size_t broadcast_chunk_bytes = std::size_t{25}
-                                      << 20;  ///< Parameters and buffers are broadcast in pieces up to this.
+  /// Parameters and buffers are packed into broadcasts up to this; a larger one goes by itself. (haiscale: 250 MiB.)
+  std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
   bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
   std::vector<std::string> ignore{};    ///< Names of parameters and buffers to leave alone.
@@ -69,12 +75,9 @@ class distributed_data_parallel {
     }
     std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(buffers_),
                  [&](const ddp_buffer& one) { return !ignored(one.name); });
-    check_shapes(by_name_.size() != all_count_, where);
-    std::vector<std::span<std::byte>> state(parameters_.size());
-    std::transform(parameters_.begin(), parameters_.end(), state.begin(),
-                   [](const ddp_parameter& one) { return one.value; });
-    broadcast_in_chunks(state, where);
-    broadcast_in_chunks(buffer_bytes(), where);
+    detail::check_model_shape(parameters_, buffers_, by_name_.size() != all_count_, group_, where);
+    share_values(0, where);
+    share_buffers(0, where);
     reducer_ = std::make_unique<detail::reducer>(group_.split(0, group_.rank(), where), parameters_,
                                                  options_.first_bucket_bytes, options_.bucket_bytes,
                                                  options_.find_unused_parameters);
@@ -83,12 +86,28 @@ class distributed_data_parallel {
   distributed_data_parallel(const distributed_data_parallel&) = delete;
   distributed_data_parallel& operator=(const distributed_data_parallel&) = delete;
 
-  /// Before each forward pass: gives every rank rank 0's buffers, unless `broadcast_buffers` is off or inside
-  /// `no_sync`. Collective.
-  void begin_forward(std::source_location where = std::source_location::current()) {
-    if (options_.broadcast_buffers && no_sync_depth_ == 0 && !buffers_.empty()) {
-      broadcast_in_chunks(buffer_bytes(), where);
+  ~distributed_data_parallel() {
+    if (!reducer_->at_home()) {
+      (void)reducer_.release();  // NOLINT(*unused-return-value): the parent's worker waits in it, so it cannot end here
     }
+  }
+
+  /// Before each forward pass: gives every rank rank 0's buffers, unless `broadcast_buffers` is off or inside
+  /// `no_sync`. Collective. Inside a `join_scope` the ranks agree here on the pass that begins, so every pass needs it,
+  /// and the buffers are those of the lowest rank that still has data.
+  void begin_forward(std::source_location where = std::source_location::current()) {
+    enter(where);
+    if (open_ == pass::marked && joining_ == nullptr) {
+      abandon_pass("it began another pass without finishing this one", where);
+      reducer_->settle();
+    }
+    if (joining_ != nullptr) {
+      begin_joined_pass(where);
+    } else if (no_sync_depth_ == 0) {
+      share_buffers_if_wanted(0, where);
+    }
+    open_ = pass::begun;
+    averages_ = synchronizes();
   }
 
   /// The gradient of the parameter registered as the `index`-th is final for this backward pass. Once a bucket's last
@@ -99,6 +118,10 @@ class distributed_data_parallel {
       throw usage_error(context(where), "there is no parameter " + std::to_string(index) + "; the model has " +
                                             std::to_string(all_count_));
     }
+    enter(where);
+    check_joined_pass("mark_ready", where);
+    open_ = pass::marked;
+    averages_ = synchronizes();
     const std::size_t kept = kept_index_[index];
     if (no_sync_depth_ > 0 || kept == npos) {
       return;
@@ -125,8 +148,15 @@ class distributed_data_parallel {
   /// throw peer_error with the same names); mismatch_error where the ranks are not in the same backward pass; and what
   /// the reductions met. With `find_unused_parameters` a gradient that no rank used stays as it was.
   void finish(std::source_location where = std::source_location::current()) {
+    enter(where);
+    check_joined_pass("finish", where);
+    open_ = pass::none;  // however it ends
+    if (joining_ != nullptr) {
+      joining_->end_pass();  // however it ends
+    }
     if (no_sync_depth_ > 0) {
       reducer_->skip_pass();
+      count_pass(false);
       return;
     }
     if (!options_.find_unused_parameters) {
@@ -144,6 +174,35 @@ class distributed_data_parallel {
       }
     }
     reducer_->finish(where);
+    count_pass(true);
+  }
+
+  /// Instead of `finish`, where an exception ended this rank's forward or backward and the loop goes on:
+  ///
+  ///     catch (const bad_batch&) { ddp.abandon_pass(); }
+  ///
+  /// Not collective. The other ranks throw peer_error with `why` in their `finish` of that pass (none where all of this
+  /// rank's gradients were marked ready, or inside `no_sync`); all ranks' next passes belong together again. An empty
+  /// `why` stands for the exception that is being handled. Nothing happens where no pass is open, so that it may also
+  /// handle what `finish` threw. The gradients may be touched again from the next `begin_forward` on.
+  ///
+  /// Without it the others wait in their `finish` for this rank's next `begin_forward`, which abandons a pass in which
+  /// something was marked ready, outside of join scopes. Throws usage_error in the child of a fork.
+  void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current()) {
+    require_home(where);
+    if (open_ == pass::none) {
+      return;
+    }
+    reducer_->settle();
+    std::string text(why);
+    if (text.empty()) {
+      text = std::current_exception() ? detail::current_exception_text() : "it abandoned its backward pass";
+    }
+    open_ = pass::none;
+    if (joining_ != nullptr) {
+      joining_->end_pass();
+    }
+    averages_ ? reducer_->abandon(text, where) : reducer_->skip_pass();
   }
 
   /// Switches the averaging and the buffer broadcasts off for a scope; nestable; switched on again by the destructor,
@@ -161,121 +220,140 @@ class distributed_data_parallel {
   };
   [[nodiscard]] no_sync_scope no_sync() noexcept { return no_sync_scope(*this); }
 
+  /// Whether the next backward pass averages, that is, whether no `no_sync` scope is open.
+  [[nodiscard]] bool synchronizes() const noexcept { return no_sync_depth_ == 0; }
+  /// The number of backward passes that `finish` has ended without an error, those inside `no_sync` included.
+  [[nodiscard]] std::uint64_t finished_passes() const noexcept { return finished_passes_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return reducer_->bucket_count(); }
   [[nodiscard]] const process_group& group() const noexcept { return group_; }
 
  private:
+  friend class join_scope;
+  friend class accumulate;
+
+  enum class pass : std::uint8_t { none, begun, marked };
+
   static constexpr std::size_t npos = static_cast<std::size_t>(-1);
-
-  /// What must be equal on all ranks.
-  struct shape {
-    std::string name;
-    std::uint8_t type = 0;
-    std::uint64_t bytes = 0;
-    bool is_buffer = false;
-
-    template <class Archive>
-    void serialize(Archive& archive) {
-      archive(name, type, bytes, is_buffer);
-    }
-    bool operator==(const shape&) const = default;
-    [[nodiscard]] std::string text() const {
-      return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes)" : elements());
-    }
-    [[nodiscard]] std::string elements() const {
-      const auto element = static_cast<element_type>(type);
-      return std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)) + ')';
-    }
-  };
 
   [[nodiscard]] error_context context(std::source_location where) const {
     return {group_.rank(), group_.size(), "distributed_data_parallel", 0, where};
   }
 
-  void check_shapes(bool names_repeat, std::source_location where) {
-    std::vector<shape> mine;
-    std::string problem = names_repeat ? "two parameters have the same name" : "";
-    for (const auto& parameter : parameters_) {
-      mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false});
-      if (!detail::valid(reduce_op::average, parameter.type)) {
-        problem = "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
-                  ", which has no average";
-      } else if (parameter.value.size() != parameter.gradient.size()) {
-        problem = "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
-                  " values, but its gradient has " +
-                  std::to_string(parameter.gradient.size() / size_of(parameter.type)) + " elements";
-      }
-    }
-    for (const auto& one : buffers_) {
-      mine.push_back({one.name, 0, one.bytes.size(), true});
-    }
-    if (!problem.empty()) {
-      operation call =
-          detail::object_call<std::vector<shape>>("distributed_data_parallel", movement::to_all, -1, where);
-      detail::running_call running(group_, call);
-      running.require(false, [&] { return problem; });
-    }
-    const auto all = detail::collect_objects("distributed_data_parallel", movement::to_all, mine, -1, group_, where);
-    for (std::size_t rank = 1; rank < all.size(); ++rank) {
-      const std::size_t count = std::max(all[0].size(), all[rank].size());
-      for (std::size_t index = 0; index < count; ++index) {
-        const auto at = [&](std::size_t who) {
-          return index < all[who].size() ? all[who][index].text() : std::string("nothing");
-        };
-        if (at(0) != at(rank)) {
-          throw mismatch_error(context(where),
-                               "the models differ: as number " + std::to_string(index) + " rank 0 has " + at(0) +
-                                   ", rank " + std::to_string(rank) + " has " + at(rank),
-                               0, static_cast<int>(rank));
-        }
-      }
+  void require_home(std::source_location where) const {
+    if (!reducer_->at_home()) {
+      throw usage_error(context(where), "made before a fork: the child is not the rank that its parent is");
     }
   }
-
-  [[nodiscard]] std::vector<std::span<std::byte>> buffer_bytes() const {
-    std::vector<std::span<std::byte>> bytes(buffers_.size());
-    std::transform(buffers_.begin(), buffers_.end(), bytes.begin(), [](const ddp_buffer& one) { return one.bytes; });
-    return bytes;
+  void enter(std::source_location where) {
+    require_home(where);
+    reducer_->settle();
   }
 
-  /// Gives every rank rank 0's bytes, many small pieces in one broadcast, a large one in several.
-  void broadcast_in_chunks(std::span<const std::span<std::byte>> pieces, std::source_location where) {
-    if (group_.size() == 1) {
+  /// Gives every rank the root's values, or buffers.
+  template <class Part, class Bytes>
+  void share(const std::vector<Part>& parts, Bytes bytes_of, int root, std::source_location where) {
+    if (group_.size() == 1 || parts.empty()) {
       return;
     }
-    const std::size_t limit = std::max<std::size_t>(options_.broadcast_chunk_bytes, 1);
-    std::vector<std::byte> chunk;
-    std::vector<std::span<std::byte>> sources;
-    const auto flush = [&] {
-      chunk.clear();
-      for (const auto part : sources) {
-        chunk.insert(chunk.end(), part.begin(), part.end());
-      }
-      broadcast(std::span(chunk), 0, group_, where);
-      std::size_t offset = 0;
-      for (const auto part : sources) {
-        if (!part.empty()) {
-          std::memcpy(part.data(), chunk.data() + offset, part.size());
-        }
-        offset += part.size();
-      }
-      sources.clear();
-    };
-    std::size_t filled = 0;
-    for (auto piece : pieces) {
-      while (!piece.empty()) {
-        const std::size_t count = std::min(piece.size(), limit - filled);
-        sources.push_back(piece.first(count));
-        piece = piece.subspan(count);
-        filled += count;
-        if (filled == limit) {
-          flush();
-          filled = 0;
-        }
-      }
+    std::vector<detail::coalesced_piece> pieces(parts.size());
+    std::transform(parts.begin(), parts.end(), pieces.begin(), [&](const Part& part) {
+      return detail::coalesced_piece{element_type::none, std::invoke(bytes_of, part)};
+    });
+    detail::broadcast_pieces(detail::buffer_call<std::byte>("coalesced broadcast", movement::from_root, 0, root, where),
+                             pieces, options_.broadcast_chunk_bytes, group_,
+                             detail::describe_pieces<std::byte>(pieces));
+  }
+  void share_values(int root, std::source_location where) { share(parameters_, &ddp_parameter::value, root, where); }
+  void share_buffers_if_wanted(int root, std::source_location where) {
+    if (options_.broadcast_buffers) {
+      share_buffers(root, where);
     }
-    if (filled > 0) {
-      flush();
+  }
+  void share_buffers(int root, std::source_location where) { share(buffers_, &ddp_buffer::bytes, root, where); }
+
+  void begin_joined_pass(std::source_location where) {
+    using plan = detail::join_session::plan;
+    if (joining_->over()) {
+      throw usage_error(context(where), "the ranks of this join scope have failed together; leave it");
+    }
+    if (joining_->under_way()) {
+      throw usage_error(context(where),
+                        "begin_forward was called twice without finish: inside a join scope it begins "
+                        "a backward pass that all ranks take part in");
+    }
+    const bool yields = last_step_ != nullptr && synchronizes();
+    const auto round =
+        joining_->meet(group_, synchronizes() ? plan::averages : plan::accumulates, yields, reducer_->pass(), where);
+    if (yields && !round.averages) {
+      last_step_->emplace(*this);
+    }
+    start_pass(round, where);
+    joining_->begin_pass(round.averages);
+  }
+
+  void count_pass(bool averaged) noexcept {
+    ++finished_passes_;
+    if (joining_ != nullptr) {
+      joining_->set_left_over(!averaged);
+    }
+  }
+
+  /// A pass of the ranks that have data, on one that has none.
+  detail::join_session::round shadow_pass(std::source_location where) {
+    enter(where);
+    const auto round = joining_->meet(group_, detail::join_session::plan::out_of_data, false, reducer_->pass(), where);
+    start_pass(round, where);
+    if (round.averages) {
+      reducer_->shadow(joining_->left_over(), where);
+      joining_->set_left_over(false);
+    } else if (round.live > 0) {
+      reducer_->skip_pass();
+    }
+    return round;
+  }
+
+  void start_pass(const detail::join_session::round& round, std::source_location where) {
+    if (round.averages) {
+      if (round.live > 0) {
+        share_buffers_if_wanted(round.leader, where);
+      }
+      reducer_->divide_by(round.divisor);
+    }
+    joining_->count_on_each_other();
+  }
+
+  /// Inside a join scope the others count on what this rank said in begin_forward.
+  void check_joined_pass(const char* what, std::source_location where) const {
+    if (joining_ == nullptr) {
+      return;
+    }
+    if (!joining_->under_way()) {
+      throw usage_error(context(where), std::string(what) +
+                                            " without begin_forward: inside a join scope it begins every backward "
+                                            "pass, so that ranks without data can take part");
+    }
+    if (joining_->averages() != synchronizes()) {
+      const char* const places[] = {"inside", "outside"};
+      throw usage_error(context(where), std::string("begin_forward was called ") + places[joining_->averages()] +
+                                            " no_sync, " + what + ' ' + places[synchronizes()] + " of it");
+    }
+  }
+
+  /// Tells the ranks that are still in the join scope that this one leaves it, and why. Does not wait for them.
+  void leave_join(std::string_view why, std::source_location where) noexcept {
+    const auto* joined = std::exchange(joining_, nullptr);
+    open_ = pass::none;
+    if (joined->over() || !reducer_->at_home()) {
+      return;
+    }
+    try {
+      const std::string text(why);
+      if (joined->under_way()) {
+        joined->averages() ? reducer_->abandon(text, where) : reducer_->skip_pass();
+      }
+      detail::refuse(group_, {.name = "join_scope", .where = where}, text);
+    } catch (...) {
+      return;  // the others find out by this rank's end, or their deadline
     }
   }
 
@@ -287,6 +365,12 @@ class distributed_data_parallel {
   std::vector<std::size_t> kept_index_;                   // as registered -> in parameters_
   std::size_t all_count_ = 0;
   int no_sync_depth_ = 0;
+  std::uint64_t finished_passes_ = 0;
+  pass open_ = pass::none;
+  bool averages_ = false;                              // the open pass, as far as it went
+  std::uint64_t finished_scopes_ = 0;                  // join scopes: they end a cycle of `accumulate`
+  std::optional<no_sync_scope>* last_step_ = nullptr;  // of `accumulate`: averages unless others accumulate
+  detail::join_session* joining_ = nullptr;            // while a join_scope is open
   std::unique_ptr<detail::reducer> reducer_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +17,7 @@
 
 #include <hfcomm/collectives/call.hpp>
 #include <hfcomm/ddp/bucket.hpp>
+#include <hfcomm/ddp/mean_of_sum.hpp>
 
 namespace hfcomm::detail {
 
@@ -45,6 +47,9 @@ class reducer {
     }
     // With unused parameters nothing may be written back before all ranks' usage is known.
     staging_.resize(find_unused_ ? total_ : largest);
+    const bool narrow = std::any_of(parameters_.begin(), parameters_.end(),
+                                    [](const ddp_parameter& one) { return size_of(one.type) == 2; });
+    wide_.resize(narrow ? wide_elements : 0);
     group_access::engine(group_).set_polite(true);
     next_pass();
     worker_ = std::thread([this] { work(); });
@@ -66,8 +71,34 @@ class reducer {
     worker_.join();
   }
 
+  /// False in the child of a fork, where the worker does not exist and nothing else may be called.
+  [[nodiscard]] bool at_home() const noexcept { return home_.at_home(); }
   [[nodiscard]] bool is_ready(std::size_t parameter) const { return ready_[parameter]; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
+  /// The number of the backward pass that is next or under way, from 1.
+  [[nodiscard]] std::uint64_t pass() const noexcept { return pass_; }
+
+  /// Waits for what `abandon` left behind. To be called before anything else of a new pass.
+  void settle() {
+    if (abandoned_) {
+      wait_idle();
+      abandoned_ = false;
+      next_pass();
+    }
+  }
+
+  /// For this pass, the sums are divided by `ranks` instead of the group's size. The same on all ranks.
+  void divide_by(int ranks) noexcept { divisor_ = ranks; }
+
+  /// Goes through a whole pass without a backward of one's own. It adds to the others' gradients those that are
+  /// `left_over`, all of them, or nothing. This rank's are overwritten with the same averages that the others get.
+  void shadow(bool left_over, std::source_location where) {
+    shadowing_ = !left_over;
+    ready_.assign(parameters_.size(), left_over);
+    pending_.assign(buckets_.size(), 0);
+    start_complete_buckets(where);
+    finish(where);
+  }
 
   /// The gradient of `parameter` is final.
   void ready(std::size_t parameter, std::source_location where) {
@@ -85,7 +116,7 @@ class reducer {
       }
       pending_.assign(buckets_.size(), 0);
       start_complete_buckets(where);
-      push({buckets_.size(), pass_, where, &used});
+      push({.bucket = buckets_.size(), .pass = pass_, .where = where, .usage = &used});
     }
     wait_idle();
     const bool failed = failure_ != nullptr;
@@ -100,15 +131,16 @@ class reducer {
 
   /// Lets the started buckets end, then tells the other ranks that this one cannot go on with its iteration.
   void give_up(const std::string& why, std::source_location where) {
-    wait_idle();
-    next_pass();
-    if (failure_ == nullptr) {
-      operation call =
-          reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, where);
-      running_call running(group_, call);
-      running.reject(why);
-    }
-    failure_ = nullptr;
+    abandon(why, where);
+    settle();
+  }
+
+  /// The same without waiting; the gradients may be touched again after `settle`. Where everything was started, the
+  /// others need not be told.
+  void abandon(const std::string& why, std::source_location where) {
+    const bool incomplete = next_ < buckets_.size() || find_unused_;
+    push({.bucket = buckets_.size(), .pass = pass_, .where = where, .ends = true, .announces = incomplete, .why = why});
+    abandoned_ = true;
   }
 
   /// Counts a backward pass whose gradients are not reduced: the ranks must agree on which ones are.
@@ -120,11 +152,16 @@ class reducer {
     std::uint64_t pass;
     std::source_location where;
     std::vector<std::uint8_t>* usage = nullptr;  // of the last job where parameters may be unused
+    bool ends = false;                           // the last job of a pass that this rank does not finish
+    bool announces = false;                      // the others are to be told
+    std::string why = {};
   };
 
   void next_pass() {
     ++pass_;
     next_ = 0;
+    shadowing_ = false;
+    divisor_ = group_.size();
     ready_.assign(parameters_.size(), false);
     for (std::size_t index = 0; index < buckets_.size(); ++index) {
       pending_[index] = buckets_[index].places.size();
@@ -133,14 +170,14 @@ class reducer {
 
   void start_complete_buckets(std::source_location where) {
     for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) {
-      push({next_, pass_, where});
+      push({.bucket = next_, .pass = pass_, .where = where});
     }
   }
 
   void push(job next) {
     {
       const std::scoped_lock lock(mutex_);
-      jobs_.push_back(next);
+      jobs_.push_back(std::move(next));
     }
     wake_.notify_one();
   }
@@ -157,24 +194,35 @@ class reducer {
       if (stopping_) {
         return;
       }
-      const job next = jobs_.front();
+      const job next = std::move(jobs_.front());
       jobs_.pop_front();
       working_ = true;
       if (failure_ == nullptr) {
         lock.unlock();
         std::exception_ptr problem;
         try {
-          perform(next);
+          next.ends ? refuse(next) : perform(next);
         } catch (...) {
           problem = std::current_exception();
         }
         lock.lock();
         failure_ = problem;
       }
+      if (next.ends) {
+        failure_ = nullptr;  // this rank has said, or thrown, why; nobody will ask
+      }
       working_ = false;
       if (jobs_.empty()) {
         idle_.notify_all();
       }
+    }
+  }
+
+  void refuse(const job& next) {
+    if (next.announces) {
+      operation call =
+          reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, next.where);
+      running_call(group_, call).reject(next.why);
     }
   }
 
@@ -193,7 +241,9 @@ class reducer {
     const bool direct = target.places.size() == 1 && !find_unused_;
     std::span<std::byte> data =
         direct ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
-    if (!direct) {
+    if (shadowing_) {
+      fill_with_nothing(target.type, data);
+    } else if (!direct) {
       for (const auto& place : target.places) {
         const auto gradient = parameters_[place.parameter].gradient;
         if (gradient.empty()) {
@@ -217,7 +267,7 @@ class reducer {
                      .tag = next.pass,
                      .where = next.where};
       running_call running(group_, call);
-      running.engine().reduce(call, data, data);
+      mean_of_sum(running.engine(), call, data, wide_, divisor_);
     }
     if (!direct && !find_unused_) {
       for (const auto& place : target.places) {
@@ -262,7 +312,12 @@ class reducer {
   std::size_t next_ = 0;   // the next bucket to start
   std::size_t total_ = 0;  // bytes of all gradients
   std::vector<std::byte> staging_;
-  std::uint64_t pass_ = 0;  // of backward; ranks in different ones must not average with each other
+  static constexpr std::size_t wide_elements = std::size_t{1} << 16;
+  std::vector<float> wide_;  // for sums of 16-bit elements
+  bool shadowing_ = false;   // this rank adds nothing in this pass
+  int divisor_ = 0;          // of this pass's sums
+  bool abandoned_ = false;   // this pass ends without `finish`
+  std::uint64_t pass_ = 0;   // of backward; ranks in different ones must not average with each other
 
   std::mutex mutex_;
   std::condition_variable wake_;

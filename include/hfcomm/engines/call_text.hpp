@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +21,7 @@ namespace hfcomm::engines {
 inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
   return static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8 |
          static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.reduces) << 24 |
-         static_cast<std::uint64_t>(failed) << 25 |
+         static_cast<std::uint64_t>(failed) << 25 | static_cast<std::uint64_t>(call.pattern) << 28 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32;
 }
 
@@ -63,10 +65,17 @@ class site_table {
   std::array<std::uint64_t, layout::site_count> keys_{};
 };
 
+/// As short as tells it from every other double, whatever the locale.
+inline std::string format_number(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
+}
+
 /// `all_reduce(1024 x float32, sum) at train.cpp:91`
-inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {
+inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,
+                                 std::uint64_t tag) {
   std::string text(layout::site_bytes, '\0');
-  const auto& site = sites[cell.site.load(std::memory_order_relaxed) % layout::site_count];
   for (std::size_t word = 0; word < layout::site_bytes / 8; ++word) {
     const std::uint64_t value = site.words[word].load(std::memory_order_relaxed);
     std::memcpy(text.data() + word * 8, &value, 8);
@@ -77,27 +86,32 @@ inline std::string describe_call(const layout::flag_cell& cell, const layout::si
   if (first == std::string::npos || second == std::string::npos) {
     return "an unknown operation";
   }
-  const std::uint64_t what = cell.what.load(std::memory_order_relaxed);
   const auto content = static_cast<payload>(what & 0xff);
   const auto element = static_cast<element_type>(what >> 8 & 0xff);
+  const auto pattern = static_cast<movement>(what >> 28 & 0xf);
   const auto root = static_cast<std::int32_t>(what >> 32);
-  const std::uint64_t bytes = cell.bytes.load(std::memory_order_relaxed);
+  const auto op = static_cast<reduce_kind>(what >> 16 & 0xff);
   std::vector<std::string> details;
   if (content == payload::object) {
     details.push_back("an object of type " + text.substr(second + 1));
-  } else if (content == payload::buffer) {
+  } else if (content == payload::buffer || content == payload::uneven) {
     details.push_back(element == element_type::none
                           ? std::to_string(bytes) + " bytes" +
                                 (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
                           : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
   }
   if ((what >> 24 & 1) != 0) {
-    details.emplace_back(to_string(static_cast<reduce_op>(what >> 16 & 0xff)));
+    details.emplace_back(to_string(op));
+    if (op == reduce_kind::premultiplied_sum) {
+      details.back() += " by " + format_number(std::bit_cast<double>(tag));
+    }
   }
-  if (root >= 0) {
-    details.push_back("root " + std::to_string(root));
+  if (pattern == movement::receive) {
+    details.push_back(root >= 0 ? "from rank " + std::to_string(root) : "from any rank");
+  } else if (root >= 0) {
+    details.push_back((pattern == movement::send ? "to rank " : "root ") + std::to_string(root));
   }
-  if (const std::uint64_t tag = cell.tag.load(std::memory_order_relaxed); tag != 0) {
+  if (tag != 0 && op != reduce_kind::premultiplied_sum) {
     details.push_back("tag " + std::to_string(tag));
   }
   std::string call = text.substr(0, first) + '(';
@@ -105,6 +119,19 @@ inline std::string describe_call(const layout::flag_cell& cell, const layout::si
     call += (index == 0 ? "" : ", ") + details[index];
   }
   return call + ") at " + text.substr(first + 1, second - first - 1);
+}
+
+inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {
+  return describe_call(sites[cell.site.load(std::memory_order_relaxed) % layout::site_count],
+                       cell.what.load(std::memory_order_relaxed), cell.bytes.load(std::memory_order_relaxed),
+                       cell.tag.load(std::memory_order_relaxed));
+}
+
+/// `3 x float32`, or `12 bytes` of an object.
+inline std::string elements_text(const operation& call, std::uint64_t bytes) {
+  return call.element == element_type::none
+             ? std::to_string(bytes) + " bytes"
+             : std::to_string(bytes / size_of(call.element)) + " x " + std::string(to_string(call.element));
 }
 
 /// What an error's prefix calls an operation: `all_gather<int>`.

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include <hfcomm/engines/operation.hpp>
+#include <hfcomm/engines/transfer.hpp>
+#include <hfcomm/error.hpp>
 
 namespace hfcomm {
 
@@ -21,6 +23,15 @@ class receiver {
 
  protected:
   ~receiver() = default;
+};
+
+/// What a rank deals out.
+struct parcels {
+  /// One part for each rank; where `operation::pattern` has this rank send nothing, it may be empty.
+  std::span<const std::span<const std::byte>> outgoing;
+  /// The bytes that this rank wants from each rank; empty where it takes whatever comes. Not looked at where the parts
+  /// are equal (payload::buffer).
+  std::span<const std::uint64_t> expected{};
 };
 
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes and hands
@@ -48,12 +59,26 @@ class host_engine {
   [[nodiscard]] virtual bool broken() const noexcept = 0;
   /// What `rank` called as its part of this rank's last operation, with its call site; that operation has completed.
   [[nodiscard]] virtual std::string matching_call(int rank) const = 0;
+  /// Inside a handler of this rank's last operation's mismatch_error: whether all ranks called it by the same name and
+  /// met this error, too. The same answer on all that did.
+  [[nodiscard]] virtual bool same_name_everywhere() const noexcept = 0;
 
   /// Moves every contribution to the ranks that receive (see `movement`), and returns when this rank's part is done.
   virtual void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;
 
   /// Reduces equally long buffers. `out` is filled where `call.receives(rank())`; it may be `in` itself.
   virtual void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+
+  /// Brings each rank its own part: the root's parts to their ranks (movement::from_root), the ranks' parts to the root
+  /// (to_root), or everyone's to everyone (to_all). With payload::buffer all parts are `call.bytes` long; otherwise
+  /// they may differ, and where one is not what its receiver expects, every rank throws mismatch_error.
+  virtual void deal(const operation& call, const parcels& mine, receiver& out) = 0;
+
+  /// Reduces equally long buffers and leaves each rank one part of the result. `parts` has the bytes for each rank, the
+  /// same on all ranks (the caller sees to that; it is not compared), and `in` as many as all of them. `out` may be
+  /// this rank's part of `in`.
+  virtual void reduce_scatter(const operation& call, std::span<const std::byte> in,
+                              std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
 
   /// Not an operation: throws what the next one would throw at once (a lost rank, an earlier disagreement), and makes
   /// sure that an `announce` that follows will not wait.
@@ -69,6 +94,17 @@ class host_engine {
   /// A new group of `members`: ranks of this group, in the new group's rank order. Called by every rank of this group,
   /// each with the members of its own new group; a rank without one passes an empty span and gets null.
   virtual std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) = 0;
+
+  /// Starts messages to and from single ranks, in this order. Not collective, and independent of what is: any thread
+  /// may call, at any time. What goes wrong becomes the transfer's `problem`; only misuse is thrown (usage_error).
+  virtual void post(std::span<const std::shared_ptr<transfer>> transfers) = 0;
+
+  /// Waits until all of these are finished. They may be another thread's.
+  virtual void complete(std::span<const std::shared_ptr<transfer>> transfers) = 0;
+
+  /// Any thread: this rank will not do its part in what is under way, because of an exception. Breaks the group, with
+  /// this rank to blame; all ranks' operations and messages throw at once.
+  virtual void abandon(const error_context& context) noexcept = 0;
 
   /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
   virtual void cancel() noexcept = 0;

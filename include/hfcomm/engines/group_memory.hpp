@@ -32,7 +32,8 @@ class group_memory {
     sizes_.one_shot_bytes = header().one_shot_bytes;
     // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
     constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
-    ::madvise(segment_->data(), segment_->size(), populate_write);
+    // The mail slots wait until somebody sends a message.
+    ::madvise(segment_->data(), sizes_.mail_offset(), populate_write);
   }
 
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }
@@ -56,7 +57,23 @@ class group_memory {
     return slot(rank, step) + sizes_.slot_bytes;
   }
 
-  /// Wakes all ranks that sleep.
+  [[nodiscard]] layout::mailbox& mail(int rank) const noexcept { return block(rank).mail; }
+  /// Where messages of `rank` pass through.
+  [[nodiscard]] std::byte* mail_slot(int rank, std::uint32_t slot) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::mail_slot_count + slot % layout::mail_slot_count;
+    return segment_->data() + sizes_.mail_offset() + place * sizes_.mail_slot_bytes;
+  }
+
+  /// Something has changed for the messages of `rank`.
+  void notify(int rank) const noexcept {
+    layout::mailbox& box = mail(rank);
+    box.epoch.fetch_add(1);
+    if (box.sleepers.load() != 0) {
+      detail::futex_wake_all(box.epoch);
+    }
+  }
+
+  /// Wakes all ranks that sleep in a step.
   void wake() const noexcept {
     header().wake_epoch.fetch_add(1);
     detail::futex_wake_all(header().wake_epoch);

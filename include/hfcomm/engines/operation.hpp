@@ -43,10 +43,13 @@ enum class movement : std::uint8_t {
   from_root,  ///< The root contributes, everyone else receives.
   to_root,    ///< Everyone contributes, the root receives.
   to_all,     ///< Everyone contributes, everyone receives.
+  send,       ///< Between two ranks: `operation::root` is the one that receives.
+  receive,    ///< Between two ranks: `operation::root` is the one that sends; -1 for anyone.
 };
 
-/// What the bytes are: an object's may differ in number from rank to rank, a buffer's may not.
-enum class payload : std::uint8_t { nothing, object, buffer };
+/// What the bytes are: an object's may differ in number from rank to rank, a buffer's may not, unless it is an uneven
+/// one.
+enum class payload : std::uint8_t { nothing, object, buffer, uneven };
 
 /// One call of one collective on one rank: everything the ranks must agree on, and what an error has to tell.
 struct operation {
@@ -55,12 +58,13 @@ struct operation {
   payload content = payload::nothing;
   element_type element = element_type::none;
   bool reduces = false;
-  reduce_op op = reduce_op::sum;
-  int root = -1;                 ///< -1 where the operation has none.
+  reduce_kind op = reduce_kind::sum;
+  int root = -1;                 ///< -1 where the operation has none; of a message, the other rank.
   std::uint64_t type_hash = 0;   ///< Of the object's or element's C++ type.
   std::string_view type_name{};  ///< Must outlive the program (a literal or compiler-made string).
   std::uint64_t bytes = 0;       ///< This rank's contribution.
-  std::uint64_t tag = 0;         ///< Anything else the ranks must agree on: which iteration, which message.
+  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message; but the bits
+                          ///< of this rank's own factor for a premultiplied sum.
   std::source_location where = std::source_location::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
 
@@ -79,7 +83,7 @@ struct operation {
         detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
                                    static_cast<std::uint64_t>(op) << 16 |
                                    static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
-    hash = detail::mix(detail::mix(hash, type_hash), tag);
+    hash = detail::mix(detail::mix(hash, type_hash), op == reduce_kind::premultiplied_sum ? 0 : tag);
     return content == payload::buffer ? detail::mix(hash, bytes) : hash;
   }
 };

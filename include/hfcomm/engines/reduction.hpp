@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -40,14 +41,20 @@ inline void store_element(std::byte* data, std::size_t index, T value) noexcept 
 }
 
 /// One step of a reduction; A is unsigned or floating-point where it calculates.
-template <reduce_op Op, class A>
+template <reduce_kind Op, class A>
 [[nodiscard]] inline A combine(A a, A b) noexcept {
-  if constexpr (Op == reduce_op::min) {
+  if constexpr (Op == reduce_kind::min) {
     return b < a ? b : a;
-  } else if constexpr (Op == reduce_op::max) {
+  } else if constexpr (Op == reduce_kind::max) {
     return a < b ? b : a;
+  } else if constexpr (Op == reduce_kind::bit_and) {
+    return static_cast<A>(a & b);
+  } else if constexpr (Op == reduce_kind::bit_or) {
+    return static_cast<A>(a | b);
+  } else if constexpr (Op == reduce_kind::bit_xor) {
+    return static_cast<A>(a ^ b);
   } else if constexpr (std::floating_point<A>) {
-    if constexpr (Op == reduce_op::product) {
+    if constexpr (Op == reduce_kind::product) {
       return a * b;
     } else {
       return a + b;
@@ -55,7 +62,7 @@ template <reduce_op Op, class A>
   } else {
     // At least as wide as unsigned: uint16_t would be promoted to int, and the product of two can overflow that.
     using wide = std::common_type_t<A, unsigned>;
-    if constexpr (Op == reduce_op::product) {
+    if constexpr (Op == reduce_kind::product) {
       return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
     } else {
       return static_cast<A>(static_cast<wide>(a) + static_cast<wide>(b));
@@ -65,16 +72,16 @@ template <reduce_op Op, class A>
 
 /// From the accumulator to the element. A NaN that was calculated becomes the one quiet NaN: which operand's payload an
 /// addition hands on depends on the order the compiler chose for the operands, and results are to be equal to the bit.
-template <reduce_op Op, class T>
+template <reduce_kind Op, class T>
 [[nodiscard]] inline T finish(accumulator_of<T> value, [[maybe_unused]] accumulator_of<T> inputs) noexcept {
-  if constexpr (Op == reduce_op::average) {
+  if constexpr (Op == reduce_kind::average) {
     value = value / inputs;
   }
   if constexpr (is_16_bit_float<T>) {
     const auto bits = std::bit_cast<std::int32_t>(value);
     const std::int32_t is_number = mask_below(bits & 0x7fffffff, 0x7f800001);
     return T(std::bit_cast<float>(select(is_number, bits, 0x7fc00000)));
-  } else if constexpr (std::floating_point<T> && Op != reduce_op::min && Op != reduce_op::max) {
+  } else if constexpr (std::floating_point<T> && Op != reduce_kind::min && Op != reduce_kind::max) {
     return value == value ? value : std::numeric_limits<T>::quiet_NaN();
   } else {
     return value;
@@ -83,7 +90,7 @@ template <reduce_op Op, class T>
 
 /// Reduces `reduction_block` elements at `offset` bytes into each input. Everything goes through a local array, which
 /// the compiler knows to be apart from the inputs and `out`: no loop needs to care whether `out` is one of the inputs.
-template <reduce_op Op, class T>
+template <reduce_kind Op, class T>
 inline void reduce_block(std::span<const std::byte* const> inputs, std::size_t offset, std::byte* out) noexcept {
   using A = accumulator_of<T>;
   A accumulator[reduction_block];
@@ -112,7 +119,7 @@ inline void reduce_block(std::span<const std::byte* const> inputs, std::size_t o
 }
 
 /// Reduces `count` elements.
-template <reduce_op Op, class T>
+template <reduce_kind Op, class T>
 inline void reduce_all(std::span<const std::byte* const> inputs, std::byte* out, std::size_t count) noexcept {
   const std::size_t whole = count / reduction_block * reduction_block;
   for (std::size_t i = 0; i < whole; i += reduction_block) {
@@ -125,6 +132,46 @@ inline void reduce_all(std::span<const std::byte* const> inputs, std::byte* out,
       value = combine<Op>(value, load_element<T>(inputs[k], i));
     }
     store_element(out, i, finish<Op, T>(value, static_cast<accumulator_of<T>>(inputs.size())));
+  }
+}
+
+/// `scaled[i]` = element i times `factor`, rounded, for `count` elements (at most a block). Not inlined: in sight of
+/// the sum that follows, compilers for machines with a fused multiply-add would leave out the product's rounding.
+template <class T>
+[[gnu::noinline]] inline void scale_elements(const std::byte* data, std::size_t count, accumulator_of<T> factor,
+                                             accumulator_of<T>* scaled) noexcept {
+  if (count == reduction_block) {
+    for (std::size_t i = 0; i < reduction_block; ++i) {
+      scaled[i] = load_element<T>(data, i) * factor;
+    }
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      scaled[i] = load_element<T>(data, i) * factor;
+    }
+  }
+}
+
+/// Reduces `count` elements to the sum of what each input's factor makes of its own.
+template <class T>
+inline void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<const double> factors,
+                                 std::byte* out, std::size_t count) noexcept {
+  using A = accumulator_of<T>;
+  A accumulator[reduction_block] = {};
+  A scaled[reduction_block] = {};
+  for (std::size_t begin = 0; begin < count; begin += reduction_block) {
+    const std::size_t size = std::min(reduction_block, count - begin);
+    const std::size_t offset = begin * sizeof(T);
+    scale_elements<T>(inputs[0] + offset, size, static_cast<A>(factors[0]), accumulator);
+    for (std::size_t k = 1; k < inputs.size(); ++k) {
+      scale_elements<T>(inputs[k] + offset, size, static_cast<A>(factors[k]), scaled);
+      // Of a whole block even where less is wanted: see reduction_block.
+      for (std::size_t i = 0; i < reduction_block; ++i) {
+        accumulator[i] = accumulator[i] + scaled[i];
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      store_element(out + offset, i, finish<reduce_kind::premultiplied_sum, T>(accumulator[i], A(1)));
+    }
   }
 }
 
@@ -141,22 +188,38 @@ struct wrapping<T> {
 };
 
 template <class T>
-[[nodiscard]] inline reduction_kernel kernel_for(reduce_op op) noexcept {
+[[nodiscard]] inline reduction_kernel kernel_for(reduce_kind op) noexcept {
   switch (op) {
-    case reduce_op::sum: return &reduce_all<reduce_op::sum, typename wrapping<T>::type>;
-    case reduce_op::product: return &reduce_all<reduce_op::product, typename wrapping<T>::type>;
-    case reduce_op::min: return &reduce_all<reduce_op::min, T>;
-    case reduce_op::max: return &reduce_all<reduce_op::max, T>;
-    case reduce_op::average:
+    case reduce_kind::sum: return &reduce_all<reduce_kind::sum, typename wrapping<T>::type>;
+    case reduce_kind::product: return &reduce_all<reduce_kind::product, typename wrapping<T>::type>;
+    case reduce_kind::min: return &reduce_all<reduce_kind::min, T>;
+    case reduce_kind::max: return &reduce_all<reduce_kind::max, T>;
+    case reduce_kind::average:
       if constexpr (!std::integral<T>) {
-        return &reduce_all<reduce_op::average, T>;
+        return &reduce_all<reduce_kind::average, T>;
       }
       break;
+    case reduce_kind::bit_and:
+      if constexpr (std::integral<T>) {
+        return &reduce_all<reduce_kind::bit_and, typename wrapping<T>::type>;
+      }
+      break;
+    case reduce_kind::bit_or:
+      if constexpr (std::integral<T>) {
+        return &reduce_all<reduce_kind::bit_or, typename wrapping<T>::type>;
+      }
+      break;
+    case reduce_kind::bit_xor:
+      if constexpr (std::integral<T>) {
+        return &reduce_all<reduce_kind::bit_xor, typename wrapping<T>::type>;
+      }
+      break;
+    case reduce_kind::premultiplied_sum: break;  // takes more: reduce_premultiplied
   }
   return nullptr;
 }
 
-[[nodiscard]] inline reduction_kernel kernel_for(reduce_op op, element_type type) noexcept {
+[[nodiscard]] inline reduction_kernel kernel_for(reduce_kind op, element_type type) noexcept {
   switch (type) {
     case element_type::none: break;
     case element_type::int8: return kernel_for<std::int8_t>(op);
@@ -175,29 +238,34 @@ template <class T>
   return nullptr;
 }
 
-/// Whether `reduce_elements` can do it. False for an average of integers, for `none`, and for values outside the enums,
-/// which a peer may send.
-[[nodiscard]] constexpr bool valid(reduce_op op, element_type type) noexcept {
-  return op <= reduce_op::average && type > element_type::none && type <= element_type::float64 &&
-         (op != reduce_op::average || is_floating_point(type));
-}
-
 /// out[i] = inputs[0][i] op inputs[1][i] op ... from left to right, so in rank order, for `count` elements.
 ///
-/// Preconditions, not checked: `valid(op, type)`; at least one input; `out` is one of the inputs (the very same
-/// pointer) or overlaps none. Nothing is assumed of alignment. Any thread, as long as nobody else writes.
+/// Preconditions, not checked: `valid(op, type)`; at least one input; as many factors for a premultiplied sum; `out` is
+/// one of the inputs (the very same pointer) or overlaps none. Nothing is assumed of alignment. Any thread, as long as
+/// nobody else writes.
 ///
 /// 16-bit floats are accumulated in float and rounded once, at the end. `average` divides the sum by the number of
-/// inputs in the accumulator's type. A NaN that comes out is the positive quiet NaN without payload; only min and max
-/// of float and double, which calculate nothing, hand on the NaN they got.
+/// inputs in the accumulator's type. A premultiplied sum rounds each factor to that type, then each product. A NaN that
+/// comes out is the positive quiet NaN without payload; only min and max of float and double, which calculate nothing,
+/// hand on the NaN they got.
 ///
 /// Every bit of the result follows from the inputs alone, not from `count`, alignment, vector width or optimisation
-/// level: elements do not meet each other, no expression has a product and a sum to contract into one rounding (but for
+/// level: elements do not meet each other, no function has a product and a sum to contract into one rounding (but for
 /// the exact scaling in `widen_float16`), and NaN payloads, which compilers are free with, are dropped. Options that
 /// give up IEEE arithmetic (-ffast-math) give up this, too.
-inline void reduce_elements(reduce_op op, element_type type, std::span<const std::byte* const> inputs, std::byte* out,
-                            std::size_t count) noexcept {
-  kernel_for(op, type)(inputs, out, count);
+inline void reduce_elements(reduce_kind op, element_type type, std::span<const std::byte* const> inputs, std::byte* out,
+                            std::size_t count, std::span<const double> factors = {}) noexcept {
+  if (op != reduce_kind::premultiplied_sum) {
+    kernel_for(op, type)(inputs, out, count);
+    return;
+  }
+  switch (type) {
+    case element_type::float16: return reduce_premultiplied<float16>(inputs, factors, out, count);
+    case element_type::bfloat16: return reduce_premultiplied<bfloat16>(inputs, factors, out, count);
+    case element_type::float32: return reduce_premultiplied<float>(inputs, factors, out, count);
+    case element_type::float64: return reduce_premultiplied<double>(inputs, factors, out, count);
+    default: return;
+  }
 }
 
 }  // namespace hfcomm::detail

@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/engines/deal.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/lockstep.hpp>
-#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/engines/post_office.hpp>
+#include <hfcomm/engines/reduce.hpp>
+#include <hfcomm/engines/reduce_scatter.hpp>
 
 namespace hfcomm::engines {
 
@@ -24,15 +27,24 @@ class shared_memory final : public host_engine {
   /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
   shared_memory(std::string id, std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                 std::vector<int> members, int rank)
-      : steps_(std::move(segment), std::move(job), std::move(members), rank), id_(std::move(id)) {}
+      : watch_(std::make_shared<group_watch>(std::move(segment), std::move(job), std::move(members), rank)),
+        steps_(watch_),
+        id_(std::move(id)) {}
+
+  ~shared_memory() override { mail_->stop(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
   [[nodiscard]] int rank() const noexcept override { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept override { return steps_.size(); }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
-  [[nodiscard]] bool broken() const noexcept override { return steps_.broken(); }
+  [[nodiscard]] bool broken() const noexcept override { return watch_->broken(); }
   [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
-  void cancel() noexcept override { steps_.cancel(); }
+  [[nodiscard]] bool same_name_everywhere() const noexcept override { return steps_.same_name_everywhere(); }
+  void abandon(const error_context& context) noexcept override { watch_->abandon(context); }
+  void cancel() noexcept override {
+    steps_.cancel();
+    mail_->cancel();
+  }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
@@ -83,13 +95,18 @@ class shared_memory final : public host_engine {
   }
 
   void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
-    steps_.begin(call);
-    if (in.size() <= steps_.sizes().one_shot_bytes) {
-      reduce_at_once(call, in, out);
-    } else {
-      reduce_in_slices(call, in, out);
-    }
+    reduce_.run(call, in, out);
   }
+
+  void deal(const operation& call, const parcels& mine, receiver& out) override { deal_.run(call, mine, out); }
+
+  void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
+                      std::span<std::byte> out) override {
+    reduce_scatter_.run(call, in, parts, out);
+  }
+
+  void post(std::span<const std::shared_ptr<transfer>> transfers) override { post_office::post(mail_, transfers); }
+  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail_->complete(transfers); }
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 
@@ -105,13 +122,12 @@ class shared_memory final : public host_engine {
   }
 
   std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) override {
-    const auto& job = steps_.job();
+    const auto& job = watch_->job();
     const auto mine = std::find(members.begin(), members.end(), rank());
     const bool leads = !members.empty() && members.front() == rank();
-    const bool alone = members.size() == 1;
     std::vector<int> people;
     for (const int member : members) {
-      people.push_back(steps_.members()[static_cast<std::size_t>(member)]);
+      people.push_back(watch_->members()[static_cast<std::size_t>(member)]);
     }
     // Every member derives the same name from what it knows already, so the name itself needs no exchange.
     std::string token;
@@ -124,8 +140,9 @@ class shared_memory final : public host_engine {
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
         segment = job->broker->offer(token, sizes.total_bytes(), static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);
-      } catch (const error& problem) {
-        const std::string& text = problem.detail();
+      } catch (...) {
+        job->broker->withdraw(token);
+        const std::string text = detail_of_current_exception();
         announce(call, &text);
         throw engine_error(steps_.context(call), text);
       }
@@ -138,29 +155,27 @@ class shared_memory final : public host_engine {
       job->broker->withdraw(token);
       throw;
     }
-    if (members.empty()) {
-      return nullptr;
-    }
-    if (!alone) {
-      const auto give_up = rendezvous::deadline::in(call.timeout);
-      const auto check = [&] {
-        steps_.throw_if_lost(call, {members.begin(), members.end()});
-        if (give_up.passed()) {
-          throw timeout_error(
-              steps_.context(call),
-              "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
+    std::shared_ptr<shared_memory> group;
+    if (!members.empty()) {
+      try {
+        if (hand_over(call, token, segment, members)) {
+          group = std::make_shared<shared_memory>(token, std::move(segment), job, std::move(people),
+                                                  static_cast<int>(mine - members.begin()));
         }
-      };
-      if (leads) {
-        job->broker->serve(token, check);
-      } else {
-        segment = job->broker->take(token, check);
+      } catch (...) {
+        fail_to_join(call, token, leads);
       }
     }
-    auto group = std::make_shared<shared_memory>(std::move(token), std::move(segment), job, std::move(people),
-                                                 static_cast<int>(mine - members.begin()));
-    // Nobody leaves before everybody has come: who takes the memory and ends at once must not look like a loss.
-    group->exchange(call, {}, nothing);
+    // Nobody leaves before everybody has come: who takes the memory and ends at once must not look like a loss, and who
+    // could not take it must not be waited for in vain.
+    try {
+      exchange(call, {}, nothing);
+    } catch (...) {
+      if (leads) {
+        job->broker->withdraw(token);
+      }
+      throw;
+    }
     return group;
   }
 
@@ -168,6 +183,72 @@ class shared_memory final : public host_engine {
   struct nobody final : receiver {
     void receive(int, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {}
   };
+
+  /// Thrown while waiting for a rank that has announced that it will not come.
+  struct given_up {};
+
+  static std::string detail_of_current_exception() {
+    try {
+      throw;
+    } catch (const error& problem) {
+      return problem.detail();
+    } catch (const std::exception& problem) {
+      return problem.what();
+    } catch (...) {
+      return "an exception that is no std::exception";
+    }
+  }
+
+  /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
+  [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
+    if (!watch_->broken()) {  // a lost rank is known to all already; what went wrong here alone is not
+      const std::string text = detail_of_current_exception();
+      announce(call, &text);
+    }
+    if (leads) {
+      watch_->job()->broker->withdraw(token);
+    }
+    try {
+      throw;
+    } catch (const timeout_error&) {
+      throw;
+    } catch (const peer_error&) {
+      throw;
+    } catch (...) {
+      throw engine_error(steps_.context(call), detail_of_current_exception());
+    }
+  }
+
+  /// The new group's first rank has the memory and gives it to the others, or, on these, `segment` becomes it. False
+  /// where a member has announced that it failed: who and why, the next exchange will tell everyone.
+  bool hand_over(const operation& call, const std::string& token, std::shared_ptr<rendezvous::shared_segment>& segment,
+                 std::span<const int> members) {
+    if (members.size() == 1) {
+      return true;
+    }
+    const auto give_up = rendezvous::deadline::in(call.timeout);
+    const auto check = [&] {
+      steps_.throw_if_lost(call, {members.begin(), members.end()});
+      if (steps_.failure_is_next(members)) {
+        throw given_up();
+      }
+      if (give_up.passed()) {
+        throw timeout_error(
+            steps_.context(call),
+            "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
+      }
+    };
+    try {
+      if (members.front() == rank()) {
+        watch_->job()->broker->serve(token, check);
+      } else {
+        segment = watch_->job()->broker->take(token, check);
+      }
+    } catch (const given_up&) {
+      return false;
+    }
+    return true;
+  }
 
   /// Puts this rank's next chunk where the others will look for it.
   void fill(std::span<const std::byte> contribution, std::uint64_t offset, bool in_cell) {
@@ -200,109 +281,14 @@ class shared_memory final : public host_engine {
     }
   }
 
-  /// One step: everyone publishes all of its input, whoever receives reduces all of it.
-  void reduce_at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
-    const bool in_cell = in.size() <= layout::inline_bytes;
-    fill(in, 0, in_cell);
-    steps_.publish(call);
-    steps_.wait_all(call);
-    steps_.check(call);
-    if (!call.receives(rank()) || in.empty()) {
-      return;
-    }
-    inputs_.resize(static_cast<std::size_t>(size()));
-    for (int source = 0; source < size(); ++source) {
-      inputs_[static_cast<std::size_t>(source)] =
-          in_cell ? steps_.cell(source, steps_.step()).payload : steps_.slot(source, steps_.step());
-    }
-    detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element));
-  }
-
-  /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The
-  /// second half of a chunk shares its step with the first half of the next, so a chunk costs one synchronisation.
-  void reduce_in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
-    const std::size_t width = size_of(call.element);
-    const std::size_t total = in.size() / width;
-    const std::size_t chunk = steps_.sizes().slot_bytes / width;
-    const std::size_t chunks = (total + chunk - 1) / chunk;
-    const bool receives = call.receives(rank());
-    inputs_.resize(static_cast<std::size_t>(size()));
-
-    stage(in, 0, chunk, total, width);
-    steps_.publish(call);
-    for (std::size_t index = 0; index <= chunks; ++index) {
-      steps_.wait_all(call);
-      if (index == 0) {
-        steps_.check(call);
-      }
-      const std::uint64_t step = steps_.step();
-      if (index < chunks) {
-        const slices mine(index, chunk, total, size());
-        const auto [begin, end] = mine.of(rank());
-        for (int source = 0; source < size(); ++source) {
-          inputs_[static_cast<std::size_t>(source)] = source == rank()
-                                                          ? in.data() + begin * width
-                                                          : steps_.slot(source, step) + (begin - index * chunk) * width;
-        }
-        std::byte* result = steps_.result(rank(), steps_.next());
-        detail::reduce_elements(call.op, call.element, inputs_, result, end - begin);
-        if (receives && end > begin) {
-          std::memcpy(out.data() + begin * width, result, (end - begin) * width);
-        }
-        stage(in, index + 1, chunk, total, width);
-        steps_.publish(call);
-      }
-      if (index > 0 && receives) {
-        const slices before(index - 1, chunk, total, size());
-        for (int turn = 1; turn < size(); ++turn) {
-          const int owner = (rank() + turn) % size();
-          const auto [begin, end] = before.of(owner);
-          if (end > begin) {
-            std::memcpy(out.data() + begin * width, steps_.result(owner, step), (end - begin) * width);
-          }
-        }
-      }
-    }
-  }
-
-  /// Which elements of a chunk each rank reduces: equal shares in whole cache lines.
-  class slices {
-   public:
-    slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
-        : begin_(std::min(index * chunk, total)),
-          end_(std::min(begin_ + chunk, total)),
-          share_(layout::round_up(
-              (end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 8)) {}
-
-    [[nodiscard]] std::pair<std::size_t, std::size_t> of(int rank) const {
-      const std::size_t from = std::min(begin_ + share_ * static_cast<std::size_t>(rank), end_);
-      return {from, std::min(from + share_, end_)};
-    }
-
-   private:
-    std::size_t begin_;
-    std::size_t end_;
-    std::size_t share_;
-  };
-
-  /// Copies chunk `index` to this rank's next slot, but for the slice that it reduces itself.
-  void stage(std::span<const std::byte> in, std::size_t index, std::size_t chunk, std::size_t total,
-             std::size_t width) {
-    const slices parts(index, chunk, total, size());
-    std::byte* slot = steps_.slot(rank(), steps_.next());
-    const std::size_t base = index * chunk;
-    for (int owner = 0; owner < size(); ++owner) {
-      const auto [begin, end] = parts.of(owner);
-      if (owner != rank() && end > begin) {
-        std::memcpy(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
-      }
-    }
-  }
-
+  std::shared_ptr<const group_watch> watch_;
   lockstep steps_;
+  std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
+  engines::reduce reduce_{steps_};
+  engines::deal deal_{steps_};
+  engines::reduce_scatter reduce_scatter_{steps_};
   std::string id_;
-  std::vector<std::uint64_t> totals_;     // scratch: bytes per source
-  std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
+  std::vector<std::uint64_t> totals_;  // scratch: bytes per source
 };
 
 }  // namespace hfcomm::engines

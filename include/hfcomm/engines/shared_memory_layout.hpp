@@ -13,7 +13,8 @@
 /// What the ranks of a group share. Everything a rank writes here has this rank as its only writer (the header's
 /// counters aside), so there is no lock that a dying rank could hold.
 ///
-///   header | rank 0: cells, sites, failure texts | rank 1: ... | rank 0: slots | rank 1: slots | ...
+///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
+///          | rank 0: mail slots | rank 1: mail slots | ...
 namespace hfcomm::engines::layout {
 
 /// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
@@ -32,7 +33,7 @@ struct alignas(128) flag_cell {
   std::atomic<std::uint64_t> bytes{0};      // operation::bytes
   std::atomic<std::uint64_t> what{0};       // pack_call()
   std::atomic<std::uint64_t> tag{0};        // operation::tag
-  std::atomic<std::uint32_t> site{0};       // index into the rank's sites
+  std::atomic<std::uint32_t> site{0};       // index into the rank's sites, modulo site_count; above it, the name's hash
   std::atomic<std::uint32_t> number{0};     // low half of the operation's number
   std::byte payload[inline_bytes]{};        // the contribution, where it fits
 };
@@ -43,9 +44,44 @@ struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};
 };
 
+/// One message that a rank offers to another: the first half is written by the sender, the second by the receiver.
+/// `offer` and `answer` carry the number of the message, so that what is left of an earlier one means nothing.
+struct alignas(128) envelope {
+  std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
+  std::atomic<std::int32_t> destination{0};
+  std::atomic<std::uint32_t> site{0};
+  std::atomic<std::uint64_t> fit{0};  // message_fit(): what must be equal on both sides
+  std::atomic<std::uint64_t> what{0};
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> tag{0};
+  std::atomic<std::uint32_t> slot{0};                 // which of the sender's slots the bytes pass through
+  std::atomic<std::uint64_t> filled{0};               // bytes that have passed into it
+  std::byte payload[56]{};                            // all of the message, where it fits
+  alignas(128) std::atomic<std::uint64_t> answer{0};  // the message's number * 4 + an answer
+  std::atomic<std::uint64_t> drained{0};              // bytes that have passed out of the slot
+  std::atomic<std::uint64_t> their_what{0};           // the receiver's call, where it does not fit
+  std::atomic<std::uint64_t> their_bytes{0};
+  std::atomic<std::uint64_t> their_tag{0};
+  std::atomic<std::uint32_t> their_site{0};
+};
+static_assert(sizeof(envelope) == 256);
+
+inline constexpr std::size_t envelope_count = 64;  // messages that a rank may offer at once
+inline constexpr std::size_t mail_slot_count = 4;  // messages that may pass at once
+
+/// A rank's side of its messages.
+struct alignas(128) mailbox {
+  std::atomic<std::uint32_t> epoch{0};     // the futex word: anybody who changes something for this rank counts it up
+  std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
+  std::atomic<std::uint32_t> in_use{0};    // envelopes from here on have never been used
+  site_text sites[site_count];
+  envelope outgoing[envelope_count];
+};
+
 /// How the group was lost; written once by the rank that noticed first, so that all tell the same story.
 struct verdict {
   std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
+  bool by_exception = false;            // the culprit is still there, and may say more
   std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
   std::uint64_t missing[max_ranks / 64]{};
   char text[1536]{};
@@ -68,6 +104,7 @@ struct alignas(128) rank_block {
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
   site_text sites[site_count];
   rendezvous::last_words failures[depth];
+  mailbox mail;
 };
 
 inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
@@ -82,13 +119,14 @@ struct dimensions {
   std::size_t slot_bytes;
   std::size_t result_bytes;
   std::size_t one_shot_bytes;
+  std::size_t mail_slot_bytes;
 
   static dimensions for_ranks(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
     // Big enough that a step's synchronisation is lost in its copying, small enough that the slots stay in a core's
     // cache; with many ranks the total counts.
     const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
-    return {ranks, slot, round_up(slot / count + 64, 128), std::size_t{1} << 14};
+    return {ranks, slot, round_up(slot / count + 64, 128), std::size_t{1} << 14, slot / 4};
   }
 
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
@@ -96,8 +134,11 @@ struct dimensions {
   [[nodiscard]] std::size_t slots_offset() const {
     return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
   }
-  [[nodiscard]] std::size_t total_bytes() const {
+  [[nodiscard]] std::size_t mail_offset() const {
     return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
+  }
+  [[nodiscard]] std::size_t total_bytes() const {
+    return mail_offset() + round_up(mail_slot_bytes * mail_slot_count * static_cast<std::size_t>(ranks), 4096);
   }
 };
 

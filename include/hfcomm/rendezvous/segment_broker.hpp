@@ -18,7 +18,8 @@ namespace hfcomm::rendezvous {
 /// How the memory of a new group gets from the rank that makes it to the ranks that share it.
 ///
 /// The maker calls `offer`, tells the others that it has (they are still in a group together), then `serve`s; each of
-/// the others `take`s. `check` is called now and then while waiting and throws where a peer is lost.
+/// the others `take`s. `check` is called now and then while waiting and throws where that is in vain: where a peer is
+/// lost, or one has announced that it failed. What goes wrong is thrown as engine_error without a context.
 class segment_broker {
  public:
   using checker = std::function<void()>;
@@ -70,6 +71,11 @@ class process_broker final : public segment_broker {
           if (auto answer = connection->receive(std::chrono::milliseconds(20))) {
             if (answer->fds.size() == 1) {
               return shared_segment::adopt(std::move(answer->fds.front()));
+            }
+            if (!answer->bytes.empty()) {
+              throw engine_error(error_context{},
+                                 "the group's memory could not be taken: this process may not open another file "
+                                 "(descriptors in use, limit: ulimit -n)");
             }
             // It closed the connection: it is dead, which `check` will notice in a moment, or it gave up.
             for (int patience = 0; patience < 200; ++patience) {

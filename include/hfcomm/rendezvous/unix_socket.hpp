@@ -169,7 +169,8 @@ class local_listener {
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// A connection of this very user, or nullopt where none came within `slice`.
+  /// A connection of this very user, or nullopt where none came within `slice`. Throws engine_error where this process
+  /// cannot take the one that came: it would be offered again at once, for ever.
   std::optional<local_connection> accept(std::chrono::milliseconds slice) {
     pollfd event{fd_.get(), POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
@@ -177,6 +178,9 @@ class local_listener {
     }
     unique_fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        throw_system("taking a connection to a local socket");
+      }
       return std::nullopt;
     }
     local_connection connection(std::move(fd));

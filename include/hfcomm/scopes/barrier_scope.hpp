@@ -8,20 +8,15 @@
 #include <type_traits>
 
 #include <hfcomm/collectives/barrier.hpp>
+#include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-/// Tells the ranks that wait in the barrier called from `where` that this one does not come. Where even that fails, the
-/// exception that is the reason for it is still the one to hear of.
+/// Tells the ranks that wait in the barrier called from `where` that this one does not come.
 inline void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept {
-  try {
-    operation call{.name = "barrier", .where = where};
-    running_call(group, call).reject(why);
-  } catch (...) {
-    return;
-  }
+  refuse(group, {.name = "barrier", .where = where}, why);
 }
 
 }  // namespace detail
@@ -50,8 +45,7 @@ class barrier_scope {
         barrier(group_, where_);
       }
     } catch (...) {
-      auto& deferred = detail::group_access::state(group_).deferred;
-      deferred = deferred ? deferred : std::current_exception();
+      detail::defer(group_, std::current_exception());
     }
   }
 
@@ -61,8 +55,8 @@ class barrier_scope {
   int exceptions_;
 };
 
-/// Runs `function` between two barriers and returns its value. Where it throws on one rank, the others, once they are
-/// through with theirs, throw peer_error with the exception's text.
+/// Runs `function` between two barriers and returns what it returned: a reference as this very reference. Where it
+/// throws on one rank, the others, once they are through with theirs, throw peer_error with the exception's text.
 template <class Function>
 std::invoke_result_t<Function&> run_barrier_scope(Function function, const process_group& group = world(),
                                                   std::source_location where = std::source_location::current()) {
@@ -75,9 +69,14 @@ std::invoke_result_t<Function&> run_barrier_scope(Function function, const proce
       throw;
     }
   };
-  if constexpr (std::is_void_v<std::invoke_result_t<Function&>>) {
+  using result = std::invoke_result_t<Function&>;
+  if constexpr (std::is_void_v<result>) {
     guarded();
     barrier(group, where);
+  } else if constexpr (std::is_reference_v<result>) {
+    result&& value = guarded();
+    barrier(group, where);
+    return static_cast<result>(value);
   } else {
     auto value = guarded();
     barrier(group, where);

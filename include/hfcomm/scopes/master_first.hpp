@@ -8,7 +8,7 @@
 #include <string>
 #include <type_traits>
 
-#include <hfcomm/process_group.hpp>
+#include <hfcomm/running_call.hpp>
 #include <hfcomm/session.hpp>
 
 namespace hfcomm {
@@ -52,7 +52,7 @@ class master_section {
       running_call running(group_, call_);
       running.engine().announce(call_, failure);
     } catch (...) {
-      state.deferred = state.deferred ? state.deferred : std::current_exception();
+      defer(group_, std::current_exception());
     }
   }
 

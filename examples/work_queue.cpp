@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Rank 0 has tasks of very different lengths; the other ranks ask for one whenever they are free.
+//
+//   work_queue --processes 4
+//
+// test: --processes 3
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+
+namespace {
+
+/// The numbers of one range that are prime.
+struct task {
+  int first = 0;
+  int last = 0;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(first, last);
+  }
+};
+struct report {
+  std::optional<task> done;  // nothing in a rank's first one
+  std::vector<int> primes;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(done, primes);
+  }
+};
+
+std::vector<int> primes_of(const task& one) {
+  std::vector<int> primes;
+  for (int number = one.first; number < one.last; ++number) {
+    bool prime = number > 1;
+    for (int divisor = 2; prime && divisor * divisor <= number; ++divisor) {
+      prime = number % divisor != 0;
+    }
+    if (prime) {
+      primes.push_back(number);
+    }
+  }
+  return primes;
+}
+
+void hand_out() {
+  constexpr int tasks = 40;
+  std::map<int, std::vector<int>> found;  // by the task's first number
+  int next = 0;
+  int busy = hfcomm::world_size() - 1;
+  while (busy > 0) {
+    auto [told, worker] = hfcomm::recv<report>(hfcomm::any_source);
+    if (told.done) {
+      found[told.done->first] = std::move(told.primes);
+    }
+    std::optional<task> one;
+    if (next < tasks) {
+      one = task{next * next * 100, (next + 1) * (next + 1) * 100};
+      ++next;
+    } else {
+      --busy;
+    }
+    hfcomm::send(one, worker);
+  }
+  std::size_t count = 0;
+  for (const auto& [first, primes] : found) {
+    count += primes.size();
+  }
+  std::printf("%zu primes below %d, found by %d ranks\n", count, tasks * tasks * 100, hfcomm::world_size() - 1);
+}
+
+void work_off() {
+  report told;
+  while (true) {
+    hfcomm::send(told, 0);
+    const auto one = hfcomm::recv<std::optional<task>>(0);
+    if (!one) {
+      return;
+    }
+    told = {one, primes_of(*one)};
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int processes = count == 3 && std::string_view(arguments[1]) == "--processes" ? std::atoi(arguments[2]) : 3;
+  if (processes < 2) {
+    std::fputs("usage: work_queue --processes N, at least 2\n", stderr);
+    return 2;
+  }
+  return hfcomm::launch(processes, [] {
+    if (hfcomm::is_main_process()) {
+      hand_out();
+    } else {
+      work_off();
+    }
+  });
+}

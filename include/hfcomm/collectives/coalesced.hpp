@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <ranges>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/coalesced_call.hpp>
+
+/// Many spans in one call, at the price of few operations instead of one each.
+namespace hfcomm {
+
+/// A list of writable views of one element type, such as std::vector<std::span<float>>. (A list of vectors is an
+/// object, which may change its size.)
+template <class L>
+concept buffer_list = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
+                      writable_buffer<std::ranges::range_reference_t<L>>;
+
+/// A list whose elements reductions can add up.
+template <class L>
+concept reducible_buffer_list = buffer_list<L> && reducible_buffer<std::ranges::range_reference_t<L>>;
+
+struct coalesce_options {
+  /// Spans are packed together up to this many bytes; one that fills a chunk alone is not copied and may be larger.
+  std::size_t chunk_bytes = std::size_t{25} << 20;
+};
+
+namespace detail {
+
+template <class L>
+using list_element_t = std::ranges::range_value_t<std::ranges::range_value_t<L>>;
+
+template <class L>
+std::vector<coalesced_piece> pieces_of(L& list) {
+  std::vector<coalesced_piece> pieces;
+  pieces.reserve(static_cast<std::size_t>(std::ranges::distance(list)));
+  for (auto&& view : list) {
+    pieces.push_back({element_type_of<list_element_t<L>>, writable_bytes_of(view)});
+  }
+  return pieces;
+}
+
+template <class T>
+auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
+  return [&pieces] {
+    std::vector<std::string> texts;
+    texts.reserve(pieces.size());
+    for (const auto& piece : pieces) {
+      texts.push_back("a span of " + std::to_string(piece.bytes.size() / sizeof(T)) + " x " +
+                      std::string(type_name<T>()));
+    }
+    return texts;
+  };
+}
+
+template <class L>
+auto views_of(const L& list) {
+  using view = std::ranges::range_value_t<L>;
+  return std::vector<view>(std::ranges::begin(list), std::ranges::end(list));
+}
+
+}  // namespace detail
+
+/// Gives every rank the root's elements of every span, in place. The list may be empty, and so may spans.
+///
+/// All ranks bring equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
+/// mismatch_error naming the first span that differs and both ranks, and no data moves. That costs nothing where they
+/// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `broadcast` of one span. (torch's
+/// `_broadcast_coalesced`.)
+template <buffer_list L>
+void broadcast(L&& list, int root, const coalesce_options& options, const process_group& group = world(),
+               std::source_location where = std::source_location::current()) {
+  using element = detail::list_element_t<L>;
+  const auto pieces = detail::pieces_of(list);
+  detail::broadcast_pieces(detail::buffer_call<element>("coalesced broadcast", movement::from_root, 0, root, where),
+                           pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+}
+
+/// The same with chunks of 25 MiB.
+template <buffer_list L>
+void broadcast(L&& list, int root = 0, const process_group& group = world(),
+               std::source_location where = std::source_location::current()) {
+  broadcast(list, root, coalesce_options{}, group, where);
+}
+
+/// Reduces every span element by element, in place, on every rank: the same bits as an `all_reduce` of each span by
+/// itself. The list may be empty, and so may spans.
+///
+/// All ranks bring equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
+/// mismatch_error naming the first span that differs and both ranks, and no data moves. That costs nothing where they
+/// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `all_reduce` of one span.
+template <reducible_buffer_list L>
+void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  using element = detail::list_element_t<L>;
+  const auto pieces = detail::pieces_of(list);
+  detail::all_reduce_pieces(detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where),
+                            pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+}
+
+/// The same with chunks of 25 MiB.
+template <reducible_buffer_list L>
+void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  all_reduce(list, op, coalesce_options{}, group, where);
+}
+
+/// Starts to broadcast every span; what they show must stay, untouched, until the work is done. The list is copied.
+template <buffer_list L>
+work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  return detail::start("broadcast", group, where,
+                       [list = detail::views_of(list), root, group, where] { broadcast(list, root, group, where); });
+}
+
+/// Starts to reduce every span; what they show must stay, untouched, until the work is done. The list is copied.
+template <reducible_buffer_list L>
+work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where,
+                       [list = detail::views_of(list), op, group, where] { all_reduce(list, op, group, where); });
+}
+
+template <buffer_list L>
+work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
+                           const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  return detail::start("broadcast", group, where, [list = detail::views_of(list), root, options, group, where] {
+    broadcast(list, root, options, group, where);
+  });
+}
+
+template <reducible_buffer_list L>
+work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
+                            const coalesce_options& options, const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::start("all_reduce", group, where, [list = detail::views_of(list), op, options, group, where] {
+    all_reduce(list, op, options, group, where);
+  });
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/collectives/message.hpp>
+
+namespace hfcomm {
+
+/// Messages that are sent and received all at once: in `run`, none waits for another. What `run` throws is the first
+/// problem in the order of the calls; all others have ended by then, too. A batch can be filled and run again.
+///
+///     message_batch batch(group);
+///     batch.send(std::span(left_edge), left).recv(std::span(left_halo), left);
+///     batch.send(std::span(right_edge), right).recv(std::span(right_halo), right);
+///     batch.run();
+///
+/// Objects to send are copied; buffers, and the objects to receive, must stay until `run` returns. Where one message
+/// fails, no object is received. Bad arguments are a usage_error where they are given, and the batch stays as it was.
+/// Thread-safety: one thread at a time. (torch's `batch_isend_irecv`.)
+class message_batch {
+ public:
+  explicit message_batch(const process_group& group = world()) : group_(group) {}
+  message_batch(message_batch&&) = default;
+  message_batch& operator=(message_batch&&) = default;
+  ~message_batch() = default;
+
+  template <serializable T>
+  message_batch& send(const T& value, int destination, int tag = 0,
+                      std::source_location where = std::source_location::current()) {
+    return add(detail::outgoing_object("message_batch::send", value, destination, detail::partner::any_rank, group_,
+                                       tag, where));
+  }
+  template <buffer_view R>
+  message_batch& send(const R& data, int destination, int tag = 0,
+                      std::source_location where = std::source_location::current()) {
+    return add(detail::outgoing_buffer("message_batch::send", data, destination, detail::partner::any_rank, group_, tag,
+                                       where));
+  }
+  template <serializable T>
+  message_batch& recv(T& value, int source, int tag = 0, std::source_location where = std::source_location::current()) {
+    add(detail::incoming_object<T>("message_batch::recv", source, detail::partner::any_rank, group_, tag, where));
+    after_.emplace_back([group = group_, &value, message = messages_.back()] {
+      value = detail::take_object<T>(group, *message).value;
+    });
+    return *this;
+  }
+  template <buffer_view R>
+    requires writable_buffer<R>
+  message_batch& recv(R&& data, int source, int tag = 0, std::source_location where = std::source_location::current()) {
+    add(detail::incoming_buffer("message_batch::recv", data, source, detail::partner::any_rank, group_, tag, where));
+    return *this;
+  }
+
+  /// Sends and receives everything, and empties the batch.
+  void run() {
+    const auto messages = std::exchange(messages_, {});
+    const auto after = std::exchange(after_, {});
+    if (!messages.empty()) {
+      detail::pass(group_, messages);
+    }
+    std::exception_ptr problem;
+    for (const auto& take : after) {
+      try {
+        take();
+      } catch (...) {
+        problem = problem ? problem : std::current_exception();
+      }
+    }
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  }
+
+ private:
+  message_batch& add(std::shared_ptr<transfer> message) {
+    messages_.push_back(std::move(message));
+    return *this;
+  }
+
+  process_group group_;
+  std::vector<std::shared_ptr<transfer>> messages_;
+  std::vector<std::function<void()>> after_;
+};
+
+}  // namespace hfcomm

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/collectives/message.hpp>
+
+namespace hfcomm {
+
+/// Receives the next object with this tag from one rank. Throws what `send` throws, and decode_error.
+template <serializable T>
+[[nodiscard]] T recv(int source, const process_group& group = world(), int tag = 0,
+                     std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_object<T>("recv", source, detail::partner::other_rank, group, tag, where);
+  detail::pass(group, {&message, 1});
+  return detail::take_object<T>(group, *message).value;
+}
+
+/// Receives the next object with this tag from whoever sends one; ranks that send all the time get their turns.
+/// (The early torch.distributed's `recv(tensor)`, which returns the sender's rank.)
+template <serializable T>
+[[nodiscard]] received<T> recv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+                               std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_object<T>("recv", detail::anyone, detail::partner::unknown, group, tag, where);
+  detail::require_message(group.size() > 1, group, message->call, "there is no other rank to send anything");
+  detail::pass(group, {&message, 1});
+  return detail::take_object<T>(group, *message);
+}
+
+/// Receives the next elements with this tag from one rank into a buffer of their number (mismatch_error on both sides
+/// otherwise).
+template <buffer_view R>
+  requires writable_buffer<R>
+void recv(R&& data, int source, const process_group& group = world(), int tag = 0,
+          std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_buffer("recv", data, source, detail::partner::other_rank, group, tag, where);
+  detail::pass(group, {&message, 1});
+}
+
+/// Receives elements from whoever sends some with this tag; returns the sender.
+template <buffer_view R>
+  requires writable_buffer<R>
+[[nodiscard]] int recv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+                       std::source_location where = std::source_location::current()) {
+  const auto message =
+      detail::incoming_buffer("recv", data, detail::anyone, detail::partner::unknown, group, tag, where);
+  detail::require_message(group.size() > 1, group, message->call, "there is no other rank to send anything");
+  detail::pass(group, {&message, 1});
+  return message->source;
+}
+
+/// Starts to receive an object; the work's value is the object.
+template <serializable T>
+work<T> irecv(int source, const process_group& group = world(), int tag = 0,
+              std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_object<T>("irecv", source, detail::partner::any_rank, group, tag, where);
+  return detail::let_go(group, message,
+                        [group](const transfer& came) { return detail::take_object<T>(group, came).value; });
+}
+
+/// Starts to receive an object from whoever sends one; the work's value is the object and its sender.
+template <serializable T>
+work<received<T>> irecv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+                        std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_object<T>("irecv", detail::anyone, detail::partner::unknown, group, tag, where);
+  return detail::let_go(group, message, [group](const transfer& came) { return detail::take_object<T>(group, came); });
+}
+
+/// Starts to receive elements into a buffer, which must stay until the work is done.
+template <buffer_view R>
+  requires writable_buffer<R> && lasting_buffer<R>
+work<void> irecv(R&& data, int source, const process_group& group = world(), int tag = 0,
+                 std::source_location where = std::source_location::current()) {
+  const auto message = detail::incoming_buffer("irecv", data, source, detail::partner::any_rank, group, tag, where);
+  return detail::let_go(group, message, [](const transfer& /*came*/) {});
+}
+
+/// Starts to receive elements from whoever sends some; the work's value is the sender.
+template <buffer_view R>
+  requires writable_buffer<R> && lasting_buffer<R>
+work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+                std::source_location where = std::source_location::current()) {
+  const auto message =
+      detail::incoming_buffer("irecv", data, detail::anyone, detail::partner::unknown, group, tag, where);
+  return detail::let_go(group, message, [](const transfer& came) { return came.source; });
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/uneven.hpp>
+
+namespace hfcomm {
+
+/// Gives each rank its object of the root's list, which has one for each (usage_error otherwise). The other ranks give
+/// an empty list: what they gave would be lost (usage_error).
+template <serializable T>
+[[nodiscard]] T scatter(const std::vector<T>& values, int root = 0, const process_group& group = world(),
+                        std::source_location where = std::source_location::current()) {
+  auto call = detail::object_call<T>("scatter", movement::from_root, root, where);
+  detail::running_call running(group, call);
+  running.require_root();
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::span<const std::byte>> parts(ranks);
+  if (group.rank() == root) {
+    running.require(values.size() == ranks, [&] {
+      return "the root's list has " + std::to_string(values.size()) + " objects for " + std::to_string(ranks) +
+             " ranks";
+    });
+    parts = detail::encode_parts(running, call, values);
+  } else {
+    running.require(values.empty(), [&] {
+      return "a list of " + std::to_string(values.size()) + " objects on a rank that is not the root, " +
+             std::to_string(root);
+    });
+  }
+  std::optional<T> mine;
+  const auto store = [&](int, T&& received) { mine = std::move(received); };
+  detail::object_receiver<T, decltype(store)> received(running, store);
+  running.engine().deal(call, {.outgoing = parts}, received);
+  return std::move(*mine);
+}
+
+/// Gives each rank its part of the root's `in`, which has `out.size()` elements for each rank, in rank order
+/// (usage_error otherwise); elsewhere `in` is not looked at and may be empty. `out` may be the root's own part of `in`.
+template <buffer In, writable_buffer Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
+             std::source_location where = std::source_location::current()) {
+  using T = std::ranges::range_value_t<In>;
+  auto call = detail::buffer_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
+  detail::running_call running(group, call);
+  running.require_root();
+  detail::require_memory(running, out);
+  const auto counts = detail::equal_counts(std::ranges::size(out), group.size());
+  const auto to = detail::writable_bytes_of(out);
+  std::vector<std::span<const std::byte>> parts(counts.size());
+  if (group.rank() == root) {
+    detail::require_memory(running, in);
+    running.require(std::ranges::size(in) == std::ranges::size(out) * counts.size(), [&] {
+      return "the root's input has " + std::to_string(std::ranges::size(in)) + " elements, but " +
+             std::to_string(counts.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
+    });
+    parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
+    detail::require_apart(running, detail::bytes_of(in), to, parts[static_cast<std::size_t>(root)]);
+  }
+  std::vector<std::span<std::byte>> places(counts.size());
+  places[static_cast<std::size_t>(root)] = to;
+  detail::parts_receiver received(places);
+  running.engine().deal(call, {.outgoing = parts}, received);
+}
+
+/// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
+/// `out` has as many elements as the root has for it (mismatch_error on every rank otherwise; usage_error for the
+/// root's own); `in` and `counts` are looked at on the root only. `out` may be the root's own part of `in`. (MPI's
+/// `MPI_Scatterv`.)
+template <buffer In, writable_buffer Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
+             const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  using T = std::ranges::range_value_t<In>;
+  auto call = detail::uneven_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
+  detail::running_call running(group, call);
+  running.require_root();
+  detail::require_memory(running, out);
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const auto to = detail::writable_bytes_of(out);
+  std::vector<std::span<const std::byte>> parts(ranks);
+  if (group.rank() == root) {
+    detail::require_memory(running, in);
+    detail::require_length(running, std::ranges::size(in),
+                           detail::require_counts(running, counts, group.size(), "the root's input"),
+                           "the root's input");
+    detail::require_own(running, counts[static_cast<std::size_t>(root)], std::ranges::size(out));
+    call.bytes = std::ranges::size(in) * sizeof(T);
+    parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
+    detail::require_apart(running, detail::bytes_of(in), to, parts[static_cast<std::size_t>(root)]);
+  }
+  std::vector<std::uint64_t> expected(ranks);
+  expected[static_cast<std::size_t>(root)] = to.size();
+  std::vector<std::span<std::byte>> places(ranks);
+  places[static_cast<std::size_t>(root)] = to;
+  detail::parts_receiver received(places);
+  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+}
+
+/// Starts to scatter objects, which are copied; the work's value is this rank's object.
+template <serializable T>
+work<T> scatter_async(std::vector<T> values, int root = 0, const process_group& group = world(),
+                      std::source_location where = std::source_location::current()) {
+  return detail::start("scatter", group, where, [values = std::move(values), root, group, where] {
+    return scatter(values, root, group, where);
+  });
+}
+
+/// Starts to scatter elements; both buffers must stay until the work is done.
+template <lasting_buffer In, lasting_buffer Out>
+  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::start("scatter", group, where,
+                       [in = detail::view_of(in), out = detail::view_of(out), root, group, where] {
+                         scatter(in, out, root, group, where);
+                       });
+}
+
+template <lasting_buffer In, lasting_buffer Out>
+  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
+                         const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::start("scatter", group, where,
+                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
+                        where] { scatter(in, out, counts, root, group, where); });
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+#include "toy_model.hpp"
+
+#include <algorithm>
+
+#include <hfcomm/ddp/accumulate.hpp>
+#include <hfcomm/ddp/join.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+constexpr std::size_t elements = 40;
+constexpr int epochs = 2;
+
+/// Who has how many micro-batches.
+using shards = int (*)(int rank, int ranks);
+constexpr std::array<shards, 6> all_shards{[](int rank, int) { return rank % 2 == 0 ? 3 : 5; },
+                                           [](int rank, int) { return rank % 2 == 0 ? 5 : 3; },
+                                           [](int rank, int) { return rank; },
+                                           [](int rank, int ranks) { return 2 * (ranks - rank) - 1; },
+                                           [](int, int) { return 5; },
+                                           [](int rank, int) { return rank % 3 == 1 ? 7 : rank % 3; }};
+
+std::vector<int> counts_of(shards shares, int ranks) {
+  std::vector<int> counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    counts.push_back(shares(rank, ranks));
+  }
+  return counts;
+}
+
+/// What a rank finds in a micro-batch: depends on the parameter, so that a lost or a late one stays visible.
+float gradient_of(float value, int rank, std::size_t i, int pass) {
+  const float decay = 0.25F * value;
+  return toy_model::gradient_of(rank, 0, i, pass) - decay;
+}
+float updated(float value, float gradient) {
+  const float change = 0.1F * gradient;
+  return value - change;
+}
+
+/// One process that does what the ranks together do.
+std::vector<float> train_alone(const std::vector<int>& counts, int every, bool with_last, divide_by divisor) {
+  std::vector<float> values(elements, 1.0F);
+  const int passes = *std::max_element(counts.begin(), counts.end());
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    std::vector<std::vector<float>> sums(counts.size());  // of each rank; empty: nothing
+    const auto step = [&](int pass) {
+      std::vector<float> total;
+      int adding = 0;
+      for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+        if (sums[rank].empty()) {
+          continue;
+        }
+        ++adding;
+        for (std::size_t i = 0; i < elements; ++i) {
+          total.resize(elements, -0.0F);
+          total[i] += sums[rank][i];
+        }
+        sums[rank].clear();
+      }
+      CHECK((adding > 0 || pass == passes));
+      const auto by = static_cast<float>(divisor == divide_by::live_ranks ? adding : static_cast<int>(counts.size()));
+      for (std::size_t i = 0; adding > 0 && i < elements; ++i) {
+        values[i] = updated(values[i], total[i] / by);
+      }
+    };
+    for (int pass = 0; pass < passes; ++pass) {
+      for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+        if (pass < counts[rank]) {
+          sums[rank].resize(elements);
+          for (std::size_t i = 0; i < elements; ++i) {
+            sums[rank][i] += gradient_of(values[i], static_cast<int>(rank), i, pass);
+          }
+        }
+      }
+      if ((pass + 1) % every == 0 || (with_last && pass + 1 == passes)) {
+        step(pass);
+      }
+    }
+    step(passes);
+  }
+  return values;
+}
+
+struct trainer {
+  explicit trainer(const process_group& world, ddp_options options = {})
+      : rank(world.rank()), model({elements}), ddp(model.views(), {}, std::move(options)) {
+    model[0].value.assign(elements, 1.0F);
+  }
+
+  void backward(int pass) {
+    ddp.begin_forward();
+    for (std::size_t i = 0; i < elements; ++i) {
+      model[0].gradient[i] += gradient_of(model[0].value[i], rank, i, pass);
+    }
+    ddp.mark_ready("p0");
+    ddp.finish();
+  }
+  void optimize() {
+    for (std::size_t i = 0; i < elements; ++i) {
+      model[0].value[i] = updated(model[0].value[i], model[0].gradient[i]);
+    }
+    zero();
+  }
+  void zero() { model[0].gradient.assign(elements, 0.0F); }
+  void epoch(accumulate& cycle, int mine, bool with_last) {
+    for (int pass = 0; pass < mine; ++pass) {
+      const auto step = cycle.step(with_last && pass + 1 == mine);
+      backward(pass);
+      if (step.synchronizes()) {
+        optimize();
+      }
+    }
+  }
+  void check_trains(const process_group& world) {
+    check_usable(world);
+    ddp.begin_forward();
+    model.set_gradient(rank, 0, 4);
+    ddp.mark_ready("p0");
+    ddp.finish();
+    CHECK(model.is_average(world.size(), 0, 4));
+  }
+
+  int rank;
+  toy_model model;
+  distributed_data_parallel ddp;
+};
+
+/// Whether the ranks that run out of data step along.
+void check_training(bool with_last, bool steps_along) {
+  for (const shards shares : all_shards) {
+    for (const int every : {2, 3, 4}) {
+      for (const divide_by divisor : {divide_by::initial_world, divide_by::live_ranks}) {
+        const bool find_unused = every == 3;
+        at_every_size([&](const process_group& world) {
+          const auto counts = counts_of(shares, world.size());
+          trainer mine(world, {.find_unused_parameters = find_unused});
+          accumulate cycle(mine.ddp, static_cast<std::size_t>(every));
+          join_options options{.divisor = divisor, .synchronize_final_model = !steps_along};
+          if (steps_along) {
+            options.on_shadow = [&] { mine.optimize(); };
+          }
+          for (int epoch = 0; epoch < epochs; ++epoch) {
+            run_joined(mine.ddp, options, [&] { mine.epoch(cycle, counts[as_index(world.rank())], with_last); });
+            mine.zero();
+          }
+          CHECK((mine.model[0].value == train_alone(counts, every, with_last, divisor)));
+          mine.check_trains(world);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("join and accumulate: uneven shards give the bits of a single process, no micro-batch is lost") {
+  check_training(true, false);
+}
+
+TEST_CASE("join and accumulate: optimizers that step along need no final synchronisation") {
+  check_training(true, true);
+}
+
+TEST_CASE("join and accumulate: what is left over when all data ends inside no_sync is averaged once more") {
+  check_training(false, true);
+}
+
+TEST_CASE("join and accumulate: a last step averages only where the others do, and says so") {
+  run_noted(2, {}, [](const process_group& world) {
+    trainer mine(world);
+    accumulate cycle(mine.ddp, 2);
+    std::vector<bool> averaged;
+    const int batches = world.rank() == 0 ? 3 : 5;
+    run_joined(mine.ddp, {}, [&] {
+      for (int pass = 0; pass < batches; ++pass) {
+        const auto step = cycle.step(pass + 1 == batches);
+        mine.backward(pass);
+        averaged.push_back(step.synchronizes());
+        CHECK(mine.ddp.synchronizes() == step.synchronizes());
+      }
+    });
+    CHECK(mine.ddp.synchronizes());
+    CHECK((averaged == (world.rank() == 0 ? std::vector<bool>{false, true, false}
+                                          : std::vector<bool>{false, true, false, true, true})));
+  });
+}
+
+TEST_CASE("join: gradients left over that nobody would use are an error on every rank") {
+  at_every_size([](const process_group& world) {
+    trainer mine(world);
+    accumulate cycle(mine.ddp, 2);
+    const int last = world.size() - 1;
+    // Only the last rank ends in the middle of a cycle; all others could step.
+    join_options options;
+    if (world.rank() != last) {
+      options.on_shadow = [&] { mine.optimize(); };
+    }
+    const auto train = [&] {
+      run_joined(mine.ddp, options, [&] { mine.epoch(cycle, world.rank() == last ? 3 : 2, false); });
+    };
+    if (world.rank() == last) {
+      const auto problem = error_of<usage_error>(train);
+      CHECK_CONTAINS(problem.what(), "while rank " + std::to_string(last) + " held gradients");
+      CHECK_CONTAINS(problem.what(), "join_accumulate_test.cpp");
+    } else {
+      const auto problem = error_of<peer_error>(train);
+      CHECK(problem.peer() == last);
+      CHECK_FALSE(problem.fatal());
+      CHECK_CONTAINS(problem.what(), "accumulate::step(true)");
+    }
+    mine.check_trains(world);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+constexpr std::size_t piece = std::size_t{1} << 20;
+constexpr std::size_t count = (std::size_t{1} << 31) + piece;  // more than an int can count
+
+/// `count` bytes at consecutive addresses, of which all but the last piece are the same piece of memory: so much fits
+/// into any machine.
+class folded_memory {
+ public:
+  folded_memory() : file_(::memfd_create("hfcomm-test", 0)) {
+    void* reserved = ::mmap(nullptr, count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (file_ < 0 || reserved == MAP_FAILED || ::ftruncate(file_, 2 * piece) != 0) {
+      throw std::runtime_error("the machine gives no memory for the test");
+    }
+    data_ = static_cast<std::int8_t*>(reserved);
+    for (std::size_t offset = 0; offset < count; offset += piece) {
+      const bool last = offset + piece == count;
+      if (::mmap(data_ + offset, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
+                 last ? static_cast<off_t>(piece) : 0) == MAP_FAILED) {
+        throw std::runtime_error("the machine does not map the test's memory");
+      }
+    }
+  }
+  folded_memory(const folded_memory&) = delete;
+  folded_memory& operator=(const folded_memory&) = delete;
+  ~folded_memory() {
+    ::munmap(data_, count);
+    ::close(file_);
+  }
+
+  [[nodiscard]] std::span<std::int8_t> all() const { return {data_, count}; }
+  [[nodiscard]] std::span<std::int8_t> first_piece() const { return all().first(piece); }
+  [[nodiscard]] std::span<std::int8_t> last_piece() const { return all().last(piece); }
+
+  void fill(int salt) const {
+    for (std::size_t i = 0; i < piece; ++i) {
+      first_piece()[i] = static_cast<std::int8_t>((i * 31 + as_index(salt)) % 127);
+      last_piece()[i] = static_cast<std::int8_t>((i * 17 + as_index(salt)) % 113);
+    }
+  }
+
+ private:
+  int file_;
+  std::int8_t* data_ = nullptr;
+};
+
+bool same(std::span<const std::int8_t> left, std::span<const std::int8_t> right) {
+  return std::memcmp(left.data(), right.data(), right.size()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("large counts: more elements than an int can count, broadcast and sent") {
+  folded_memory expected;
+  expected.fill(1);
+  run_noted(2, {}, [&](const process_group& world) {
+    folded_memory mine;
+    mine.fill(world.rank() == 0 ? 1 : 2);
+    broadcast(mine.all(), 0, world);
+    CHECK(same(mine.first_piece(), expected.first_piece()));
+    CHECK(same(mine.last_piece(), expected.last_piece()));
+    mine.fill(world.rank() == 1 ? 1 : 2);
+    if (world.rank() == 1) {
+      send(mine.all(), 0, world);
+    } else {
+      recv(mine.all(), 1, world);
+    }
+    CHECK(same(mine.first_piece(), expected.first_piece()));
+    CHECK(same(mine.last_piece(), expected.last_piece()));
+    check_usable(world);
+  });
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// Errors that nobody asked for, and exceptions that pass works under way: nothing is lost, and nobody waits.
+#include "ranks.hpp"
+
+#include <span>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+}  // namespace
+
+TEST_CASE("unheard: a dropped work's problem fails the rank where no operation was left to throw it") {
+  for (const int ranks : rank_counts) {
+    CHECK_THROWS_AS(run_ranks(ranks,
+                              [](const process_group& world) {
+                                std::vector<int> values(3);
+                                const auto dropped = broadcast_async(std::span(values), 99, world);
+                              }),
+                    usage_error);
+    // In a group that is gone by then, too.
+    CHECK_THROWS_AS(run_ranks(ranks,
+                              [](const process_group& world) {
+                                std::vector<int> values(3);
+                                const auto dropped = broadcast_async(std::span(values), 99, world.split(0));
+                              }),
+                    usage_error);
+  }
+}
+
+TEST_CASE("unheard: so does the closing barrier of a scope") {
+  CHECK_THROWS_AS(run_ranks(2,
+                            [](const process_group& world) {
+                              const auto hasty = world.with_timeout(std::chrono::milliseconds(100));
+                              const barrier_scope guard(hasty);
+                              if (world.rank() == 1) {
+                                throw std::runtime_error("never comes to the end");
+                              }
+                            }),
+                  std::runtime_error);
+  CHECK_THROWS_AS(run_ranks(2,
+                            [](const process_group& world) {
+                              if (world.rank() == 1) {
+                                barrier(world);
+                                (void)all_reduce(1, reduce_op::sum, world);
+                              } else {
+                                const barrier_scope guard(world);
+                              }
+                            }),
+                  mismatch_error);
+}
+
+TEST_CASE("unheard: what an operation has thrown is not thrown again at the end") {
+  at_every_size([](const process_group& world) {
+    std::vector<int> values(3);
+    {
+      const auto dropped = broadcast_async(std::span(values), 99, world);
+    }
+    CHECK_THROWS_AS(barrier(world), usage_error);
+    check_usable(world);
+  });
+}
+
+TEST_CASE("unheard: an exception that drops a collective under way gets on, and the others hear of it") {
+  for (const int ranks : {2, 3, 4, 8}) {
+    std::string text;
+    try {
+      run_ranks(ranks, [&](const process_group& world) {
+        const auto group = world.split(0);
+        if (world.rank() == 0) {
+          const auto started = all_reduce_async(1, reduce_op::sum, group);
+          throw std::runtime_error("boom");
+        }
+        const auto problem = error_of<peer_error>([&] { (void)recv<int>(0, group); });
+        CHECK(problem.peer() == 0);
+        CHECK(problem.fatal());
+        CHECK_CONTAINS(problem.what(), "left all_reduce (unheard_test.cpp");
+        CHECK_CONTAINS(problem.what(), "under way because of an exception: boom");
+        CHECK(group.broken());
+      });
+    } catch (const std::runtime_error& problem) {
+      text = problem.what();
+    }
+    CHECK(text == "boom");
+  }
+}
+
+TEST_CASE("unheard: an exception that drops a message under way") {
+  for (const int ranks : {2, 4}) {
+    CHECK_THROWS_WITH(run_ranks(ranks,
+                                [](const process_group& world) {
+                                  if (world.rank() == 0) {
+                                    const auto coming = irecv<int>(1, world);
+                                    throw std::runtime_error("boom");
+                                  }
+                                  CHECK_CONTAINS(error_of<peer_error>([&] { barrier(world); }).what(), "boom");
+                                }),
+                      "boom");
+  }
+}
+
+TEST_CASE("unheard: an exception that drops a work whose peers come breaks nothing") {
+  at_every_size([](const process_group& world) {
+    try {
+      const auto started = all_reduce_async(1, reduce_op::sum, world);
+      throw std::runtime_error("boom");
+    } catch (const std::runtime_error&) {
+    }
+    check_usable(world);
+  });
+}

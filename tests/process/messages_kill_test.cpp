@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <random>
+#include <span>
+
+#include "processes.hpp"
+
+#include <hfcomm/collectives/recv.hpp>
+#include <hfcomm/collectives/send.hpp>
+#include <hfcomm/collectives/send_receive.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace std::chrono_literals;
+
+enum class scene { sender, receiver, pairs, anyone, asynchronous };
+constexpr int scenes = 5;
+
+/// Rank 0 sends large messages to rank 1 and so on, for ever; the others wait for anyone, or for a rank that never
+/// sends. `scene` says what is under way.
+void exchange_for_ever(scene now, int rank, int ranks) {
+  std::vector<char> out(std::size_t{8} << 20, 'o');
+  std::vector<char> in(out.size());
+  const int next = (rank + 1) % ranks;
+  const int before = (rank + ranks - 1) % ranks;
+  while (true) {
+    switch (now) {
+      case scene::sender:
+      case scene::receiver:
+        if (rank == 0) {
+          send(std::span(std::as_const(out)), 1);
+        } else if (rank == 1) {
+          recv(std::span(in), 0);
+        } else {
+          barrier();  // nobody else comes
+        }
+        break;
+      case scene::pairs: send_receive(std::span(std::as_const(out)), next, std::span(in), before); break;
+      case scene::anyone:
+        if (rank == 0) {
+          (void)recv<std::string>(any_source);
+        } else {
+          (void)recv<std::string>(0);  // never comes
+        }
+        break;
+      case scene::asynchronous: {
+        auto coming = irecv(std::span(in), before);
+        auto going = isend(std::span(std::as_const(out)), next);
+        auto never = irecv<int>(any_source, world(), 9);
+        coming.wait();
+        going.wait();
+        never.wait();
+        break;
+      }
+    }
+  }
+}
+
+void live_through(scene now, const std::string& name, int rank, int ranks, int ready) {
+  session own = init(processes::job(name, rank, ranks));
+  barrier();
+  [[maybe_unused]] const auto written = ::write(ready, "!", 1);
+  try {
+    exchange_for_ever(now, rank, ranks);
+  } catch (const error& problem) {
+    const auto* peer = dynamic_cast<const peer_error*>(&problem);
+    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
+                   problem.what());
+    if (!world().broken()) {
+      processes::say("and the group is not broken");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 in the middle of messages: all others end within a second, naming the rank, and nothing is left") {
+  const auto before = processes::leftovers::count();
+  std::mt19937 random(11);
+  int slowest_ms = 0;
+  for (int round = 0; round < 60; ++round) {
+    const auto now = static_cast<scene>(round % scenes);
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const int victim = now == scene::sender     ? 0
+                       : now == scene::receiver ? 1
+                       : now == scene::anyone   ? 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1))
+                                                : static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const std::string name = processes::unique("messages-kill-" + std::to_string(round));
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    processes::family family(ranks, [&](int rank) { live_through(now, name, rank, ranks, ready[1]); });
+    ::close(ready[1]);
+    char sign{};
+    for (int rank = 0; rank < ranks; ++rank) {
+      REQUIRE(::read(ready[0], &sign, 1) == 1);
+    }
+    ::close(ready[0]);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    const auto killed = processes::clock::now();
+    family.kill(victim, SIGKILL);
+    const auto outcomes = family.wait(20s);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+      if (rank == victim) {
+        CHECK(outcome.killed_by(SIGKILL));
+        continue;
+      }
+      INFO("round ", round, ", scene ", static_cast<int>(now), ", rank ", rank, " of ", ranks, ", victim ", victim,
+           " said: ", outcome.said);
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
+      CHECK(took < 1s);
+      slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
+      CHECK(outcome.exited_with(0));
+      CHECK(outcome.said.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
+      CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) !=
+            std::string::npos);
+      CHECK(outcome.said.find("not broken") == std::string::npos);
+    }
+  }
+  MESSAGE("slowest survivor ended " << slowest_ms << " ms after the kill");
+  CHECK(processes::leftovers::count() == before);
+}
+
+TEST_CASE("the child of a fork is not the rank: its messages are refused, the parent's go on") {
+  const std::string name = processes::unique("messages-fork");
+  processes::family family(2, [&](int rank) {
+    session own = init(processes::job(name, rank, 2));
+    const int other = 1 - rank;
+    auto coming = irecv<std::string>(other);  // there is a thread for messages now
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int refused = 0;
+      for (int kind = 0; kind < 3; ++kind) {
+        try {
+          if (kind == 0) {
+            send(1, other);
+          } else if (kind == 1) {
+            (void)isend(1, other);
+          } else {
+            (void)coming.wait();
+          }
+        } catch (const usage_error& problem) {
+          refused += std::string(problem.what()).find("fork") != std::string::npos ? 1 : 0;
+        }
+      }
+      ::_exit(refused);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    barrier();
+    auto going = isend(std::string(100'000, 'x'), other);
+    processes::say(coming.wait() == std::string(100'000, 'x') && WIFEXITED(status) && WEXITSTATUS(status) == 3
+                       ? "right"
+                       : "wrong");
+    going.wait();
+  });
+  for (const auto& outcome : family.wait(20s)) {
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.said == "right\n");
+  }
+}
+
+TEST_CASE("a group of one: its messages work before and after a fork") {
+  const auto talk = [] {
+    auto coming = irecv<std::string>(any_source);
+    auto going = isend(std::string(100'000, 'y'), 0);
+    going.wait();
+    return coming.wait().value.size() == 100'000;
+  };
+  CHECK(talk());
+  processes::family family(1, [&](int /*rank*/) { processes::say(talk() ? "right" : "wrong"); });
+  const auto outcomes = family.wait(20s);
+  INFO(outcomes[0].said);
+  CHECK(outcomes[0].exited_with(0));
+  CHECK(outcomes[0].said == "right\n");
+  CHECK(talk());
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+
+#include "processes.hpp"
+
+using namespace hfcomm;
+using namespace std::chrono_literals;
+using processes::unique;
+
+namespace {
+
+/// While it lives, this process can open `more` further files.
+class descriptor_limit {
+ public:
+  explicit descriptor_limit(rlim_t more) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit tight = before_;
+    tight.rlim_cur = lowest_free() + more;
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+  }
+  descriptor_limit(const descriptor_limit&) = delete;
+  descriptor_limit& operator=(const descriptor_limit&) = delete;
+  ~descriptor_limit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  /// Lower ones are all in use, once this has filled the gaps.
+  static rlim_t lowest_free() {
+    const int highest = 60;
+    for (int fd = ::dup(STDERR_FILENO); fd < highest; fd = ::dup(STDERR_FILENO)) {
+    }
+    ::close(highest);
+    return static_cast<rlim_t>(highest);
+  }
+
+  rlimit before_{};
+};
+
+void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
+  constexpr int ranks = 4;
+  CAPTURE(poor);
+  CAPTURE(descriptors);
+  const std::string name = unique("poor-" + std::to_string(poor) + '-' + std::to_string(descriptors));
+  processes::family family(ranks, [&](int rank) {
+    session own = init(processes::job(name, rank, ranks));
+    const auto attempt = [&] {
+      try {
+        (void)world().subgroup({0, 1, 2});
+        processes::say("nothing was thrown");
+      } catch (const engine_error& problem) {
+        processes::say("engine_error " + problem.detail());
+      } catch (const peer_error& problem) {
+        processes::say("peer " + std::to_string(problem.peer()) + " said " + problem.detail());
+      }
+    };
+    if (rank == poor) {
+      const descriptor_limit limit(descriptors);
+      attempt();
+    } else {
+      attempt();
+    }
+    const auto group = world().subgroup({2, 1, 0});
+    processes::say("sum " + std::to_string(group ? all_reduce(rank, reduce_op::sum, *group) : 3));
+    barrier();
+  });
+  const auto outcomes = family.wait(30s);  // the deadline of the operations is 60 s
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+    CAPTURE(rank);
+    INFO(outcome.said);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.said.find(rank == poor ? "engine_error " : "peer " + std::to_string(poor) + " said ") == 0);
+    CHECK(outcome.said.find(reason) != std::string::npos);
+    CHECK(outcome.said.find("sum 3\n") != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a new group: a rank that can open no file for its memory is named on every rank, at once") {
+  expect_failure(2, 0, "creating a local socket");
+  expect_failure(1, 1, "the group's memory could not be taken");
+}
+
+TEST_CASE("a new group: so is its first rank, which has to make the memory and to give it") {
+  expect_failure(0, 0, "memfd_create");
+  expect_failure(0, 1, "creating a local socket");
+  expect_failure(0, 2, "taking a connection");
+}
