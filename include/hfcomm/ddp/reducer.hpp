@@ -94,7 +94,7 @@ class reducer {
   /// `left_over`, all of them, or nothing. This rank's are overwritten with the same averages that the others get.
   void shadow(bool left_over, std::source_location where) {
     shadowing_ = !left_over;
-    ready_.assign(parameters_.size(), left_over);
+    ready_.assign(parameters_.size(), static_cast<char>(left_over));
     pending_.assign(buckets_.size(), 0);
     start_complete_buckets(where);
     finish(where);
