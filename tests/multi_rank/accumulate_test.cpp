@@ -11,17 +11,6 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-void backward(toy_model& model, distributed_data_parallel& ddp, float amount) {
-  ddp.begin_forward();
-  for (std::size_t index = model.size(); index-- > 0;) {
-    for (float& element : model[index].gradient) {
-      element += amount;
-    }
-    ddp.mark_ready(index);
-  }
-  ddp.finish();
-}
-
 TEST_CASE("accumulate: averages in every k-th pass and at the end of the data, sums in between") {
   at_every_size([](const process_group& world) {
     for (const std::size_t every : each_of(1, 2, 3, 5)) {
@@ -39,7 +28,7 @@ TEST_CASE("accumulate: averages in every k-th pass and at the end of the data, s
           ++in_cycle;
           REQUIRE(step.synchronizes() == (in_cycle == every || last));
           CHECK(ddp.synchronizes() == step.synchronizes());
-          backward(model, ddp, mine + 1.0F);
+          add_and_finish(model, ddp, mine + 1.0F);
           const float expected = static_cast<float>(in_cycle) * ((step.synchronizes() ? mean : mine) + 1.0F);
           CHECK((model[1].gradient == std::vector<float>(400, expected)));
           if (step.synchronizes()) {
@@ -70,7 +59,7 @@ TEST_CASE("accumulate: a step that an exception leaves, or whose pass never ende
           throw std::domain_error("bad batch");
         }
         if (!skips) {
-          backward(model, ddp, mine);
+          add_and_finish(model, ddp, mine);
         }
       } catch (const std::domain_error&) {
         CHECK(ddp.synchronizes());
@@ -99,13 +88,13 @@ TEST_CASE("accumulate: inside no_sync nothing is averaged, and the next step out
       for (int i = 0; i < 3; ++i) {
         const auto step = cycle.step();
         CHECK_FALSE(step.synchronizes());
-        backward(model, ddp, mine);
+        add_and_finish(model, ddp, mine);
       }
     }
     {
       const auto step = cycle.step();
       CHECK(step.synchronizes());
-      backward(model, ddp, mine);
+      add_and_finish(model, ddp, mine);
     }
     CHECK((model[0].gradient == std::vector<float>(4, 2.0F * static_cast<float>(world.size() - 1))));
     CHECK_FALSE(cycle.step().synchronizes());

@@ -7,18 +7,6 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Adds `amount` to every gradient, as backward passes do that accumulate, and marks all.
-void add_and_finish(toy_model& model, distributed_data_parallel& ddp, float amount) {
-  ddp.begin_forward();
-  for (std::size_t index = model.size(); index-- > 0;) {
-    for (float& element : model[index].gradient) {
-      element += amount;
-    }
-    ddp.mark_ready(index);
-  }
-  ddp.finish();
-}
-
 bool all_gradients_are(toy_model& model, float expected) {
   for (std::size_t index = 0; index < model.size(); ++index) {
     if (model[index].gradient != std::vector<float>(model[index].gradient.size(), expected)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "parts.hpp"
 #include "ranks.hpp"
 
 #include <algorithm>
@@ -191,28 +192,6 @@ TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
   };
   CHECK_THROWS_AS(run_ranks(2, rank_main), peer_error);
 }
-
-/// Can be told to refuse either way.
-struct moody {
-  bool refuses_to_go = false;
-  bool refuses_to_come = false;
-  std::string text = {};
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    if (refuses_to_go) {
-      throw std::domain_error("cannot freeze this");
-    }
-    archive(refuses_to_come, text);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    archive(refuses_to_come, text);
-    if (refuses_to_come) {
-      throw std::domain_error("cannot thaw this");
-    }
-  }
-};
 
 TEST_CASE("failure: an object whose serialization throws is an error with the text on every rank") {
   at_every_size([](const process_group& world) {

@@ -73,4 +73,16 @@ class toy_model {
   std::vector<toy_parameter<float>> parameters_;
 };
 
+/// A pass that adds `amount` to every gradient, as backward passes do that accumulate, and marks all.
+inline void add_and_finish(toy_model& model, hfcomm::distributed_data_parallel& ddp, float amount) {
+  ddp.begin_forward();
+  for (std::size_t index = model.size(); index-- > 0;) {
+    for (float& element : model[index].gradient) {
+      element += amount;
+    }
+    ddp.mark_ready(index);
+  }
+  ddp.finish();
+}
+
 }  // namespace multi_rank
