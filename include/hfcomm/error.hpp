@@ -135,4 +135,30 @@ class engine_error : public error {
   using error::error;
 };
 
+namespace detail {
+
+/// What the running exception says; for handlers.
+inline std::string current_exception_text() {
+  try {
+    throw;
+  } catch (const std::exception& problem) {
+    return problem.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// The same without the context of one of our own errors, for a text that gets another.
+inline std::string current_exception_detail() {
+  try {
+    throw;
+  } catch (const error& problem) {
+    return problem.detail();
+  } catch (...) {
+    return current_exception_text();
+  }
+}
+
+}  // namespace detail
+
 }  // namespace hfcomm

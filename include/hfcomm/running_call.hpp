@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,7 @@ class running_call {
     if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
       call_.tag = group.tag();
     }
+    number_ = state_.engine->sequence() + 1;
     if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
       fail_with_deferred();
     }
@@ -113,7 +115,10 @@ class running_call {
     return *state_.engine;
   }
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept { return state_.scratch; }
-  [[nodiscard]] error_context context() const { return context_of(group_, call_); }
+  /// Of this call, from its beginning to its end.
+  [[nodiscard]] error_context context() const {
+    return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
+  }
 
   /// This rank's arguments or its data are unusable: takes part in the operation as a failure, so that every other rank
   /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
@@ -122,6 +127,17 @@ class running_call {
       engine().announce(call_, &text);
     } catch (...) {
       // The group has a worse problem, which its next operation reports; the caller's own error comes first.
+    }
+  }
+
+  /// `work()`; where it throws, the others are told what.
+  template <class Work>
+  auto attempt(std::string_view what, Work&& work) {
+    try {
+      return std::forward<Work>(work)();
+    } catch (...) {
+      reject(std::string(what) + current_exception_text());
+      throw;
     }
   }
 
@@ -169,6 +185,7 @@ class running_call {
   group_state& state_;
   operation& call_;
   group_guard guard_;
+  std::uint64_t number_ = 0;
   bool begun_ = false;
 };
 

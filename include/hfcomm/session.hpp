@@ -44,17 +44,6 @@ inline const identity& current_identity() {
   return own != nullptr ? *own : process_identity();
 }
 
-/// What the running exception says; for handlers.
-inline std::string current_exception_text() {
-  try {
-    throw;
-  } catch (const std::exception& problem) {
-    return problem.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
 /// Whether the running exception reports another rank's failure; for handlers.
 inline bool current_exception_is_consequence() {
   try {

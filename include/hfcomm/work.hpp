@@ -134,12 +134,43 @@ class work_state {
     if (std::uncaught_exceptions() <= exceptions_) {
       return;
     }
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, hurried_patience, [this] { return done_; })) {
+    {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, hurried_patience, [this] { return done_; })) {
+        return;
+      }
       seen_ = true;  // what comes of it is this rank's own doing
-      lock.unlock();
-      group_access::engine(group_).abandon({rank_, size_, name_, 0, where_});
     }
+    abandon();
+  }
+
+  /// Breaks the group of what is under way: this work's, or where it is a coroutine's that of the work it waits for.
+  void abandon() noexcept {
+    std::function<void()> abandon_awaited;
+    std::optional<process_group> group;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (done_) {
+        return;
+      }
+      abandon_awaited = std::exchange(abandon_awaited_, nullptr);
+      group.emplace(group_);
+    }
+    if (abandon_awaited) {
+      abandon_awaited();
+    } else {
+      group_access::engine(*group).abandon({rank_, size_, name_, 0, where_});
+    }
+  }
+  /// This work is a coroutine's, which waits for another one.
+  template <class U>
+  void waits_for(const std::shared_ptr<work_state<U>>& other) {
+    const std::scoped_lock lock(mutex_);
+    abandon_awaited_ = [weak = std::weak_ptr<work_state<U>>(other)] {
+      if (const auto awaited = weak.lock()) {
+        awaited->abandon();
+      }
+    };
   }
 
   /// Nobody will ask any more: waits, and leaves a problem that nobody has seen to the group's next operation.
@@ -205,7 +236,11 @@ class work_state {
   std::optional<value_type> value_;
   std::exception_ptr problem_;
   std::coroutine_handle<> waiter_;
+  std::function<void()> abandon_awaited_;
 };
+
+template <class T>
+class work_promise;
 
 }  // namespace detail
 
@@ -271,6 +306,8 @@ class [[nodiscard]] work {
   [[nodiscard]] auto operator co_await() { return awaiter(shared()); }
 
  private:
+  template <class U>
+  friend class detail::work_promise;
   using shared_state = std::shared_ptr<detail::work_state<T>>;
 
   class awaiter {

@@ -12,6 +12,11 @@
 
 namespace hfcomm::detail {
 
+template <class T>
+inline constexpr bool is_work = false;
+template <class T>
+inline constexpr bool is_work<work<T>> = true;
+
 /// What a coroutine that returns a work<T> gives: the value of its co_return, or its exception.
 template <class T>
 class work_promise_result {
@@ -41,6 +46,15 @@ class work_promise : public work_promise_result<T> {
   [[nodiscard]] work<T> get_return_object() { return work<T>(state_); }
   [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { problem_ = std::current_exception(); }
+
+  /// Anything can be awaited. Of a work it is noted, for where an exception drops the coroutine's own.
+  template <class Awaited>
+  Awaited&& await_transform(Awaited&& awaited) {
+    if constexpr (is_work<std::remove_cvref_t<Awaited>>) {
+      state_->waits_for(awaited.shared());
+    }
+    return std::forward<Awaited>(awaited);
+  }
 
   [[nodiscard]] auto final_suspend() noexcept {
     struct ending {

@@ -34,13 +34,7 @@ struct mixed_model {
   toy_parameter<float> f{"f", 7};
 };
 
-template <class T>
-bool same_bits(const std::vector<T>& left, const std::vector<T>& right) {
-  return left.size() == right.size() &&
-         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(T)) == 0);
-}
-
-bool same_bits(mixed_model& left, mixed_model& right) {
+bool same_models(mixed_model& left, mixed_model& right) {
   const auto equal = [](const auto& one, const auto& other) {
     return same_bits(one.value, other.value) && same_bits(one.gradient, other.gradient);
   };
@@ -57,7 +51,7 @@ TEST_CASE("all_reduce_params: gradients of all types, to the bits of reducing ea
         all_reduce_params(together.views(), op, bytes);
         all_reduce(apart.a.gradient, op), all_reduce(apart.b.gradient, op), all_reduce(apart.c.gradient, op);
         all_reduce(apart.e.gradient, op), all_reduce(apart.f.gradient, op);
-        CHECK(same_bits(together, apart));
+        CHECK(same_models(together, apart));
       }
     }
   });
@@ -71,7 +65,7 @@ TEST_CASE("all_reduce_param_values: values of all types; the gradients stay") {
     all_reduce_param_values(together.views());
     all_reduce(apart.a.value, average), all_reduce(apart.b.value, average), all_reduce(apart.c.value, average);
     all_reduce(apart.e.value, average), all_reduce(apart.f.value, average);
-    CHECK(same_bits(together, apart));
+    CHECK(same_models(together, apart));
   });
 }
 

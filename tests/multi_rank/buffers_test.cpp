@@ -77,12 +77,6 @@ T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size
   return static_cast<T>(op == reduce_op::average ? result / static_cast<wide>(inputs.size()) : result);
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& left, const std::vector<T>& right) {
-  return left.size() == right.size() &&
-         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(T)) == 0);
-}
-
 /// All forms of all_reduce and reduce against the reference, to the bit, twice.
 template <class T>
 void check_reductions(int ranks, std::size_t count, reduce_op everyones) {

@@ -351,6 +351,37 @@ owned wait_here(process_group group, std::atomic<bool>& flag, int& result) {
   result = co_await pending;
 }
 
+TEST_CASE("coroutine: messages that are started go on while a coroutine that awaited one keeps its thread") {
+  std::atomic<bool> awaits{false};
+  std::atomic<bool> delivered{false};
+  run_ranks(2, [&](const process_group& world) {
+    if (world.rank() == 1) {
+      while (!awaits.load()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      send(1, 0, world);
+      CHECK(recv<std::string>(0, world).size() == 5'000'000);
+      delivered.store(true);
+      return;
+    }
+    const auto until_delivered = [&](const process_group& group) -> work<int> {
+      const int got = co_await irecv<int>(1, group);
+      while (!delivered.load()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      co_return got;
+    };
+    auto waiting = until_delivered(world);
+    auto large = isend(std::string(5'000'000, 'x'), 1, world);
+    awaits.store(true);
+    // Without help: a thread that waits without a deadline would move the message on.
+    while (!waiting.wait(std::chrono::milliseconds(1))) {
+    }
+    CHECK(waiting.wait() == 1);
+    large.wait();
+  });
+}
+
 TEST_CASE("coroutine: one that is destroyed while it waits is not resumed") {
   std::atomic<bool> may_come{false};
   run_noted(2, {}, [&](const process_group& world) {

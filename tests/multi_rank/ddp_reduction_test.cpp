@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-const std::vector<std::size_t> sizes{10, 1, 0, 300, 7, 5'000, 70'000, 2};
+const std::vector<std::size_t> model_sizes{10, 1, 0, 300, 7, 5'000, 70'000, 2};
 
 /// One backward pass, the gradients becoming ready in `order`.
 void backward(toy_model& model, distributed_data_parallel& ddp, int rank, const std::vector<std::size_t>& order,
@@ -35,7 +35,7 @@ TEST_CASE("ddp: gradients are averaged, whatever the buckets and the order, to t
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{30'000}, std::size_t{25} << 20}) {
       for (const bool find_unused : {false, true}) {
-        toy_model model(sizes);
+        toy_model model(model_sizes);
         distributed_data_parallel ddp(
             model.views(), {},
             {.first_bucket_bytes = bytes / 2, .bucket_bytes = bytes, .find_unused_parameters = find_unused});
@@ -90,7 +90,7 @@ TEST_CASE("ddp: float, double and 16-bit floats in one model") {
 TEST_CASE("ddp: marking does not wait for the other ranks, and the group is free meanwhile") {
   std::atomic<bool> marked{false};
   run_noted(2, {}, [&](const process_group& world) {
-    toy_model model(sizes);
+    toy_model model(model_sizes);
     distributed_data_parallel ddp(model.views(), {}, {.first_bucket_bytes = 1, .bucket_bytes = 1});
     if (world.rank() == 1) {
       wait_until([&] { return marked.load(); });
@@ -191,7 +191,7 @@ TEST_CASE("ddp: without init it is a model like any other") {
 
 TEST_CASE("ddp: several at once") {
   at_every_size([](const process_group& world) {
-    toy_model generator(sizes);
+    toy_model generator(model_sizes);
     toy_model critic({100, 200});
     distributed_data_parallel first(generator.views());
     std::optional<distributed_data_parallel> second(std::in_place, critic.views());

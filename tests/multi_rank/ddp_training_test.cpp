@@ -12,7 +12,7 @@ using namespace multi_rank;
 
 constexpr std::size_t features = 6;
 constexpr std::size_t batch = 24;  // a multiple of every number of ranks
-constexpr int steps = 40;
+constexpr int training_steps = 40;
 
 struct example {
   std::array<float, features> x;
@@ -50,7 +50,7 @@ trained train(const process_group& world, const ddp_options& options, int accumu
   distributed_data_parallel ddp({weight.view(), bias.view()}, {}, options, world);
   trained result;
   const auto ranks = as_index(world.size());
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < training_steps; ++step) {
     const auto examples = batch_of(step);
     const std::size_t share = batch / ranks;
     const std::size_t part = share / static_cast<std::size_t>(accumulation_steps);
@@ -115,7 +115,7 @@ TEST_CASE(
       CHECK((here.losses == first_run.losses));
     }
     alone = ranks == 1 ? first_run : alone;
-    REQUIRE(first_run.losses.size() == as_index(steps));
+    REQUIRE(first_run.losses.size() == as_index(training_steps));
     CHECK(first_run.losses.back() < 0.01F * first_run.losses.front());
     for (std::size_t step = 0; step < first_run.losses.size(); ++step) {
       CHECK(std::abs(first_run.losses[step] - alone.losses[step]) < 1e-4F);

@@ -12,19 +12,19 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-constexpr std::size_t elements = 40;
+constexpr std::size_t element_count = 40;
 constexpr int epochs = 2;
 
 /// Who has how many micro-batches.
-using shards = int (*)(int rank, int ranks);
-constexpr std::array<shards, 6> all_shards{[](int rank, int) { return rank % 2 == 0 ? 3 : 5; },
-                                           [](int rank, int) { return rank % 2 == 0 ? 5 : 3; },
-                                           [](int rank, int) { return rank; },
-                                           [](int rank, int ranks) { return 2 * (ranks - rank) - 1; },
-                                           [](int, int) { return 5; },
-                                           [](int rank, int) { return rank % 3 == 1 ? 7 : rank % 3; }};
+using batch_counts = int (*)(int rank, int ranks);
+constexpr std::array<batch_counts, 6> all_batch_counts{[](int rank, int) { return rank % 2 == 0 ? 3 : 5; },
+                                                       [](int rank, int) { return rank % 2 == 0 ? 5 : 3; },
+                                                       [](int rank, int) { return rank; },
+                                                       [](int rank, int ranks) { return 2 * (ranks - rank) - 1; },
+                                                       [](int, int) { return 5; },
+                                                       [](int rank, int) { return rank % 3 == 1 ? 7 : rank % 3; }};
 
-std::vector<int> counts_of(shards shares, int ranks) {
+std::vector<int> counts_of(batch_counts shares, int ranks) {
   std::vector<int> counts;
   for (int rank = 0; rank < ranks; ++rank) {
     counts.push_back(shares(rank, ranks));
@@ -37,14 +37,14 @@ float gradient_of(float value, int rank, std::size_t i, int pass) {
   const float decay = 0.25F * value;
   return toy_model::gradient_of(rank, 0, i, pass) - decay;
 }
-float updated(float value, float gradient) {
+float stepped(float value, float gradient) {
   const float change = 0.1F * gradient;
   return value - change;
 }
 
 /// One process that does what the ranks together do.
 std::vector<float> train_alone(const std::vector<int>& counts, int every, bool with_last, divide_by divisor) {
-  std::vector<float> values(elements, 1.0F);
+  std::vector<float> values(element_count, 1.0F);
   const int passes = *std::max_element(counts.begin(), counts.end());
   for (int epoch = 0; epoch < epochs; ++epoch) {
     std::vector<std::vector<float>> sums(counts.size());  // of each rank; empty: nothing
@@ -56,23 +56,23 @@ std::vector<float> train_alone(const std::vector<int>& counts, int every, bool w
           continue;
         }
         ++adding;
-        for (std::size_t i = 0; i < elements; ++i) {
-          total.resize(elements, -0.0F);
+        for (std::size_t i = 0; i < element_count; ++i) {
+          total.resize(element_count, -0.0F);
           total[i] += sums[rank][i];
         }
         sums[rank].clear();
       }
       CHECK((adding > 0 || pass == passes));
       const auto by = static_cast<float>(divisor == divide_by::live_ranks ? adding : static_cast<int>(counts.size()));
-      for (std::size_t i = 0; adding > 0 && i < elements; ++i) {
-        values[i] = updated(values[i], total[i] / by);
+      for (std::size_t i = 0; adding > 0 && i < element_count; ++i) {
+        values[i] = stepped(values[i], total[i] / by);
       }
     };
     for (int pass = 0; pass < passes; ++pass) {
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {
         if (pass < counts[rank]) {
-          sums[rank].resize(elements);
-          for (std::size_t i = 0; i < elements; ++i) {
+          sums[rank].resize(element_count);
+          for (std::size_t i = 0; i < element_count; ++i) {
             sums[rank][i] += gradient_of(values[i], static_cast<int>(rank), i, pass);
           }
         }
@@ -88,25 +88,25 @@ std::vector<float> train_alone(const std::vector<int>& counts, int every, bool w
 
 struct trainer {
   explicit trainer(const process_group& world, ddp_options options = {})
-      : rank(world.rank()), model({elements}), ddp(model.views(), {}, std::move(options)) {
-    model[0].value.assign(elements, 1.0F);
+      : rank(world.rank()), model({element_count}), ddp(model.views(), {}, std::move(options)) {
+    model[0].value.assign(element_count, 1.0F);
   }
 
   void backward(int pass) {
     ddp.begin_forward();
-    for (std::size_t i = 0; i < elements; ++i) {
+    for (std::size_t i = 0; i < element_count; ++i) {
       model[0].gradient[i] += gradient_of(model[0].value[i], rank, i, pass);
     }
     ddp.mark_ready("p0");
     ddp.finish();
   }
   void optimize() {
-    for (std::size_t i = 0; i < elements; ++i) {
-      model[0].value[i] = updated(model[0].value[i], model[0].gradient[i]);
+    for (std::size_t i = 0; i < element_count; ++i) {
+      model[0].value[i] = stepped(model[0].value[i], model[0].gradient[i]);
     }
     zero();
   }
-  void zero() { model[0].gradient.assign(elements, 0.0F); }
+  void zero() { model[0].gradient.assign(element_count, 0.0F); }
   void epoch(accumulate& cycle, int mine, bool with_last) {
     for (int pass = 0; pass < mine; ++pass) {
       const auto step = cycle.step(with_last && pass + 1 == mine);
@@ -116,7 +116,7 @@ struct trainer {
       }
     }
   }
-  void check_trains(const process_group& world) {
+  void check_still_trains(const process_group& world) {
     check_usable(world);
     ddp.begin_forward();
     model.set_gradient(rank, 0, 4);
@@ -132,7 +132,7 @@ struct trainer {
 
 /// Whether the ranks that run out of data step along.
 void check_training(bool with_last, bool steps_along) {
-  for (const shards shares : all_shards) {
+  for (const batch_counts shares : all_batch_counts) {
     for (const int every : {2, 3, 4}) {
       for (const divide_by divisor : {divide_by::initial_world, divide_by::live_ranks}) {
         const bool find_unused = every == 3;
@@ -149,7 +149,7 @@ void check_training(bool with_last, bool steps_along) {
             mine.zero();
           }
           CHECK((mine.model[0].value == train_alone(counts, every, with_last, divisor)));
-          mine.check_trains(world);
+          mine.check_still_trains(world);
         });
       }
     }
@@ -211,7 +211,7 @@ TEST_CASE("join: gradients left over that nobody would use are an error on every
       CHECK_FALSE(problem.fatal());
       CHECK_CONTAINS(problem.what(), "accumulate::step(true)");
     }
-    mine.check_trains(world);
+    mine.check_still_trains(world);
   });
 }
 

@@ -12,7 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-const ddp_options tiny_buckets{.first_bucket_bytes = 1, .bucket_bytes = 1};
+const ddp_options one_element_buckets{.first_bucket_bytes = 1, .bucket_bytes = 1};
 
 void mark(toy_model& model, distributed_data_parallel& ddp, int rank, int pass, std::size_t from = 0) {
   for (std::size_t index = model.size(); index-- > from;) {
@@ -27,7 +27,7 @@ void pass(toy_model& model, distributed_data_parallel& ddp, int rank, int number
 }
 
 /// After whatever happened: the group and ddp still do their work.
-void check_trains(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
+void check_trains_on(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   check_usable(world);
   for (int number = 0; number < 2; ++number) {
     pass(model, ddp, world.rank(), number);
@@ -102,7 +102,7 @@ TEST_CASE("join: an exception in one rank's loop is told to the ranks with data 
               CHECK_CONTAINS(problem.what(), "bad batch");
               CHECK_CONTAINS(problem.what(), "join_failure_test.cpp");
             }
-            check_trains(model, ddp, world);
+            check_trains_on(model, ddp, world);
           });
         }
       }
@@ -115,7 +115,7 @@ TEST_CASE("join: a scope that is left without finish, at any moment, is told to 
     for (const moment when : moments) {
       run_noted(ranks, "moment " + std::to_string(static_cast<int>(when)), [&](const process_group& world) {
         toy_model model({5, 3, 70'000, 2});
-        distributed_data_parallel ddp(model.views(), {}, tiny_buckets);
+        distributed_data_parallel ddp(model.views(), {}, one_element_buckets);
         const bool no_sync = when == moment::in_no_sync;
         struct leaves {};
         if (world.rank() == 1) {
@@ -137,7 +137,7 @@ TEST_CASE("join: a scope that is left without finish, at any moment, is told to 
           CHECK_CONTAINS(problem.what(), "left its join scope without calling finish()");
           CHECK_CONTAINS(problem.what(), "join_failure_test.cpp");
         }
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
       });
     }
   }
@@ -148,7 +148,7 @@ TEST_CASE("join: several ranks fail at once, in different places") {
     for (int shift = 0; shift < 5; ++shift) {
       run_noted(ranks, "shift " + std::to_string(shift), [&](const process_group& world) {
         toy_model model({5, 3, 70'000, 2});
-        distributed_data_parallel ddp(model.views(), {}, tiny_buckets);
+        distributed_data_parallel ddp(model.views(), {}, one_element_buckets);
         const moment when = moments[static_cast<std::size_t>((world.rank() + shift) % 5)];
         bool failed = false;
         try {
@@ -162,7 +162,7 @@ TEST_CASE("join: several ranks fail at once, in different places") {
           failed = true;
         }
         CHECK(failed);
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
       });
     }
   }
@@ -186,7 +186,7 @@ TEST_CASE("join: a callback that throws on a rank without data") {
           CHECK(problem.peer() == 0);
           CHECK_CONTAINS(problem.what(), "no optimizer");
         }
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
       },
       2);
 }
@@ -217,7 +217,7 @@ TEST_CASE("join: with throw_on_early_end every rank hears who ran out of data") 
         CHECK_CONTAINS(problem.what(), who + " of data before backward pass 5");
         CHECK_CONTAINS(problem.what(), "join_failure_test.cpp");
       }
-      check_trains(model, ddp, world);
+      check_trains_on(model, ddp, world);
     });
   }
 }
@@ -245,7 +245,7 @@ TEST_CASE("join: disagreement about no_sync is an error on every rank, with data
       CHECK_CONTAINS(problem.what(), "in backward pass 2");
       CHECK_CONTAINS(problem.what(), "join_failure_test.cpp");
       check_same_everywhere(problem.detail(), world);
-      check_trains(model, ddp, world);
+      check_trains_on(model, ddp, world);
     });
   }
 }
@@ -265,7 +265,7 @@ TEST_CASE("join: different options are an error on every rank") {
           CHECK_CONTAINS(problem.what(),
                          "the join_options differ: rank 0 has divide_by::initial_world, "
                          "throw_on_early_end = false, synchronize_final_model = true");
-          check_trains(model, ddp, world);
+          check_trains_on(model, ddp, world);
         }
       },
       2);
@@ -302,14 +302,14 @@ TEST_CASE("join: every pass begins with begin_forward, once, and agrees with no_
     }
     scope.finish();
     CHECK_CONTAINS(text_of([&] { scope.finish(); }), "closed already");
-    check_trains(model, ddp, world);
+    check_trains_on(model, ddp, world);
   });
 }
 
 TEST_CASE("join: a parameter that never became ready, while other ranks have no data") {
   at_every_size([](const process_group& world) {
     toy_model model({5, 6});
-    distributed_data_parallel ddp(model.views(), {}, tiny_buckets);
+    distributed_data_parallel ddp(model.views(), {}, one_element_buckets);
     const int last = world.size() - 1;
     const auto loop = [&] {
       if (world.rank() == last) {
@@ -323,7 +323,7 @@ TEST_CASE("join: a parameter that never became ready, while other ranks have no 
     } else {
       CHECK_CONTAINS(error_of<peer_error>([&] { run_joined(ddp, {}, loop); }).what(), "never became ready");
     }
-    check_trains(model, ddp, world);
+    check_trains_on(model, ddp, world);
   });
 }
 
@@ -344,7 +344,7 @@ TEST_CASE("join: another collective, which ranks without data cannot answer, is 
         };
         const auto mismatch = error_of<mismatch_error>([&] { train([] { barrier(); }); });
         CHECK_CONTAINS(mismatch.what(), "barrier");
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
         int value = 0;
         const auto bad_root = [&] { train([&] { broadcast(value, 99); }); };
         if (world.rank() == 0) {
@@ -352,7 +352,7 @@ TEST_CASE("join: another collective, which ranks without data cannot answer, is 
         } else {
           CHECK_CONTAINS(error_of<peer_error>(bad_root).what(), "root 99");
         }
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
       },
       2);
 }
@@ -373,7 +373,7 @@ TEST_CASE("join: ranks that failed together do not wait for each other in the sa
       CHECK_CONTAINS(error_of<usage_error>([&] { ddp.begin_forward(); }).what(), "failed together");
       CHECK_CONTAINS(error_of<usage_error>([&] { scope.finish(); }).what(), "failed together");
     }
-    check_trains(model, ddp, world);
+    check_trains_on(model, ddp, world);
   });
 }
 
@@ -383,7 +383,7 @@ TEST_CASE("join: a rank that ends while others have no data is a peer_error ther
       std::atomic<int> told{0};
       const auto rank_main = [&](const process_group& world) {
         toy_model model({1000, 5});
-        distributed_data_parallel ddp(model.views(), {}, tiny_buckets);
+        distributed_data_parallel ddp(model.views(), {}, one_element_buckets);
         try {
           join_scope scope(ddp);
           if (world.rank() == 1) {
@@ -438,7 +438,7 @@ TEST_CASE("join: an error that an asynchronous operation left behind ends the sc
             CHECK(problem.peer() == 1);
             CHECK_CONTAINS(problem.what(), "an earlier operation of this rank failed");
           }
-          check_trains(model, ddp, world);
+          check_trains_on(model, ddp, world);
         }
       },
       2);
@@ -465,7 +465,7 @@ TEST_CASE("join: leaving the scope keeps an earlier error for the next operation
           CHECK(error_of<peer_error>(train).peer() == 1);
           CHECK(error_of<peer_error>([] { barrier(); }).peer() == 1);
         }
-        check_trains(model, ddp, world);
+        check_trains_on(model, ddp, world);
       },
       2);
 }

@@ -14,7 +14,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-const std::vector<std::size_t> sizes{3, 0, 20'000, 9};
+const std::vector<std::size_t> join_sizes{3, 0, 20'000, 9};
 
 /// Who has how many batches.
 struct shards {
@@ -49,14 +49,14 @@ float updated(float value, float gradient) {
 
 void set_gradients(toy_model& model, int rank, int pass) {
   for (std::size_t index = 0; index < model.size(); ++index) {
-    for (std::size_t i = 0; i < sizes[index]; ++i) {
+    for (std::size_t i = 0; i < join_sizes[index]; ++i) {
       model[index].gradient[i] = gradient_of(model[index].value[i], rank, index, i, pass);
     }
   }
 }
 void optimize(toy_model& model) {
   for (std::size_t index = 0; index < model.size(); ++index) {
-    for (std::size_t i = 0; i < sizes[index]; ++i) {
+    for (std::size_t i = 0; i < join_sizes[index]; ++i) {
       model[index].value[i] = updated(model[index].value[i], model[index].gradient[i]);
     }
   }
@@ -70,8 +70,8 @@ void mark_all(toy_model& model, distributed_data_parallel& ddp) {
 /// One process that does what all ranks together do. `buffer` gets what the last pass's lowest rank has.
 std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divide_by divisor, double& buffer) {
   std::vector<std::vector<float>> values;
-  for (std::size_t index = 0; index < sizes.size(); ++index) {
-    values.emplace_back(sizes[index], 1.0F);
+  for (std::size_t index = 0; index < join_sizes.size(); ++index) {
+    values.emplace_back(join_sizes[index], 1.0F);
   }
   int leader = 0;
   for (int pass = 0; pass < *std::max_element(counts.begin(), counts.end()); ++pass) {
@@ -84,8 +84,8 @@ std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divi
     buffer += pass == 0 ? 0 : live.front() + pass * 10;  // what that rank added in the pass before
     leader = live.front();
     const auto by = static_cast<float>(divisor == divide_by::live_ranks ? live.size() : counts.size());
-    for (std::size_t index = 0; index < sizes.size(); ++index) {
-      for (std::size_t i = 0; i < sizes[index]; ++i) {
+    for (std::size_t index = 0; index < join_sizes.size(); ++index) {
+      for (std::size_t i = 0; i < join_sizes[index]; ++i) {
         float& value = values[index][i];
         float sum = gradient_of(value, live[0], index, i, pass);
         for (std::size_t one = 1; one < live.size(); ++one) {
@@ -102,7 +102,8 @@ std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divi
 
 bool equal_bits(toy_model& model, const std::vector<std::vector<float>>& expected) {
   for (std::size_t index = 0; index < model.size(); ++index) {
-    if (sizes[index] != 0 && std::memcmp(model[index].value.data(), expected[index].data(), sizes[index] * 4) != 0) {
+    if (join_sizes[index] != 0 &&
+        std::memcmp(model[index].value.data(), expected[index].data(), join_sizes[index] * 4) != 0) {
       return false;
     }
   }
@@ -132,9 +133,9 @@ TEST_CASE("join: uneven shards give every rank the bits of a single process") {
           const auto counts = shares.counts(world.size());
           double expected_buffer = 0.0;
           const auto expected = train_alone(counts, divisor, expected_buffer);
-          toy_model model(sizes);
+          toy_model model(join_sizes);
           for (std::size_t index = 0; index < model.size(); ++index) {
-            model[index].value.assign(sizes[index], 1.0F);
+            model[index].value.assign(join_sizes[index], 1.0F);
           }
           std::vector<double> buffer(1);
           distributed_data_parallel ddp(
@@ -166,9 +167,9 @@ TEST_CASE("join: an optimizer that steps along on ranks without data needs no fi
       const auto counts = all_shards[5].counts(world.size());
       double ignored = 0.0;
       const auto expected = train_alone(counts, divisor, ignored);
-      toy_model model(sizes);
+      toy_model model(join_sizes);
       for (std::size_t index = 0; index < model.size(); ++index) {
-        model[index].value.assign(sizes[index], 1.0F);
+        model[index].value.assign(join_sizes[index], 1.0F);
       }
       distributed_data_parallel ddp(model.views());
       int shadowed = 0;
@@ -342,7 +343,7 @@ TEST_CASE("join: no_sync and accumulation inside") {
 
 TEST_CASE("join: several scopes one after the other, with plain passes in between") {
   at_every_size([](const process_group& world) {
-    toy_model model(sizes);
+    toy_model model(join_sizes);
     distributed_data_parallel ddp(model.views());
     for (int epoch = 0; epoch < 3; ++epoch) {
       join_scope scope(ddp);

@@ -13,23 +13,23 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-constexpr std::size_t piece = std::size_t{1} << 20;
-constexpr std::size_t count = (std::size_t{1} << 31) + piece;  // more than an int can count
+constexpr std::size_t one_piece = std::size_t{1} << 20;
+constexpr std::size_t huge_count = (std::size_t{1} << 31) + one_piece;  // more than an int can count
 
 /// `count` bytes at consecutive addresses, of which all but the last piece are the same piece of memory: so much fits
 /// into any machine.
 class folded_memory {
  public:
   folded_memory() : file_(::memfd_create("hfcomm-test", 0)) {
-    void* reserved = ::mmap(nullptr, count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (file_ < 0 || reserved == MAP_FAILED || ::ftruncate(file_, 2 * piece) != 0) {
+    void* reserved = ::mmap(nullptr, huge_count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (file_ < 0 || reserved == MAP_FAILED || ::ftruncate(file_, 2 * one_piece) != 0) {
       throw std::runtime_error("the machine gives no memory for the test");
     }
     data_ = static_cast<std::int8_t*>(reserved);
-    for (std::size_t offset = 0; offset < count; offset += piece) {
-      const bool last = offset + piece == count;
-      if (::mmap(data_ + offset, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
-                 last ? static_cast<off_t>(piece) : 0) == MAP_FAILED) {
+    for (std::size_t offset = 0; offset < huge_count; offset += one_piece) {
+      const bool last = offset + one_piece == huge_count;
+      if (::mmap(data_ + offset, one_piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
+                 last ? static_cast<off_t>(one_piece) : 0) == MAP_FAILED) {
         throw std::runtime_error("the machine does not map the test's memory");
       }
     }
@@ -37,16 +37,16 @@ class folded_memory {
   folded_memory(const folded_memory&) = delete;
   folded_memory& operator=(const folded_memory&) = delete;
   ~folded_memory() {
-    ::munmap(data_, count);
+    ::munmap(data_, huge_count);
     ::close(file_);
   }
 
-  [[nodiscard]] std::span<std::int8_t> all() const { return {data_, count}; }
-  [[nodiscard]] std::span<std::int8_t> first_piece() const { return all().first(piece); }
-  [[nodiscard]] std::span<std::int8_t> last_piece() const { return all().last(piece); }
+  [[nodiscard]] std::span<std::int8_t> all() const { return {data_, huge_count}; }
+  [[nodiscard]] std::span<std::int8_t> first_piece() const { return all().first(one_piece); }
+  [[nodiscard]] std::span<std::int8_t> last_piece() const { return all().last(one_piece); }
 
   void fill(int salt) const {
-    for (std::size_t i = 0; i < piece; ++i) {
+    for (std::size_t i = 0; i < one_piece; ++i) {
       first_piece()[i] = static_cast<std::int8_t>((i * 31 + as_index(salt)) % 127);
       last_piece()[i] = static_cast<std::int8_t>((i * 17 + as_index(salt)) % 113);
     }

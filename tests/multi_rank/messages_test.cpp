@@ -17,8 +17,8 @@ using namespace multi_rank;
 
 constexpr std::size_t ring = std::size_t{1} << 16;  // of a message's slot, with up to eight ranks
 // What fits into an envelope and what just does not, a ring and its quarters, and several times around.
-constexpr auto sizes = each_of(0, 1, 7, 56, 57, 64, ring / 4 - 1, ring / 4, ring / 4 + 1, ring / 2, ring - 1, ring,
-                               ring + 1, ring + ring / 4, 3 * ring + 5, (std::size_t{2} << 20) + 3);
+constexpr auto message_sizes = each_of(0, 1, 7, 56, 57, 64, ring / 4 - 1, ring / 4, ring / 4 + 1, ring / 2, ring - 1,
+                                       ring, ring + 1, ring + ring / 4, 3 * ring + 5, (std::size_t{2} << 20) + 3);
 
 std::vector<std::uint8_t> bytes_of(int from, int to, std::size_t count) {
   std::vector<std::uint8_t> bytes(count);
@@ -33,7 +33,7 @@ TEST_CASE("send and recv of buffers of every size, from each rank to the next") 
       [](const process_group& world) {
         const int next = (world.rank() + 1) % world.size();
         const int before = (world.rank() + world.size() - 1) % world.size();
-        for (const std::size_t count : sizes) {
+        for (const std::size_t count : message_sizes) {
           const auto out = bytes_of(world.rank(), next, count);
           std::vector<std::uint8_t> in(count, 0xee);
           if (world.rank() % 2 == 0) {
@@ -79,7 +79,7 @@ TEST_CASE("send and recv of objects: from each rank to each other") {
 
 TEST_CASE("objects of every size, empty ones too, and plain ones") {
   run_noted(2, {}, [](const process_group& world) {
-    for (const std::size_t size : sizes) {
+    for (const std::size_t size : message_sizes) {
       const auto text = text_of(1, size);
       if (world.rank() == 0) {
         CHECK((recv<std::string>(1, world) == text));
@@ -103,7 +103,7 @@ TEST_CASE("send_receive of buffers in a ring, both ways, and in pairs; the buffe
   at_every_size([](const process_group& world) {
     const int right = (world.rank() + 1) % world.size();
     const int left = (world.rank() + world.size() - 1) % world.size();
-    for (const std::size_t count : sizes) {
+    for (const std::size_t count : message_sizes) {
       auto out = bytes_of(world.rank(), right, count);
       std::vector<std::uint8_t> in(count);
       send_receive(std::span<const std::uint8_t>(out), right, std::span(in), left, world);
@@ -135,7 +135,7 @@ TEST_CASE("send_receive of objects around the ring, until each is at home again"
 TEST_CASE("to oneself: isend and irecv, in either order, at every size of group") {
   at_every_size([](const process_group& world) {
     const int me = world.rank();
-    for (const std::size_t count : sizes) {
+    for (const std::size_t count : message_sizes) {
       const auto out = bytes_of(me, me, count);
       std::vector<std::uint8_t> in(count);
       auto coming = irecv(std::span(in), me, world, 3);

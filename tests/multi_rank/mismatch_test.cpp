@@ -14,7 +14,7 @@ using namespace multi_rank;
 /// must get a mismatch_error with both calls (which begin as `usual_call` and `odd_call`) and both lines, the same one
 /// everywhere; and the group must be usable as if nothing had happened.
 template <class Usual, class Odd>
-void expect_mismatch(Usual usual, Odd odd, const std::string& usual_call, const std::string& odd_call) {
+void expect_disagreement(Usual usual, Odd odd, const std::string& usual_call, const std::string& odd_call) {
   for (const int ranks : rank_counts) {
     for (const int odd_rank : {0, 1, ranks - 1}) {
       if (ranks < 2 || (odd_rank == 1 && ranks == 2)) {
@@ -56,27 +56,27 @@ void expect_mismatch(Usual usual, Odd odd, const std::string& usual_call, const 
 }
 
 TEST_CASE("mismatch: one rank calls another operation") {
-  expect_mismatch([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
-                  [](auto& world, auto& note) {
-                    int value = 1;
-                    broadcast(value, 0, note(world));
-                  },
-                  "all_gather(an object of type int)", "broadcast(an object of type int, root 0)");
-  expect_mismatch([](auto& world, auto& note) { barrier(note(world)); },
-                  [](auto& world, auto& note) { (void)shared_random_seed(note(world)); }, "barrier()",
-                  "shared_random_seed(1 x uint64, root 0)");
-  expect_mismatch([](auto& world, auto& note) { (void)gather(std::string("x"), 0, note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(std::string("x"), note(world)); },
-                  "gather(an object of type ", "all_gather(an object of type ");
-  expect_mismatch([](auto& world, auto& note) { (void)note(world).split(0); },
-                  [](auto& world, auto& note) { barrier(note(world)); }, "split(", "barrier()");
+  expect_disagreement([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
+                      [](auto& world, auto& note) {
+                        int value = 1;
+                        broadcast(value, 0, note(world));
+                      },
+                      "all_gather(an object of type int)", "broadcast(an object of type int, root 0)");
+  expect_disagreement([](auto& world, auto& note) { barrier(note(world)); },
+                      [](auto& world, auto& note) { (void)shared_random_seed(note(world)); }, "barrier()",
+                      "shared_random_seed(1 x uint64, root 0)");
+  expect_disagreement([](auto& world, auto& note) { (void)gather(std::string("x"), 0, note(world)); },
+                      [](auto& world, auto& note) { (void)all_gather(std::string("x"), note(world)); },
+                      "gather(an object of type ", "all_gather(an object of type ");
+  expect_disagreement([](auto& world, auto& note) { (void)note(world).split(0); },
+                      [](auto& world, auto& note) { barrier(note(world)); }, "split(", "barrier()");
 }
 
 TEST_CASE("mismatch: an operation with much data against one with none") {
   const std::string large(1'000'000, 'x');
-  expect_mismatch([&](auto& world, auto& note) { (void)all_gather(large, note(world)); },
-                  [](auto& world, auto& note) { barrier(note(world)); }, "all_gather(", "barrier()");
-  expect_mismatch(
+  expect_disagreement([&](auto& world, auto& note) { (void)all_gather(large, note(world)); },
+                      [](auto& world, auto& note) { barrier(note(world)); }, "all_gather(", "barrier()");
+  expect_disagreement(
       [](auto& world, auto& note) {
         std::vector<float> data(300'000, 1.0F);
         all_reduce(data, reduce_op::sum, note(world));
@@ -87,7 +87,7 @@ TEST_CASE("mismatch: an operation with much data against one with none") {
 }
 
 TEST_CASE("mismatch: different roots") {
-  expect_mismatch(
+  expect_disagreement(
       [](auto& world, auto& note) {
         std::string text = "mine";
         CHECK_THROWS_AS(broadcast(text, 0, note(world)), mismatch_error);
@@ -101,13 +101,13 @@ TEST_CASE("mismatch: different roots") {
         broadcast(text, 1, note(world));
       },
       "broadcast(an object of type ", "broadcast(an object of type ");
-  expect_mismatch([](auto& world, auto& note) { (void)gather(1, 1, note(world)); },
-                  [](auto& world, auto& note) { (void)gather(1, 0, note(world)); },
-                  "gather(an object of type int, root 1)", "gather(an object of type int, root 0)");
-  expect_mismatch([](auto& world, auto& note) { (void)reduce(1.0F, 0, reduce_op::sum, note(world)); },
-                  [](auto& world, auto& note) { (void)reduce(1.0F, 1, reduce_op::sum, note(world)); },
-                  "reduce(1 x float32, sum, root 0)", "reduce(1 x float32, sum, root 1)");
-  expect_mismatch(
+  expect_disagreement([](auto& world, auto& note) { (void)gather(1, 1, note(world)); },
+                      [](auto& world, auto& note) { (void)gather(1, 0, note(world)); },
+                      "gather(an object of type int, root 1)", "gather(an object of type int, root 0)");
+  expect_disagreement([](auto& world, auto& note) { (void)reduce(1.0F, 0, reduce_op::sum, note(world)); },
+                      [](auto& world, auto& note) { (void)reduce(1.0F, 1, reduce_op::sum, note(world)); },
+                      "reduce(1 x float32, sum, root 0)", "reduce(1 x float32, sum, root 1)");
+  expect_disagreement(
       [](auto& world, auto& note) { (void)reduce_dict(std::map<int, float>{}, reduce_op::sum, 0, note(world)); },
       [](auto& world, auto& note) { (void)reduce_dict(std::map<int, float>{}, reduce_op::sum, 1, note(world)); },
       "reduce_dict(an object of type ", "reduce_dict(an object of type ");
@@ -124,8 +124,8 @@ TEST_CASE("mismatch: different counts") {
         all_reduce(data, reduce_op::sum, note(world));
       };
     };
-    expect_mismatch(reduces(count), reduces(count + 1), "all_reduce(" + std::to_string(count) + " x float32, sum)",
-                    "all_reduce(" + std::to_string(count + 1) + " x float32, sum)");
+    expect_disagreement(reduces(count), reduces(count + 1), "all_reduce(" + std::to_string(count) + " x float32, sum)",
+                        "all_reduce(" + std::to_string(count + 1) + " x float32, sum)");
   }
   const auto gathers = [](std::size_t elements) {
     return [=](auto& world, auto& note) {
@@ -133,32 +133,33 @@ TEST_CASE("mismatch: different counts") {
       all_gather(std::vector<std::int16_t>(elements), out, note(world));
     };
   };
-  expect_mismatch(gathers(0), gathers(1), "all_gather(0 x int16)", "all_gather(1 x int16)");
+  expect_disagreement(gathers(0), gathers(1), "all_gather(0 x int16)", "all_gather(1 x int16)");
   const auto broadcasts = [](std::size_t elements) {
     return [=](auto& world, auto& note) {
       std::vector<double> data(elements);
       broadcast(std::span(data), 0, note(world));
     };
   };
-  expect_mismatch(broadcasts(10), broadcasts(11), "broadcast(10 x float64, root 0)", "broadcast(11 x float64, root 0)");
+  expect_disagreement(broadcasts(10), broadcasts(11), "broadcast(10 x float64, root 0)",
+                      "broadcast(11 x float64, root 0)");
 }
 
 TEST_CASE("mismatch: different types") {
-  expect_mismatch([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(1.0F, note(world)); },
-                  "all_gather(an object of type int)", "all_gather(an object of type float)");
-  expect_mismatch([](auto& world, auto& note) { (void)all_gather(std::vector<int>{}, note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(std::vector<unsigned>{}, note(world)); },
-                  "all_gather(an object of type ", "all_gather(an object of type ");
-  expect_mismatch([](auto& world, auto& note) { (void)all_reduce(1, reduce_op::sum, note(world)); },
-                  [](auto& world, auto& note) { (void)all_reduce(1.0F, reduce_op::sum, note(world)); },
-                  "all_reduce(1 x int32, sum)", "all_reduce(1 x float32, sum)");
-  expect_mismatch(
+  expect_disagreement([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
+                      [](auto& world, auto& note) { (void)all_gather(1.0F, note(world)); },
+                      "all_gather(an object of type int)", "all_gather(an object of type float)");
+  expect_disagreement([](auto& world, auto& note) { (void)all_gather(std::vector<int>{}, note(world)); },
+                      [](auto& world, auto& note) { (void)all_gather(std::vector<unsigned>{}, note(world)); },
+                      "all_gather(an object of type ", "all_gather(an object of type ");
+  expect_disagreement([](auto& world, auto& note) { (void)all_reduce(1, reduce_op::sum, note(world)); },
+                      [](auto& world, auto& note) { (void)all_reduce(1.0F, reduce_op::sum, note(world)); },
+                      "all_reduce(1 x int32, sum)", "all_reduce(1 x float32, sum)");
+  expect_disagreement(
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, float>{}, reduce_op::sum, note(world)); },
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, double>{}, reduce_op::sum, note(world)); },
       "all_reduce_dict(an object of type ", "all_reduce_dict(an object of type ");
   // An object and the memory of one are different things.
-  expect_mismatch(
+  expect_disagreement(
       [](auto& world, auto& note) {
         int value = 0;
         broadcast(value, 0, note(world));
@@ -171,17 +172,17 @@ TEST_CASE("mismatch: different types") {
 }
 
 TEST_CASE("mismatch: different reductions") {
-  expect_mismatch([](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
-                  [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::max, note(world)); },
-                  "all_reduce(1 x float64, sum)", "all_reduce(1 x float64, max)");
-  expect_mismatch(
+  expect_disagreement([](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
+                      [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::max, note(world)); },
+                      "all_reduce(1 x float64, sum)", "all_reduce(1 x float64, max)");
+  expect_disagreement(
       [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::premultiplied_sum(0.1), note(world)); },
       [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
       "all_reduce(1 x float64, premultiplied sum by 0.1)", "all_reduce(1 x float64, sum)");
   const auto reduces = [](reduce_op op) {
     return [=](auto& world, auto& note) { (void)reduce_dict(std::map<int, float>{{1, 1.0F}}, op, 0, note(world)); };
   };
-  expect_mismatch(reduces(reduce_op::average), reduces(reduce_op::sum), "reduce_dict(", "reduce_dict(");
+  expect_disagreement(reduces(reduce_op::average), reduces(reduce_op::sum), "reduce_dict(", "reduce_dict(");
 }
 
 TEST_CASE("mismatch: every rank calls something else; the first that differs is named") {
@@ -199,8 +200,8 @@ TEST_CASE("mismatch: every rank calls something else; the first that differs is 
 }
 
 TEST_CASE("mismatch: scopes are operations, too") {
-  expect_mismatch([](auto& world, auto& note) { const barrier_scope guard(note(world)); },
-                  [](auto& world, auto& note) { (void)all_gather(1, note(world)); }, "barrier()", "all_gather(");
+  expect_disagreement([](auto& world, auto& note) { const barrier_scope guard(note(world)); },
+                      [](auto& world, auto& note) { (void)all_gather(1, note(world)); }, "barrier()", "all_gather(");
 }
 
 TEST_CASE("mismatch: a master-first section that others do not enter is an error on every rank") {

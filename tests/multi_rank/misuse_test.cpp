@@ -242,6 +242,27 @@ TEST_CASE("misuse: more elements than any memory has") {
       });
 }
 
+TEST_CASE("misuse: lengths whose product overflows to the right one") {
+  run_noted(4, {}, [](const process_group& world) {
+    char place = 0;
+    const std::span<char> part(&place, std::size_t{1} << 62);
+    const std::span<std::int8_t> numbers(reinterpret_cast<std::int8_t*>(&place), std::size_t{1} << 62);
+    CHECK_THROWS_AS(all_gather(part, std::span<char>(), world), usage_error);
+    CHECK_THROWS_AS(reduce_scatter(std::span<std::int8_t>(), numbers, reduce_op::sum, world), usage_error);
+    const bool is_root = world.rank() == 0;
+    const auto collect = [&] { gather(is_root ? part : std::span<char>(&place, 1), std::span<char>(), 0, world); };
+    const auto distribute = [&] { scatter(std::span<char>(), is_root ? part : std::span<char>(), 0, world); };
+    if (is_root) {
+      CHECK_THROWS_AS(collect(), usage_error);
+      CHECK_THROWS_AS(distribute(), usage_error);
+    } else {
+      CHECK_THROWS_AS(collect(), peer_error);
+      CHECK_THROWS_AS(distribute(), peer_error);
+    }
+    check_usable(world);
+  });
+}
+
 TEST_CASE("misuse: lists of counts whose sum overflows, or that miss a rank") {
   refused(
       "no number can hold",

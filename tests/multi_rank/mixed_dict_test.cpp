@@ -266,7 +266,7 @@ TEST_CASE("reduce_dict: more of several types than one chunk of memory holds") {
 }
 
 /// A key that cannot always be written.
-struct stubborn {
+struct shy_key {
   int number = 0;
   template <class Archive>
   void save(Archive& archive) const {
@@ -279,13 +279,13 @@ struct stubborn {
   void load(Archive& archive) {
     archive(number);
   }
-  friend auto operator<=>(const stubborn&, const stubborn&) = default;
+  friend auto operator<=>(const shy_key&, const shy_key&) = default;
 };
 
 TEST_CASE("reduce_dict: a key that cannot be written is an error everywhere") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == world.size() - 1;
-    const std::map<stubborn, double> mine{{stubborn{wrong ? -1 : 1}, 2.0}};
+    const std::map<shy_key, double> mine{{shy_key{wrong ? -1 : 1}, 2.0}};
     const auto call = [&] { (void)all_reduce_dict(mine); };
     if (wrong) {
       CHECK(error_of<std::domain_error>(call).what() == std::string("not this key"));
@@ -293,7 +293,7 @@ TEST_CASE("reduce_dict: a key that cannot be written is an error everywhere") {
       CHECK_CONTAINS(error_of<peer_error>(call).what(), "serializing its dictionary threw: not this key");
     }
     check_usable(world);
-    const std::map<stubborn, double> others{{stubborn{world.rank()}, 2.0}};
+    const std::map<shy_key, double> others{{shy_key{world.rank()}, 2.0}};
     if (world.size() > 1) {
       CHECK_CONTAINS(error_of<mismatch_error>([&] { (void)all_reduce_dict(others); }).what(), "lack");
       check_usable(world);

@@ -16,7 +16,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-constexpr std::size_t steps = 20;
+constexpr std::size_t step_count = 20;
 constexpr std::size_t batch_size = 30;  // no multiple of 4: at 4 ranks the shares differ
 
 /// A text with something to learn in it.
@@ -47,7 +47,7 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
 
   char_lm::batch_sampler batches(split, batch_size, 5, world.rank(), world.size());
   std::vector<double> losses;
-  for (std::size_t step = 0; step < steps; ++step) {
+  for (std::size_t step = 0; step < step_count; ++step) {
     const auto mine = batches.at(step);
     const auto& positions = mine.positions;
     network.zero_gradients();
@@ -67,7 +67,7 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
       pass(0, middle);
     }
     pass(middle, positions.size());
-    optimiser.step(char_lm::learning_rate_at(step, steps, 0.003));
+    optimiser.step(char_lm::learning_rate_at(step, step_count, 0.003));
     losses.push_back(all_reduce(loss, reduce_op::average, world));
   }
   for (const auto& parameter : network.parameters()) {
@@ -83,7 +83,7 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
 TEST_CASE(
     "parity: one model, one sequence of batches: the same losses at 1, 2 and 4 ranks, the same bits on all of them") {
   const auto reference = train(process_group(), 1, {});
-  REQUIRE(reference.size() == steps);
+  REQUIRE(reference.size() == step_count);
   CHECK(reference.front() > 2.5);
   CHECK(reference.back() < reference.front() - 0.3);
   for (const int ranks : {1, 2, 4}) {
@@ -93,7 +93,7 @@ TEST_CASE(
       run_noted(ranks, std::to_string(passes) + " passes", [&](const process_group& world) {
         const auto losses = train(world, passes, buckets);
         check_same_everywhere(losses, world);
-        for (std::size_t step = 0; step < steps; ++step) {
+        for (std::size_t step = 0; step < step_count; ++step) {
           CHECK(std::abs(losses[step] - reference[step]) < 1e-4);
         }
       });

@@ -6,8 +6,11 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <exception>
+#include <ranges>
 #include <source_location>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -64,6 +67,14 @@ void at_every_size(RankMain rank_main, int least = 1) {
       run_noted(ranks, {}, rank_main);
     }
   }
+}
+
+/// Whether two ranges hold the same bits, NaNs and all.
+template <std::ranges::contiguous_range Left, std::ranges::contiguous_range Right>
+bool same_bits(const Left& left, const Right& right) {
+  const auto one = std::as_bytes(std::span(left));
+  const auto other = std::as_bytes(std::span(right));
+  return one.size() == other.size() && (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
 }
 
 /// The error that `call` throws; it must be an `Error` and nothing derived from it.

@@ -30,12 +30,6 @@ std::vector<T> input_of(int rank, std::size_t count) {
   return elements;
 }
 
-template <class T>
-bool same_bits(std::span<const T> left, std::span<const T> right) {
-  return left.size() == right.size() &&
-         (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
-}
-
 reduce_op op_of(reduce_kind kind, int rank) {
   return kind == reduce_kind::premultiplied_sum ? reduce_op{reduce_op::premultiplied_sum(0.3 - 1.7 * rank)}
                                                 : reduce_op{kind};
@@ -55,12 +49,12 @@ void check(const process_group& world, const std::vector<std::size_t>& counts, r
   const bool even = std::count(counts.begin(), counts.end(), mine) == world.size();
   std::vector<T> out(mine, T(77));
   reduce_scatter(in, out, counts, op);
-  CHECK(same_bits<T>(out, expected));
-  CHECK(same_bits<T>(in, input_of<T>(world.rank(), in.size())));
+  CHECK(same_bits(out, expected));
+  CHECK(same_bits(in, input_of<T>(world.rank(), in.size())));
   auto data = in;
   const auto place = std::span(data).subspan(static_cast<std::size_t>(begin), mine);
   reduce_scatter(data, place, counts, op);
-  CHECK(same_bits<T>(place, expected));
+  CHECK(same_bits(place, expected));
   for (std::size_t i = 0; i < data.size(); ++i) {  // the other parts stay as they are
     const bool is_mine = i >= static_cast<std::size_t>(begin) && i - static_cast<std::size_t>(begin) < mine;
     if (!is_mine && std::memcmp(&data[i], &in[i], sizeof(T)) != 0) {
@@ -72,15 +66,15 @@ void check(const process_group& world, const std::vector<std::size_t>& counts, r
   if (all_reduce(even ? 1 : 0, reduce_op::min) == 1) {
     out.assign(mine, T(77));
     reduce_scatter(in, out, op);
-    CHECK(same_bits<T>(out, expected));
+    CHECK(same_bits(out, expected));
     data = in;
     reduce_scatter(data, place, op);
-    CHECK(same_bits<T>(place, expected));
+    CHECK(same_bits(place, expected));
   }
 }
 
 template <class T>
-void check_operations() {
+void check_all_operations() {
   for (const int ranks : rank_counts) {
     for (int number = 0; number <= static_cast<int>(reduce_kind::premultiplied_sum); ++number) {
       const auto kind = static_cast<reduce_kind>(number);
@@ -100,11 +94,11 @@ void check_operations() {
 
 TEST_CASE_TEMPLATE("reduce_scatter: every operation on integers", T, std::int8_t, std::uint16_t, std::int32_t,
                    std::uint64_t) {
-  check_operations<T>();
+  check_all_operations<T>();
 }
 
 TEST_CASE_TEMPLATE("reduce_scatter: every operation on floats", T, float16, bfloat16, float, double) {
-  check_operations<T>();
+  check_all_operations<T>();
 }
 
 TEST_CASE("reduce_scatter: equal parts of every length") {

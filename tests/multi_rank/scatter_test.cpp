@@ -14,7 +14,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-struct empty {
+struct no_members {
   template <class Archive>
   void serialize(Archive& /*archive*/) {}
 };
@@ -58,7 +58,7 @@ TEST_CASE("scatter: objects that can only be moved, bools, and types without a b
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<std::string>> owned;
     std::vector<bool> bits;
-    std::vector<empty> nothings;
+    std::vector<no_members> nothings;
     if (world.rank() == 0) {
       for (int to = 0; to < world.size(); ++to) {
         owned.push_back(to % 2 == 0 ? nullptr : std::make_unique<std::string>(text_of(to, 200)));

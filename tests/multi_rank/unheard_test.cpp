@@ -9,6 +9,9 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
+work<int> sum_later(const process_group& group) { co_return co_await all_reduce_async(1, reduce_op::sum, group); }
+work<int> sum_much_later(const process_group& group) { co_return co_await sum_later(group); }
+
 }  // namespace
 
 TEST_CASE("unheard: a dropped work's problem fails the rank where no operation was left to throw it") {
@@ -97,6 +100,39 @@ TEST_CASE("unheard: an exception that drops a message under way") {
                                   CHECK_CONTAINS(error_of<peer_error>([&] { barrier(world); }).what(), "boom");
                                 }),
                       "boom");
+  }
+}
+
+TEST_CASE("unheard: an exception that drops a message in a group of one") {
+  const process_group alone;
+  for (int round = 0; round < 3; ++round) {
+    const auto fail = [&] {
+      const auto never = irecv<int>(0, alone);
+      throw std::runtime_error("boom");
+    };
+    CHECK_THROWS_AS(fail(), std::runtime_error);
+    // A group of one has nobody who could be out of step.
+    auto sent = isend(round, 0, alone);
+    CHECK(irecv<int>(0, alone).wait() == round);
+    sent.wait();
+  }
+}
+
+TEST_CASE("unheard: an exception that drops a coroutine breaks the group that it waits in") {
+  for (const bool nested : {false, true}) {
+    for (const int ranks : {2, 3, 8}) {
+      const auto rank_main = [&](const process_group& world) {
+        const auto group = world.split(0);
+        if (world.rank() == 0) {
+          const auto started = nested ? sum_much_later(group) : sum_later(group);
+          throw std::runtime_error("boom");
+        }
+        const auto problem = error_of<peer_error>([&] { (void)recv<int>(0, group); });
+        CHECK(problem.peer() == 0);
+        CHECK_CONTAINS(problem.what(), "boom");
+      };
+      CHECK_THROWS_WITH_AS(run_ranks(ranks, rank_main), "boom", std::runtime_error);
+    }
   }
 }
 

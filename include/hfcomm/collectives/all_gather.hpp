@@ -30,8 +30,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
   detail::running_call running(group, call);
   detail::require_memory(running, in);
   detail::require_memory(running, out);
-  const std::size_t needed = std::ranges::size(in) * static_cast<std::size_t>(group.size());
-  running.require(std::ranges::size(out) == needed, [&] {
+  running.require(detail::is_one_for_each(std::ranges::size(out), std::ranges::size(in), group.size()), [&] {
     return "the output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
            std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
   });

@@ -13,7 +13,7 @@ inline void barrier(const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   operation call{.name = "barrier", .where = where};
   detail::running_call running(group, call);
-  detail::table_receiver nothing({});
+  no_receiver nothing;
   running.engine().exchange(call, {}, nothing);
 }
 

@@ -69,7 +69,8 @@ class object_row {
 class message_receiver final : public receiver {
  public:
   void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
-               std::uint64_t /*total*/) override {
+               std::uint64_t total) override {
+    message_.reserve(static_cast<std::size_t>(total));
     message_.insert(message_.end(), chunk.begin(), chunk.end());
   }
   [[nodiscard]] std::span<const std::byte> message() const noexcept { return message_; }
@@ -105,15 +106,9 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
   auto& bytes = running.scratch();
   bytes.clear();
   if (group.rank() == root) {
-    try {
-      detail::object_row<T...>::encode_to(bytes, objects);
-    } catch (...) {
-      running.reject("serializing its objects threw: " + detail::current_exception_text());
-      throw;
-    }
+    running.attempt("serializing its objects threw: ", [&] { detail::object_row<T...>::encode_to(bytes, objects); });
     call.bytes = bytes.size();
   }
-  const auto context = running.context();
   detail::message_receiver received;
   running.engine().exchange(call, bytes, received);
   if (group.rank() != root) {
@@ -121,7 +116,7 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
       auto targets = objects;
       targets = detail::object_row<T...>::decoded(received.message());
     } catch (const decode_error& problem) {
-      throw decode_error(context, "the objects from rank " + std::to_string(root) + ": " + problem.detail());
+      throw decode_error(running.context(), "the objects from rank " + std::to_string(root) + ": " + problem.detail());
     }
   }
 }

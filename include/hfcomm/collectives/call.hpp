@@ -49,14 +49,29 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
-/// Refuses memory that cannot be there.
+/// What is wrong with memory that cannot be there; nothing for other memory.
+template <class R>
+[[nodiscard]] std::string memory_problem(const R& range) {
+  const auto count = static_cast<std::size_t>(std::ranges::size(range));
+  if (count != 0 && std::ranges::data(range) == nullptr) {
+    return "a buffer of " + std::to_string(count) + " elements is at address 0";
+  }
+  if (count > std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>)) {
+    return "no memory has room for " + std::to_string(count) + " elements";
+  }
+  return {};
+}
+
 template <class R>
 void require_memory(running_call& running, const R& range) {
-  const auto count = static_cast<std::size_t>(std::ranges::size(range));
-  running.require(count == 0 || std::ranges::data(range) != nullptr,
-                  [&] { return "a buffer of " + std::to_string(count) + " elements is at address 0"; });
-  running.require(count <= std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>),
-                  [&] { return "no memory has room for " + std::to_string(count) + " elements"; });
+  const std::string problem = memory_problem(range);
+  running.require(problem.empty(), [&] { return problem; });
+}
+
+/// Whether `total` is `part` for each of `ranks`; without a product that could wrap around.
+constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
+  const auto count = static_cast<std::size_t>(ranks);
+  return total / count == part && total % count == 0;
 }
 
 /// Whether two pieces of memory share a byte.
@@ -106,6 +121,17 @@ inline void require_valid(running_call& running, const operation& call) {
   require_factor(running, call);
 }
 
+/// Appends an object's bytes. Where serialization throws, the other ranks are told before it is thrown on.
+template <class T>
+void encode_or_tell(running_call& running, const operation& call, const T& value, std::vector<std::byte>& out) {
+  try {
+    encode(value, out);
+  } catch (...) {
+    running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+    throw;
+  }
+}
+
 /// This rank's object as bytes. Where serialization throws, the other ranks are told before it is thrown on.
 template <class T>
 std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
@@ -115,12 +141,7 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   } else {
     auto& scratch = running.scratch();
     scratch.clear();
-    try {
-      encode(value, scratch);
-    } catch (...) {
-      running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
-      throw;
-    }
+    encode_or_tell(running, call, value, scratch);
     bytes = scratch;
   }
   call.bytes = bytes.size();
@@ -132,7 +153,7 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
 template <class T, class Store>
 class object_receiver final : public receiver {
  public:
-  object_receiver(running_call& running, Store store) : context_(running.context()), store_(std::move(store)) {}
+  object_receiver(const running_call& running, Store store) : running_(running), store_(std::move(store)) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
     if (chunk.size() == total) {
@@ -154,12 +175,13 @@ class object_receiver final : public receiver {
     try {
       decode_into(value, bytes);
     } catch (const decode_error& problem) {
-      throw decode_error(context_, "the object from rank " + std::to_string(source) + ": " + problem.detail());
+      throw decode_error(running_.context(),
+                         "the object from rank " + std::to_string(source) + ": " + problem.detail());
     }
     store_(source, std::move(value));
   }
 
-  error_context context_;
+  const running_call& running_;
   Store store_;
   std::unordered_map<int, std::vector<std::byte>> partial_;
 };

@@ -80,12 +80,7 @@ inline std::uint64_t fingerprint_of(std::span<const coalesced_piece> pieces, std
 /// Refuses pieces that cannot be there, and pieces that share a byte: what that would become depends on the chunks.
 inline void require_distinct(running_call& running, std::span<const coalesced_piece> pieces) {
   std::vector<std::size_t> order;  // of those that have something, by address
-  try {
-    order.reserve(pieces.size());
-  } catch (...) {
-    running.reject("looking at its spans threw: " + current_exception_text());
-    throw;
-  }
+  running.attempt("looking at its spans threw: ", [&] { order.reserve(pieces.size()); });
   for (std::size_t index = 0; index < pieces.size(); ++index) {
     const auto bytes = pieces[index].bytes;
     running.require(bytes.empty() || bytes.data() != nullptr, [&] {
@@ -113,7 +108,7 @@ inline void require_distinct(running_call& running, std::span<const coalesced_pi
 [[noreturn]] inline void explain_mismatch(running_call& running, const operation& call, int ranks,
                                           std::size_t chunk_bytes, const mismatch_error& problem,
                                           const describe_list& describe) {
-  if (!running.engine().same_name_everywhere()) {
+  if (!running.engine().same_name_everywhere(false)) {
     throw;
   }
   using texts = std::vector<std::string>;
@@ -149,19 +144,11 @@ void run_coalesced(running_call& running, operation& call, int ranks, std::span<
   require_distinct(running, pieces);
   // As part of the type, because errors show a tag but not this.
   call.type_hash = mix(call.type_hash, fingerprint_of(pieces, chunk_bytes));
-  const auto prepare = [&] {
-    coalesced_plan plan(pieces, chunk_bytes, call.element);
-    running.scratch().resize(std::max(running.scratch().size(), plan.packed_bytes()));
-    return plan;
-  };
-  const coalesced_plan plan = [&] {
-    try {
-      return prepare();
-    } catch (...) {
-      running.reject("packing its spans threw: " + current_exception_text());
-      throw;
-    }
-  }();
+  const coalesced_plan plan = running.attempt("packing its spans threw: ", [&] {
+    coalesced_plan found(pieces, chunk_bytes, call.element);
+    running.scratch().resize(std::max(running.scratch().size(), found.packed_bytes()));
+    return found;
+  });
   const auto perform = [&](const coalesced_plan::run& run) {
     call.element = run.type;
     call.bytes = run.bytes;

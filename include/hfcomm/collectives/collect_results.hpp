@@ -94,18 +94,6 @@ inline void require_enough(const error_context& context, const std::vector<std::
   }
 }
 
-/// Between the exchanges of one operation: what fails on this rank alone must be told to the others, which are on their
-/// way to the next exchange.
-template <class Work>
-auto locally(running_call& running, Work work) {
-  try {
-    return work();
-  } catch (...) {
-    running.reject(current_exception_text());
-    throw;
-  }
-}
-
 /// Every rank's results on the root, rank by rank; empty elsewhere.
 template <class T>
 std::vector<std::vector<T>> gather_parts(running_call& running, operation& call, const std::vector<T>& mine,
@@ -276,13 +264,13 @@ template <class T>
   const auto context = running.context();
   const auto counts = detail::counts_of_results(running, call, values.size(), size, group);
 
-  auto owners = detail::locally(running, [&] { return detail::index_owners(counts, size); });
+  auto owners = running.attempt("", [&] { return detail::index_owners(counts, size); });
   detail::index_receiver received(owners);
   call.bytes = indices.size_bytes();
   running.engine().exchange(call, std::as_bytes(indices), received);
   owners.require_all(context);
 
-  values = detail::locally(running, [&] { return owners.chosen(group.rank(), indices, std::move(values)); });
+  values = running.attempt("", [&] { return owners.chosen(group.rank(), indices, std::move(values)); });
   auto parts = detail::gather_parts(running, call, values, group);
   if (group.rank() != root) {
     return {};

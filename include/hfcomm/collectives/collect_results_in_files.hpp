@@ -26,16 +26,12 @@ std::string together(running_call& running, operation call, const process_group&
   using outcome = std::pair<std::string, std::string>;  // why it failed, what it returned
   outcome mine;
   std::exception_ptr own;
-  const auto keep = [&](const std::string& text) {
-    own = std::current_exception();
-    mine.first = text.empty() ? "an exception" : text;
-  };
   try {
     mine.second = work();
-  } catch (const error& problem) {
-    keep(problem.detail());
   } catch (...) {
-    keep(current_exception_text());
+    own = std::current_exception();
+    const std::string text = current_exception_detail();
+    mine.first = text.empty() ? "an exception" : text;
   }
   const auto context = running.context();
   std::vector<outcome> all(static_cast<std::size_t>(group.size()));

@@ -21,12 +21,6 @@ namespace hfcomm::detail {
 /// How many bytes of all ranks' elements together a rank holds at a time.
 inline constexpr std::size_t fold_table_bytes = std::size_t{4} << 20;
 
-/// Takes part in an operation that moves nothing.
-class no_receiver final : public receiver {
- public:
-  void receive(int, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {}
-};
-
 template <class T>
 T element_at(std::span<const std::byte> table, std::size_t index) {
   std::array<std::byte, sizeof(T)> bytes{};
@@ -63,16 +57,9 @@ void fold_elements(operation_name name, movement pattern, std::span<T> data, int
   const bool folds = call.receives(group.rank());
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::size_t chunk = std::max<std::size_t>(fold_table_bytes / ranks / sizeof(T), 1);
-  std::vector<std::byte> table;
-  const auto attempt = [&](auto&& work, const char* what) {
-    try {
-      work();
-    } catch (...) {
-      running.reject(what + current_exception_text());
-      throw;
-    }
-  };
-  attempt([&] { table.resize(folds ? std::min(chunk, data.size()) * sizeof(T) * ranks : 0); }, "it found no memory: ");
+  const std::size_t table_bytes = folds ? std::min(chunk, data.size()) * sizeof(T) * ranks : 0;
+  auto& table = running.scratch();
+  running.attempt("it found no memory: ", [&] { table.resize(std::max(table.size(), table_bytes)); });
 
   // A meeting without elements, described as the whole call.
   no_receiver nothing;
@@ -95,7 +82,7 @@ void fold_elements(operation_name name, movement pattern, std::span<T> data, int
     running.engine().exchange(call, std::as_bytes(part), receiver);
     be_whole();
     if (folds) {
-      attempt([&] { fold_part(part, received, op); }, "the callable threw: ");
+      running.attempt("the callable threw: ", [&] { fold_part(part, received, op); });
     }
     begin += part.size();
   } while (begin < data.size());

@@ -29,11 +29,12 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
   detail::running_call running(group, call);
   running.require_root();
   detail::require_memory(running, in);
-  const std::size_t needed = std::ranges::size(in) * static_cast<std::size_t>(group.size());
-  running.require(group.rank() != root || std::ranges::size(out) == needed, [&] {
-    return "the root's output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
-           std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
-  });
+  running.require(
+      group.rank() != root || detail::is_one_for_each(std::ranges::size(out), std::ranges::size(in), group.size()),
+      [&] {
+        return "the root's output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
+               std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
+      });
   const auto to = detail::writable_bytes_of(out);
   if (group.rank() == root) {
     detail::require_memory(running, out);

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -43,10 +42,10 @@ inline constexpr int anyone = -1;
 enum class partner { other_rank, any_rank, unknown };
 
 /// Checks what this rank alone can see to be wrong: no other rank knows of the message yet.
-inline void require_message(bool condition, const process_group& group, const operation& call,
-                            const std::string& text) {
-  if (!condition) {
-    throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text);
+template <class Text>
+void require_message(bool condition, const process_group& group, const operation& call, Text&& text) {
+  if (!condition) [[unlikely]] {
+    throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text());
   }
 }
 
@@ -57,13 +56,15 @@ inline std::shared_ptr<transfer> message(operation call, const process_group& gr
   call.tag = static_cast<std::uint64_t>(tag);
   call.timeout = group.timeout();
   const bool inside = other >= 0 && other < group.size();
-  require_message(inside || allowed == partner::unknown, group, call,
-                  (pattern == movement::send ? "destination " : "source ") + std::to_string(other) +
-                      " is not a rank of this group of " + std::to_string(group.size()) +
-                      (other == anyone && pattern == movement::receive ? "; any rank is any_source" : ""));
-  require_message(tag >= 0, group, call, "tag " + std::to_string(tag) + " is negative");
-  require_message(allowed != partner::other_rank || other != group.rank(), group, call,
-                  "a blocking message to or from oneself never ends; use send_receive, or isend and irecv");
+  require_message(inside || allowed == partner::unknown, group, call, [&] {
+    return (pattern == movement::send ? "destination " : "source ") + std::to_string(other) +
+           " is not a rank of this group of " + std::to_string(group.size()) +
+           (other == anyone && pattern == movement::receive ? "; any rank is any_source" : "");
+  });
+  require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });
+  require_message(allowed != partner::other_rank || other != group.rank(), group, call, [] {
+    return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
+  });
   return std::make_shared<transfer>(call);
 }
 
@@ -101,17 +102,11 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
 /// Refuses memory that cannot be there. A receiver is told; a sender is not, as it may have nothing to send yet.
 template <class R>
 void require_message_memory(const process_group& group, const operation& call, const R& range) {
-  const auto count = static_cast<std::size_t>(std::ranges::size(range));
-  std::string text;
-  if (count != 0 && std::ranges::data(range) == nullptr) {
-    text = "a buffer of " + std::to_string(count) + " elements is at address 0";
-  } else if (count > std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>)) {
-    text = "no memory has room for " + std::to_string(count) + " elements";
+  const std::string problem = memory_problem(range);
+  if (!problem.empty() && call.pattern == movement::send) {
+    send_failure(group, call, problem);
   }
-  if (!text.empty() && call.pattern == movement::send) {
-    send_failure(group, call, text);
-  }
-  require_message(text.empty(), group, call, text);
+  require_message(problem.empty(), group, call, [&] { return problem; });
 }
 
 template <class R>

@@ -82,10 +82,8 @@ class piece_receiver final : public receiver {
     }
     try {
       std::invoke(sink_, chunk);
-    } catch (const error& problem) {
-      keep(problem.detail());
     } catch (...) {
-      keep(current_exception_text());
+      keep(current_exception_detail());
     }
   }
   [[nodiscard]] const std::exception_ptr& problem() const noexcept { return problem_; }

@@ -22,7 +22,8 @@ template <serializable T>
 [[nodiscard]] received<T> recv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                                std::source_location where = std::source_location::current()) {
   const auto message = detail::incoming_object<T>("recv", detail::anyone, detail::partner::unknown, group, tag, where);
-  detail::require_message(group.size() > 1, group, message->call, "there is no other rank to send anything");
+  detail::require_message(group.size() > 1, group, message->call,
+                          [] { return "there is no other rank to send anything"; });
   detail::pass(group, {&message, 1});
   return detail::take_object<T>(group, *message);
 }
@@ -44,7 +45,8 @@ template <buffer_view R>
                        std::source_location where = std::source_location::current()) {
   const auto message =
       detail::incoming_buffer("recv", data, detail::anyone, detail::partner::unknown, group, tag, where);
-  detail::require_message(group.size() > 1, group, message->call, "there is no other rank to send anything");
+  detail::require_message(group.size() > 1, group, message->call,
+                          [] { return "there is no other rank to send anything"; });
   detail::pass(group, {&message, 1});
   return message->source;
 }

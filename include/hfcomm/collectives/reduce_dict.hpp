@@ -116,14 +116,11 @@ Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std:
   auto& bytes = running.scratch();
   std::optional<Map> result;
   std::optional<dictionary_leaves<Map>> leaves;
-  try {
+  running.attempt("serializing its dictionary threw: ", [&] {
     result.emplace(values);
     leaves.emplace(*result);
     leaves->encode_to(bytes, op.factor());
-  } catch (...) {
-    running.reject("serializing its dictionary threw: " + current_exception_text());
-    throw;
-  }
+  });
   call.bytes = bytes.size();
   const auto context = running.context();
   dictionary_receiver received(static_cast<std::size_t>(group.size()));

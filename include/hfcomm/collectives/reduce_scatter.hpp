@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <numeric>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -41,9 +40,8 @@ void reduce_scatter(const In& in, Out&& out, detail::op_for<std::ranges::range_v
   detail::require_valid(running, call);
   detail::require_memory(running, in);
   detail::require_memory(running, out);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  running.require(std::ranges::size(in) == std::ranges::size(out) * ranks, [&] {
-    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, but " + std::to_string(ranks) +
+  running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
+    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, but " + std::to_string(group.size()) +
            " ranks get " + std::to_string(std::ranges::size(out)) + " each";
   });
   detail::reduce_scatter_parts(running, call, in, out, detail::equal_counts(std::ranges::size(out), group.size()),

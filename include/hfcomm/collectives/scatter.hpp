@@ -57,7 +57,7 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
   std::vector<std::span<const std::byte>> parts(counts.size());
   if (group.rank() == root) {
     detail::require_memory(running, in);
-    running.require(std::ranges::size(in) == std::ranges::size(out) * counts.size(), [&] {
+    running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
       return "the root's input has " + std::to_string(std::ranges::size(in)) + " elements, but " +
              std::to_string(counts.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
     });

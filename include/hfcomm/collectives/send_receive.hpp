@@ -50,7 +50,7 @@ void send_receive(const Out& data, int destination, In&& into, int source, const
   const auto in = detail::beside(group, *out, [&] {
     auto made = detail::incoming_buffer("send_receive", into, source, partner, group, tag, where);
     detail::require_message(!detail::overlap(out->data, made->into), group, made->call,
-                            "the buffer to receive overlaps the one to send");
+                            [] { return "the buffer to receive overlaps the one to send"; });
     return made;
   });
   detail::pass(group, std::array{out, in});

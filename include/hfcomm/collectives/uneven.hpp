@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -114,12 +113,7 @@ std::vector<std::span<const std::byte>> encode_parts(running_call& running, oper
   std::vector<std::size_t> ends;
   ends.reserve(values.size());
   for (const T& value : values) {
-    try {
-      encode(value, scratch);
-    } catch (...) {
-      running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
-      throw;
-    }
+    encode_or_tell(running, call, value, scratch);
     ends.push_back(scratch.size());
   }
   call.bytes = scratch.size();

@@ -61,7 +61,8 @@ class join_session {
       try {
         running.engine().exchange(call, std::as_bytes(std::span(own)), table);
       } catch (const error&) {
-        over_ = group.broken() || all_came_here(running.engine());
+        // A rank that called something else instead has failed there, and will tell that it leaves the scope.
+        over_ = group.broken() || running.engine().same_name_everywhere(true);
         throw;
       }
       const round agreed = judge(words, context, pass, running.engine());
@@ -102,16 +103,6 @@ class join_session {
   static constexpr std::size_t yields_at = 4;
   static constexpr std::size_t left_over_at = 5;
   static constexpr std::size_t steps_at = 6;  // it can use averages that come when it has no data
-
-  /// A rank that called something else instead has failed there, and will tell that it leaves the scope.
-  [[nodiscard]] static bool all_came_here(const host_engine& engine) {
-    for (int rank = 0; rank < engine.size(); ++rank) {
-      if (!engine.matching_call(rank).starts_with("join_scope(")) {
-        return false;
-      }
-    }
-    return true;
-  }
 
   /// All ranks have the same words, so all come to the same conclusion.
   [[nodiscard]] round judge(const std::vector<word>& words, const error_context& context, std::uint64_t pass,

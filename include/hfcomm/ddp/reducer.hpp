@@ -58,10 +58,6 @@ class reducer {
   reducer& operator=(const reducer&) = delete;
 
   ~reducer() {
-    if (!home_.at_home()) {
-      worker_.detach();  // the child of a fork: its worker exists in the parent only
-      return;
-    }
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;

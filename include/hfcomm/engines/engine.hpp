@@ -25,6 +25,12 @@ class receiver {
   ~receiver() = default;
 };
 
+/// For operations without data, and ranks that want none.
+class no_receiver final : public receiver {
+ public:
+  void receive(int, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {}
+};
+
 /// What a rank deals out.
 struct parcels {
   /// One part for each rank; where `operation::pattern` has this rank send nothing, it may be empty.
@@ -59,9 +65,10 @@ class host_engine {
   [[nodiscard]] virtual bool broken() const noexcept = 0;
   /// What `rank` called as its part of this rank's last operation, with its call site; that operation has completed.
   [[nodiscard]] virtual std::string matching_call(int rank) const = 0;
-  /// Inside a handler of this rank's last operation's mismatch_error: whether all ranks called it by the same name and
-  /// met this error, too. The same answer on all that did.
-  [[nodiscard]] virtual bool same_name_everywhere() const noexcept = 0;
+  /// Inside a handler of the error of this rank's last operation: whether all ranks called it by the same name and
+  /// met the error in it, too; with or without those that announced that their part failed. The same answer on all that
+  /// did.
+  [[nodiscard]] virtual bool same_name_everywhere(bool failures_count) const noexcept = 0;
 
   /// Moves every contribution to the ranks that receive (see `movement`), and returns when this rank's part is done.
   virtual void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;

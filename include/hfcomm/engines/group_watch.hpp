@@ -126,11 +126,11 @@ class group_watch {
   }
 
   /// For an exception that left a scope, whose text only its catcher knows: waits a moment for it.
-  [[nodiscard]] std::string words_of(int rank) const {
-    std::string text;
-    for (int patience = 0; patience < 300 && text.empty(); ++patience) {
+  [[nodiscard]] std::string words_of(int rank, int milliseconds = 300) const {
+    std::string text = job_->people->words_of(index_of(rank)).value_or(std::string());
+    for (; milliseconds > 0 && text.empty(); --milliseconds) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       text = job_->people->words_of(index_of(rank)).value_or(std::string());
-      std::this_thread::sleep_for(std::chrono::milliseconds(text.empty() ? 1 : 0));
     }
     return text.empty() ? "an exception" : text;
   }
@@ -178,8 +178,11 @@ class group_watch {
     const std::string text =
         lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
     if (lost.culprit >= 0) {
-      // What exception that was is known once it is caught.
-      const std::string why = lost.by_exception && lost.culprit != rank_ ? ": " + words_of(lost.culprit) : "";
+      // What exception that was is known once it is caught, if ever: who has waited for it once does not again.
+      std::string why;
+      if (lost.by_exception && lost.culprit != rank_) {
+        why = ": " + (has_waited_.exchange(true) ? words_of(lost.culprit, 0) : words_of(lost.culprit));
+      }
       throw peer_error(context, text + why, lost.culprit, true);
     }
     std::vector<int> missing;
@@ -229,6 +232,7 @@ class group_watch {
   std::shared_ptr<local_job> job_;
   std::vector<int> members_;  // this group's ranks as indices into the roster
   int rank_;
+  mutable std::atomic<bool> has_waited_{false};  // for the words of the rank that broke the group
   rendezvous::fork_guard home_;
 };
 

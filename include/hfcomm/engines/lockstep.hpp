@@ -47,7 +47,6 @@ class lockstep {
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return memory_.sizes(); }
-  [[nodiscard]] const group_watch& watch() const noexcept { return *watch_; }
 
   [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
     return memory_.cell(rank, step);
@@ -186,13 +185,13 @@ class lockstep {
   }
 
   /// Whether all ranks have published the step that this rank published last, with operations of one name, and none as
-  /// a failure. Where the step has been checked, all ranks come to the same answer: unlike the sites' texts, the cells
-  /// stay as they are until all ranks have taken another step.
-  [[nodiscard]] bool same_name_everywhere() const noexcept {
+  /// a failure unless failures may count. Where the step has been checked, all ranks come to the same answer: unlike
+  /// the sites' texts, the cells stay as they are until all ranks have taken another step.
+  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept {
     const std::uint32_t name = cell(rank_, step_).site.load(std::memory_order_relaxed) & name_bits;
     for (int rank = 0; rank < size(); ++rank) {
       const layout::flag_cell& theirs = cell(rank, step_);
-      if (theirs.sequence.load(std::memory_order_acquire) != step_ || announces_failure(theirs) ||
+      if (theirs.sequence.load(std::memory_order_acquire) != step_ || (!failures_count && announces_failure(theirs)) ||
           (theirs.site.load(std::memory_order_relaxed) & name_bits) != name) {
         return false;
       }

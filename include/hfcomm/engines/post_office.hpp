@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -22,6 +21,7 @@
 #include <hfcomm/engines/inbox.hpp>
 #include <hfcomm/engines/outbox.hpp>
 #include <hfcomm/engines/waiting.hpp>
+#include <hfcomm/work_queue.hpp>
 
 namespace hfcomm::engines {
 
@@ -33,7 +33,8 @@ namespace hfcomm::engines {
 /// where the message is not what the receiver wants.
 ///
 /// Whoever waits moves on everything that this rank has under way; for transfers that nobody waits for there is a
-/// thread, started with the first one. Any thread may call.
+/// thread, started with the first one. What goes on after them runs on other threads, for as long as it likes. Any
+/// thread may call.
 class post_office {
  public:
   explicit post_office(std::shared_ptr<const group_watch> watch)
@@ -86,12 +87,8 @@ class post_office {
     const auto done = [&] {
       return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
     };
-    const bool on_worker = worker_id_.load() == std::this_thread::get_id();
     while (!done()) {
       const std::uint32_t epoch = desk_.box().epoch.load();
-      if (on_worker && run_continuation()) {
-        continue;  // what we wait for may need it
-      }
       if (!advance() && !done()) {
         wait_for_change(epoch, patience_);
       }
@@ -104,19 +101,28 @@ class post_office {
     desk_.memory().notify(desk_.rank());
   }
 
-  /// The group's end. Works that are not finished keep their group, so there are none; a failure's text that nobody has
-  /// taken is dropped.
+  /// The group's end. Works that are not finished keep their group, so there are none, unless it is broken; a failure's
+  /// text that nobody has taken is dropped.
   void stop() noexcept {
     if (!at_home()) {
       return;  // in the child of a fork there is no thread, and nobody who would unlock the mutex
     }
+    if (broken()) {
+      advance();  // whoever waits for a transfer must hear of it
+    }
     std::thread worker;
+    std::shared_ptr<detail::work_queue> continuations;
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;
       worker = std::move(worker_);
+      continuations = std::move(continuations_);
     }
     news_.notify_all();
+    if (continuations) {
+      continuations->drain();
+      continuations->stop();
+    }
     if (worker.get_id() == std::this_thread::get_id()) {
       worker.detach();  // the last handle was dropped by something that waited for a message
     } else if (worker.joinable()) {
@@ -143,35 +149,19 @@ class post_office {
   }
 
   void work() {
-    worker_id_.store(std::this_thread::get_id());
     while (true) {
       const std::uint32_t epoch = desk_.box().epoch.load();
       {
         std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return stopping_ || left_alone_ != 0 || !continuations_.empty(); });
+        news_.wait(lock, [this] { return stopping_ || left_alone_ != 0; });
         if (stopping_) {
           return;
         }
       }
-      if (!run_continuation() && !advance()) {
+      if (!advance()) {
         wait_for_change(epoch, detail::patience{});
       }
     }
-  }
-
-  /// Runs one of the functions that finished transfers left; whether there was one.
-  bool run_continuation() {
-    std::function<void()> next;
-    {
-      const std::scoped_lock lock(mutex_);
-      if (continuations_.empty()) {
-        return false;
-      }
-      next = std::move(continuations_.front());
-      continuations_.pop_front();
-    }
-    next();
-    return true;
   }
 
   /// Moves on what can be moved on, and looks for lost ranks now and then; whether anything was done.
@@ -195,20 +185,31 @@ class post_office {
     if (finished.empty()) {
       return;
     }
-    bool more = false;
     for (const auto& one : finished) {
       if (one->on_finish) {
         if (auto then = std::exchange(one->on_finish, nullptr)()) {
-          const std::scoped_lock lock(mutex_);
-          continuations_.push_back(std::move(then));
-          more = true;
+          go_on(std::move(then));
         }
       }
     }
-    if (more) {
-      news_.notify_all();
-    }
     desk_.memory().notify(desk_.rank());  // another thread may wait for what this one has finished
+  }
+
+  /// Runs what waited for a transfer, on a thread that the messages do not need.
+  void go_on(std::function<void()> then) {
+    std::shared_ptr<detail::work_queue> queue;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!continuations_) {
+        continuations_ = std::make_shared<detail::work_queue>([] {});
+      }
+      queue = continuations_;
+    }
+    try {
+      queue->push([then] { return then; });
+    } catch (const std::system_error&) {
+      then();  // there is no other thread; better here than never
+    }
   }
 
   void wait_for_change(std::uint32_t epoch, const detail::patience& patience) {
@@ -359,7 +360,6 @@ class post_office {
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   std::atomic<bool> cancelled_{false};
-  std::atomic<std::thread::id> worker_id_{};
 
   std::mutex mutex_;  // of everything below
   std::condition_variable news_;
@@ -367,8 +367,8 @@ class post_office {
   outbox outbox_{desk_};
   inbox inbox_{desk_};
   std::uint64_t messages_ = 0;
-  std::size_t left_alone_ = 0;  // transfers under way that the worker has to see to
-  std::deque<std::function<void()>> continuations_;
+  std::size_t left_alone_ = 0;                         // transfers under way that the worker has to see to
+  std::shared_ptr<detail::work_queue> continuations_;  // once something waits for a transfer
   clock::time_point next_look_{};
   bool stopping_ = false;
   std::thread worker_;

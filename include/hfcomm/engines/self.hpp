@@ -31,7 +31,7 @@ class self final : public host_engine {
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool broken() const noexcept override { return false; }
   [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
-  [[nodiscard]] bool same_name_everywhere() const noexcept override { return true; }
+  [[nodiscard]] bool same_name_everywhere(bool /*failures_count*/) const noexcept override { return true; }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     ++sequence_;
@@ -90,12 +90,12 @@ class self final : public host_engine {
  private:
   /// Messages to oneself go through the same post office as all others, over memory of our own.
   std::shared_ptr<post_office> mail() {
-    const std::scoped_lock lock(mail_mutex_);
+    std::unique_lock lock(mail_mutex_);
     // After a deadline, a new one: a group of one has nobody who could be out of step. And the child of a fork is a
     // group of one, too.
+    std::shared_ptr<post_office> old;
     if (mail_ && mail_->at_home() && mail_->broken()) {
-      mail_->stop();
-      mail_.reset();
+      old = std::exchange(mail_, nullptr);
     }
     if (!mail_ || !mail_->at_home()) {
       auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
@@ -109,7 +109,12 @@ class self final : public host_engine {
       mail_ = std::make_shared<post_office>(
           std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
     }
-    return mail_;
+    auto office = mail_;
+    lock.unlock();  // what waits for the old one's transfers may come back here
+    if (old) {
+      old->stop();
+    }
+    return office;
   }
 
   std::mutex mail_mutex_;

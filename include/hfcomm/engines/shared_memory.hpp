@@ -39,7 +39,9 @@ class shared_memory final : public host_engine {
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
   [[nodiscard]] bool broken() const noexcept override { return watch_->broken(); }
   [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
-  [[nodiscard]] bool same_name_everywhere() const noexcept override { return steps_.same_name_everywhere(); }
+  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept override {
+    return steps_.same_name_everywhere(failures_count);
+  }
   void abandon(const error_context& context) noexcept override { watch_->abandon(context); }
   void cancel() noexcept override {
     steps_.cancel();
@@ -142,13 +144,13 @@ class shared_memory final : public host_engine {
         layout::create_in(*segment, sizes);
       } catch (...) {
         job->broker->withdraw(token);
-        const std::string text = detail_of_current_exception();
+        const std::string text = detail::current_exception_detail();
         announce(call, &text);
         throw engine_error(steps_.context(call), text);
       }
     }
     // Meeting here tells the members that the memory is there to be taken, and everyone that nobody failed to make it.
-    nobody nothing;
+    no_receiver nothing;
     try {
       exchange(call, {}, nothing);
     } catch (...) {
@@ -180,29 +182,13 @@ class shared_memory final : public host_engine {
   }
 
  private:
-  struct nobody final : receiver {
-    void receive(int, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {}
-  };
-
   /// Thrown while waiting for a rank that has announced that it will not come.
   struct given_up {};
-
-  static std::string detail_of_current_exception() {
-    try {
-      throw;
-    } catch (const error& problem) {
-      return problem.detail();
-    } catch (const std::exception& problem) {
-      return problem.what();
-    } catch (...) {
-      return "an exception that is no std::exception";
-    }
-  }
 
   /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
   [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
     if (!watch_->broken()) {  // a lost rank is known to all already; what went wrong here alone is not
-      const std::string text = detail_of_current_exception();
+      const std::string text = detail::current_exception_detail();
       announce(call, &text);
     }
     if (leads) {
@@ -215,7 +201,7 @@ class shared_memory final : public host_engine {
     } catch (const peer_error&) {
       throw;
     } catch (...) {
-      throw engine_error(steps_.context(call), detail_of_current_exception());
+      throw engine_error(steps_.context(call), detail::current_exception_detail());
     }
   }
 

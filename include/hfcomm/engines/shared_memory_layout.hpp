@@ -50,7 +50,7 @@ struct alignas(128) envelope {
   std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
   std::atomic<std::int32_t> destination{0};
   std::atomic<std::uint32_t> site{0};
-  std::atomic<std::uint64_t> fit{0};  // message_fit(): what must be equal on both sides
+  std::atomic<std::uint64_t> fit{0};  // mail_desk::fit(): what must be equal on both sides
   std::atomic<std::uint64_t> what{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> tag{0};

@@ -22,8 +22,8 @@ struct transfer {
   std::span<std::byte> into{};        ///< Where a buffer is received, `call.bytes` long.
   std::vector<std::byte> object{};    ///< Where an object is received; or memory for `data`.
   /// Called once when the transfer is finished, by the thread that finished it, which may be inside another operation:
-  /// it must not wait. What it returns may: it runs on the engine's own thread. Where there is an `on_finish`, the
-  /// engine goes on with the transfer on that thread; where there is none, only while someone waits in
+  /// it must not wait. What it returns may: it runs on a thread that nothing else needs. Where there is an `on_finish`,
+  /// the engine goes on with the transfer by itself; where there is none, only while someone waits in
   /// `host_engine::complete`.
   std::function<std::function<void()>()> on_finish{};
   /// To send: `data` is the text of what went wrong; a receiver of anything with this tag throws it as peer_error.
