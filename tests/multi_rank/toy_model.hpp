@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,15 +75,16 @@ class toy_model {
 };
 
 /// A pass that adds `amount` to every gradient, as backward passes do that accumulate, and marks all.
-inline void add_and_finish(toy_model& model, hfcomm::distributed_data_parallel& ddp, float amount) {
-  ddp.begin_forward();
+inline void add_and_finish(toy_model& model, hfcomm::distributed_data_parallel& ddp, float amount,
+                           std::source_location where = std::source_location::current()) {
+  ddp.begin_forward(where);
   for (std::size_t index = model.size(); index-- > 0;) {
     for (float& element : model[index].gradient) {
       element += amount;
     }
-    ddp.mark_ready(index);
+    ddp.mark_ready(index, where);
   }
-  ddp.finish();
+  ddp.finish(where);
 }
 
 }  // namespace multi_rank

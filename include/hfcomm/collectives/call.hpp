@@ -49,23 +49,25 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
-/// What is wrong with memory that cannot be there; nothing for other memory.
+/// Whether memory can be where this says it is.
+template <class R>
+[[nodiscard]] bool is_there(const R& range) {
+  const auto count = static_cast<std::size_t>(std::ranges::size(range));
+  return count == 0 || (std::ranges::data(range) != nullptr &&
+                        count <= std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>));
+}
+
+/// What is wrong with memory that is not.
 template <class R>
 [[nodiscard]] std::string memory_problem(const R& range) {
-  const auto count = static_cast<std::size_t>(std::ranges::size(range));
-  if (count != 0 && std::ranges::data(range) == nullptr) {
-    return "a buffer of " + std::to_string(count) + " elements is at address 0";
-  }
-  if (count > std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>)) {
-    return "no memory has room for " + std::to_string(count) + " elements";
-  }
-  return {};
+  const std::string count = std::to_string(std::ranges::size(range));
+  return std::ranges::data(range) == nullptr ? "a buffer of " + count + " elements is at address 0"
+                                             : "no memory has room for " + count + " elements";
 }
 
 template <class R>
 void require_memory(running_call& running, const R& range) {
-  const std::string problem = memory_problem(range);
-  running.require(problem.empty(), [&] { return problem; });
+  running.require(is_there(range), [&] { return memory_problem(range); });
 }
 
 /// Whether `total` is `part` for each of `ranks`; without a product that could wrap around.

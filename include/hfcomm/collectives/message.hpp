@@ -102,11 +102,10 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
 /// Refuses memory that cannot be there. A receiver is told; a sender is not, as it may have nothing to send yet.
 template <class R>
 void require_message_memory(const process_group& group, const operation& call, const R& range) {
-  const std::string problem = memory_problem(range);
-  if (!problem.empty() && call.pattern == movement::send) {
-    send_failure(group, call, problem);
+  if (!is_there(range) && call.pattern == movement::send) {
+    send_failure(group, call, memory_problem(range));
   }
-  require_message(problem.empty(), group, call, [&] { return problem; });
+  require_message(is_there(range), group, call, [&] { return memory_problem(range); });
 }
 
 template <class R>

@@ -188,7 +188,7 @@ class post_office {
     for (const auto& one : finished) {
       if (one->on_finish) {
         if (auto then = std::exchange(one->on_finish, nullptr)()) {
-          go_on(std::move(then));
+          go_on(then);
         }
       }
     }
@@ -196,7 +196,7 @@ class post_office {
   }
 
   /// Runs what waited for a transfer, on a thread that the messages do not need.
-  void go_on(std::function<void()> then) {
+  void go_on(const std::function<void()>& then) {
     std::shared_ptr<detail::work_queue> queue;
     {
       const std::scoped_lock lock(mutex_);
