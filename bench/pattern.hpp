@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace bench {
 
@@ -66,27 +67,33 @@ void fill(std::span<T> data, int rank, int ranks, std::uint64_t iteration) {
   }
 }
 
-/// How many elements are not rank `rank`'s input.
+/// How many elements are not rank `rank`'s input, from its element number `first` on.
 template <class T>
-[[nodiscard]] std::size_t count_wrong(std::span<const T> data, int rank, int ranks, std::uint64_t iteration) {
+[[nodiscard]] std::size_t count_wrong(std::span<const T> data, int rank, int ranks, std::uint64_t iteration,
+                                      std::size_t first = 0) {
   const pattern numbers(rank, iteration);
   const int bits = pattern_bits<T>(ranks);
   std::size_t wrong = 0;
   for (std::size_t index = 0; index < data.size(); ++index) {
-    wrong += data[index] != to_element<T>(numbers.at(index, bits)) ? 1 : 0;
+    wrong += data[index] != to_element<T>(numbers.at(first + index, bits)) ? 1 : 0;
   }
   return wrong;
 }
 
-/// How many elements are not the sum of all ranks' inputs.
+/// How many elements are not the sum of all ranks' inputs, from element number `first` on.
 template <class T>
-[[nodiscard]] std::size_t count_wrong_sums(std::span<const T> data, int ranks, std::uint64_t iteration) {
+[[nodiscard]] std::size_t count_wrong_sums(std::span<const T> data, int ranks, std::uint64_t iteration,
+                                           std::size_t first = 0) {
   const int bits = pattern_bits<T>(ranks);
+  std::vector<pattern> inputs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.emplace_back(rank, iteration);
+  }
   std::size_t wrong = 0;
   for (std::size_t index = 0; index < data.size(); ++index) {
     int sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      sum += pattern(rank, iteration).at(index, bits);
+    for (const pattern& numbers : inputs) {
+      sum += numbers.at(first + index, bits);
     }
     wrong += data[index] != to_element<T>(sum) ? 1 : 0;
   }

@@ -15,20 +15,23 @@
 
 namespace bench {
 
-/// What the span operations of one type have in common: rotated buffers on this rank.
-template <class T>
+/// What the span operations of one type have in common: rotated buffers on this rank, each a Buffer made of its number
+/// of elements, which converts to a span.
+template <class T, class Buffer = std::vector<T>>
 class span_buffers {
  public:
   span_buffers(const peers& others, std::size_t in_count, std::size_t out_count)
       : rank_(others.rank), size_(others.size) {
-    for (std::size_t index = 0; index < buffer_count; ++index) {
-      in_[index].resize(in_count);
-      out_[index].resize(out_count);
+    // What no cache holds anyway needs less variety.
+    const std::size_t buffers = std::max(in_count, out_count) * sizeof(T) < large ? buffer_count : 2;
+    for (std::size_t index = 0; index < buffers; ++index) {
+      in_.emplace_back(in_count);
+      out_.emplace_back(out_count);
     }
   }
 
-  [[nodiscard]] std::span<T> in(std::uint64_t iteration) { return in_[iteration % buffer_count]; }
-  [[nodiscard]] std::span<T> out(std::uint64_t iteration) { return out_[iteration % buffer_count]; }
+  [[nodiscard]] std::span<T> in(std::uint64_t iteration) { return in_[iteration % in_.size()]; }
+  [[nodiscard]] std::span<T> out(std::uint64_t iteration) { return out_[iteration % out_.size()]; }
 
   void fill(std::uint64_t iteration) { bench::fill(in(iteration), rank_, size_, iteration); }
   /// What the root sent is in `in`.
@@ -48,16 +51,35 @@ class span_buffers {
   [[nodiscard]] std::size_t wrong_sums(std::span<const T> data, std::uint64_t iteration) const {
     return count_wrong_sums<T>(data, size_, iteration);
   }
+  /// This rank's part of the sum is in `out`.
+  [[nodiscard]] std::size_t wrong_part_of_sums(std::uint64_t iteration) {
+    const auto part = out(iteration);
+    return count_wrong_sums<T>(part, size_, iteration, static_cast<std::size_t>(rank_) * part.size());
+  }
+  /// The part that each rank has for this one is in `out`.
+  [[nodiscard]] std::size_t wrong_deal(std::uint64_t iteration) {
+    const auto all = out(iteration);
+    const std::size_t part = all.size() / static_cast<std::size_t>(size_);
+    std::size_t wrong = 0;
+    for (int source = 0; source < size_; ++source) {
+      wrong += count_wrong<T>(all.subspan(static_cast<std::size_t>(source) * part, part), source, size_, iteration,
+                              static_cast<std::size_t>(rank_) * part);
+    }
+    return wrong;
+  }
 
  private:
+  static constexpr std::size_t large = std::size_t{8} << 20;
+
   int rank_;
   int size_;
-  std::array<std::vector<T>, buffer_count> in_;
-  std::array<std::vector<T>, buffer_count> out_;
+  std::vector<Buffer> in_;
+  std::vector<Buffer> out_;
 };
 
 /// The operations on spans, of a Library with static functions barrier(), broadcast(span, root), all_gather(in, out),
-/// gather(in, out, root), reduce(in, out, root), all_reduce(in, out) and all_reduce_in_place(span).
+/// gather(in, out, root), reduce(in, out, root), all_reduce(in, out), all_reduce_in_place(span), reduce_scatter(in,
+/// out) and all_to_all(in, out), as far as they are asked for, and buffers of type Library::buffer<T>.
 template <class Library>
 class span_operations {
  public:
@@ -78,7 +100,7 @@ class span_operations {
   [[nodiscard]] operation broadcast(std::string type) const {
     return {"broadcast", true, [&others = others_, type](std::size_t bytes) {
               const std::size_t count = elements<T>(bytes);
-              auto data = std::make_shared<span_buffers<T>>(others, count, 0);
+              auto data = std::make_shared<buffers<T>>(others, count, 0);
               benchmark one = describe<T>("broadcast", type, count, count);
               one.prepare = [data, sends = others.rank == root](std::uint64_t iteration) {
                 if (sends) {
@@ -117,10 +139,44 @@ class span_operations {
   }
 
   template <class T>
+  [[nodiscard]] operation reduce_scatter(std::string type) const {
+    return {"reduce_scatter", true, [&others = others_, type](std::size_t bytes) {
+              const auto ranks = static_cast<std::size_t>(others.size);
+              const std::size_t count = elements<T>(bytes / ranks);
+              auto data = std::make_shared<buffers<T>>(others, count * ranks, count);
+              benchmark one = describe<T>("reduce_scatter", type, count * ranks, count);
+              one.bus_factor = share_of_others(others);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data](std::uint64_t iteration) {
+                Library::reduce_scatter(std::span<const T>(data->in(iteration)), data->out(iteration));
+              };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_part_of_sums(iteration); };
+              return one;
+            }};
+  }
+
+  template <class T>
+  [[nodiscard]] operation all_to_all(std::string type) const {
+    return {"all_to_all", true, [&others = others_, type](std::size_t bytes) {
+              const auto ranks = static_cast<std::size_t>(others.size);
+              const std::size_t count = elements<T>(bytes / ranks);
+              auto data = std::make_shared<buffers<T>>(others, count * ranks, count * ranks);
+              benchmark one = describe<T>("all_to_all", type, count * ranks, count);
+              one.bus_factor = share_of_others(others);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data](std::uint64_t iteration) {
+                Library::all_to_all(std::span<const T>(data->in(iteration)), data->out(iteration));
+              };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_deal(iteration); };
+              return one;
+            }};
+  }
+
+  template <class T>
   [[nodiscard]] operation all_reduce_in_place(std::string type) const {
     return {"all_reduce_in_place", true, [&others = others_, type](std::size_t bytes) {
               const std::size_t count = elements<T>(bytes);
-              auto data = std::make_shared<span_buffers<T>>(others, count, 0);
+              auto data = std::make_shared<buffers<T>>(others, count, 0);
               benchmark one = describe<T>("all_reduce_in_place", type, count, count);
               one.bus_factor = 2 * share_of_others(others);
               one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
@@ -134,6 +190,9 @@ class span_operations {
 
  private:
   static constexpr int root = 0;
+
+  template <class T>
+  using buffers = span_buffers<T, typename Library::template buffer<T>>;
 
   template <class T>
   [[nodiscard]] static std::size_t elements(std::size_t bytes) {
@@ -161,7 +220,7 @@ class span_operations {
               const auto ranks = static_cast<std::size_t>(others.size);
               const std::size_t count = elements<T>(bytes / ranks);
               const bool receives = everywhere || others.rank == root;
-              auto data = std::make_shared<span_buffers<T>>(others, count, receives ? count * ranks : 0);
+              auto data = std::make_shared<buffers<T>>(others, count, receives ? count * ranks : 0);
               benchmark one = describe<T>(name, type, count * ranks, count);
               one.bus_factor = share_of_others(others);
               one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
@@ -176,7 +235,7 @@ class span_operations {
     return {name, true, [&others = others_, name, type, run, everywhere](std::size_t bytes) {
               const std::size_t count = elements<T>(bytes);
               const bool receives = everywhere || others.rank == root;
-              auto data = std::make_shared<span_buffers<T>>(others, count, receives ? count : 0);
+              auto data = std::make_shared<buffers<T>>(others, count, receives ? count : 0);
               benchmark one = describe<T>(name, type, count, count);
               one.bus_factor = everywhere ? 2 * share_of_others(others) : 1.0;
               one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Gloo's ranks for bench/compare: a full mesh of TCP connections over the loopback interface, which is what Gloo has on
+// one machine, and for each size the algorithm that is faster there.
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/math.h>
+#include <gloo/reduce_scatter.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include "../contest.hpp"
+
+namespace {
+
+std::shared_ptr<gloo::rendezvous::Context>& context() {
+  static std::shared_ptr<gloo::rendezvous::Context> all;
+  return all;
+}
+
+struct library {
+  template <class T>
+  using buffer = std::vector<T>;
+
+  static void barrier() {
+    gloo::BarrierOptions options(context());
+    gloo::barrier(options);
+  }
+  static void broadcast(std::span<float> data, int root) {
+    gloo::BroadcastOptions options(context());
+    options.setOutput(data.data(), data.size());
+    options.setRoot(root);
+    gloo::broadcast(options);
+  }
+  static void all_gather(std::span<const float> in, std::span<float> out) {
+    gloo::AllgatherOptions options(context());
+    options.setInput(const_cast<float*>(in.data()), in.size());
+    options.setOutput(out.data(), out.size());
+    gloo::allgather(options);
+  }
+  static void gather(std::span<const float> in, std::span<float> out, int root) {
+    gloo::GatherOptions options(context());
+    options.setInput(const_cast<float*>(in.data()), in.size());
+    if (context()->rank == root) {
+      options.setOutput(out.data(), out.size());
+    }
+    options.setRoot(root);
+    gloo::gather(options);
+  }
+  static void all_to_all(std::span<const float> in, std::span<float> out) {
+    gloo::AlltoallOptions options(context());
+    options.setInput(const_cast<float*>(in.data()), in.size());
+    options.setOutput(out.data(), out.size());
+    gloo::alltoall(options);
+  }
+  template <class T>
+  static void all_reduce_in_place(std::span<T> data) {
+    gloo::AllreduceOptions options(context());
+    options.setAlgorithm(data.size_bytes() <= 65536 ? gloo::AllreduceOptions::Algorithm::BCUBE
+                                                    : gloo::AllreduceOptions::Algorithm::RING);
+    options.setOutput(data.data(), data.size());
+    options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+    gloo::allreduce(options);
+  }
+};
+
+int run_rank(int rank, int size) {
+  bench::worker worker(rank, size, false);  // it has a thread of its own that needs a core, too
+  gloo::transport::tcp::attr address;
+  address.iface = "lo";
+  auto device = gloo::transport::tcp::CreateDevice(address);
+  gloo::rendezvous::FileStore store(std::string(std::getenv("BENCH_JOB")) + "/gloo");
+  context() = std::make_shared<gloo::rendezvous::Context>(rank, size);
+  context()->connectFullMesh(store, device);
+  bench::contest all;
+  bench::enter_barrier<library>(all, worker.others());
+  const bench::span_operations<library> spans(worker.others());
+  bench::enter(all, "ordinary", "float32", spans.broadcast<float>("float32"));
+  bench::enter(all, "ordinary", "float32", spans.all_gather<float>("float32"));
+  bench::enter(all, "ordinary", "float32", spans.gather<float>("float32"));
+  bench::enter(all, "ordinary", "float32", spans.all_to_all<float>("float32"));
+  bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
+  return worker.serve("Gloo", all);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 3) {
+    std::fputs("gloo RANK SIZE\n", stderr);
+    return 2;
+  }
+  try {
+    return run_rank(std::atoi(arguments[1]), std::atoi(arguments[2]));
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "gloo: %s\n", problem.what());
+    return 1;
+  }
+}

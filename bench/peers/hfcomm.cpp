@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// hfcomm's ranks for bench/compare.
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+
+#include "../contest.hpp"
+
+namespace {
+
+struct library {
+  template <class T>
+  using buffer = std::vector<T>;
+
+  static void barrier() { hfcomm::barrier(); }
+  static void broadcast(std::span<float> data, int root) { hfcomm::broadcast(data, root); }
+  static void all_gather(std::span<const float> in, std::span<float> out) { hfcomm::all_gather(in, out); }
+  static void gather(std::span<const float> in, std::span<float> out, int root) { hfcomm::gather(in, out, root); }
+  static void reduce_scatter(std::span<const float> in, std::span<float> out) { hfcomm::reduce_scatter(in, out); }
+  static void all_to_all(std::span<const float> in, std::span<float> out) { hfcomm::all_to_all(in, out); }
+  template <class T>
+  static void all_reduce_in_place(std::span<T> data) {
+    hfcomm::all_reduce(data);
+  }
+
+  template <class T>
+  static void broadcast(T& object) {
+    hfcomm::broadcast(object);
+  }
+  template <class T>
+  static std::vector<T> all_gather(const T& object) {
+    return hfcomm::all_gather(object);
+  }
+  template <class T>
+  static std::vector<T> gather(const T& object) {
+    return hfcomm::gather(object);
+  }
+};
+
+int run_rank() {
+  bench::worker worker(hfcomm::rank(), hfcomm::world_size());
+  bench::contest all;
+  bench::enter_barrier<library>(all, worker.others());
+  bench::enter_spans<library>(all, worker.others());
+  bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
+  bench::enter_all_reduce<library, hfcomm::bfloat16>(all, worker.others(), "bfloat16");
+  bench::enter_all_reduce<library, hfcomm::float16>(all, worker.others(), "float16");
+  bench::enter_all_objects<library>(all, worker.others());
+  return worker.serve("hfcomm " + std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) +
+                          '.' + std::to_string(HFCOMM_VERSION_PATCH),
+                      all);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    return hfcomm::launch(count > 1 ? std::atoi(arguments[1]) : 2, run_rank);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "hfcomm: %s\n", problem.what());
+    return 1;
+  }
+}

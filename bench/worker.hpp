@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <sys/prctl.h>
+
+#include "benchmark.hpp"
+#include "machine.hpp"
+#include "meeting.hpp"
+
+namespace bench {
+
+/// What a library can be measured at: "operation/buffer/type" to how it is done on this many bytes.
+using contest = std::map<std::string, std::function<benchmark(std::size_t bytes)>>;
+
+/// One rank of a job of `bench/compare`, which has made the folder $BENCH_JOB:
+///   list                                              the operations, one line
+///   measure OPERATION BYTES MILLISECONDS WARMUP       "median_us p99_us iterations wrong"
+///   quit
+/// What was measured last keeps its buffers until something else is.
+class worker {
+ public:
+  /// `bind`: to a core of its own where there is one for each rank.
+  worker(int rank, int size, bool bind = true) : meeting_(job_folder(), rank, size), others_(meeting_.others()) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (bind && size <= allowed_cores()) {
+      bind_to_core(rank);
+    }
+  }
+
+  [[nodiscard]] const peers& others() const noexcept { return others_; }
+
+  /// Until there are no more commands. Returns the exit status.
+  int serve(const std::string& library, const contest& operations) {
+    std::string prepared_name;
+    std::size_t prepared_bytes = 0;
+    std::optional<benchmark> prepared;
+    std::uint64_t iteration = 0;
+    while (true) {
+      std::istringstream command(meeting_.next_command());
+      std::string verb;
+      command >> verb;
+      if (verb == "quit") {
+        return 0;
+      }
+      if (verb == "list") {
+        std::string line = library;
+        std::replace_if(line.begin(), line.end(), [](char c) { return c == ':' || c == '\t'; }, ' ');
+        line += ':';
+        for (const auto& [name, make] : operations) {
+          line += ' ' + name;
+        }
+        meeting_.answer(line);
+      } else if (verb == "drop") {
+        prepared.reset();
+        meeting_.answer("dropped");
+      } else if (verb == "measure") {
+        std::string name;
+        std::size_t bytes = 0;
+        effort work;
+        int warmup = 0;
+        command >> name >> bytes >> work.line_ms >> warmup;
+        work.warmup = warmup;
+        const auto found = operations.find(name);
+        if (!command || found == operations.end()) {
+          throw std::invalid_argument("cannot measure " + name);
+        }
+        if (!prepared || prepared_name != name || prepared_bytes != bytes) {
+          prepared.reset();
+          prepared = found->second(bytes);
+          prepared_name = name;
+          prepared_bytes = bytes;
+        }
+        const result one = measurement(*prepared, others_, work, iteration).run();
+        iteration += 1'000'000;
+        char line[160];
+        std::snprintf(line, sizeof(line), "%.6g %.6g %d %llu %zu", one.median_us, one.p99_us, one.iterations,
+                      static_cast<unsigned long long>(one.wrong), one.bytes);
+        meeting_.answer(line);
+      } else {
+        throw std::invalid_argument("unknown command " + verb);
+      }
+    }
+  }
+
+ private:
+  static std::string job_folder() {
+    const char* folder = std::getenv("BENCH_JOB");
+    if (folder == nullptr) {
+      throw std::runtime_error("bench/compare starts this program");
+    }
+    return folder;
+  }
+
+  meeting meeting_;
+  peers others_;
+};
+
+}  // namespace bench
