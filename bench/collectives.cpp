@@ -24,6 +24,9 @@
 namespace {
 
 struct library {
+  template <class T>
+  using buffer = std::vector<T>;
+
   static void barrier() { hfcomm::barrier(); }
   template <class T>
   static void broadcast(std::span<T> data, int root) {

@@ -22,6 +22,9 @@ namespace {
 // The sizes are limited far below what an int counts; errors end the job, as MPI has it by default.
 struct library {
   template <class T>
+  using buffer = std::vector<T>;
+
+  template <class T>
   static int count(std::span<T> data) {
     return static_cast<int>(data.size());
   }
