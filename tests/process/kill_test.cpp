@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
+
+#include <unistd.h>
 
 #include "processes.hpp"
 
@@ -10,9 +13,13 @@ namespace {
 using namespace hfcomm;
 using namespace std::chrono_literals;
 
-/// A rank that goes through all kinds of operations until one throws; says the error.
-void work_for_ever(const std::string& name, int rank, int ranks, int kind) {
-  session own = init(processes::job(name, rank, ranks));
+/// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
+/// error.
+void work_for_ever(const std::string& name, int rank, int ranks, int kind, int sign) {
+  auto options = processes::job(name, rank, ranks);
+  options.start_timeout = 3s;
+  (void)!::write(sign, "b", 1);
+  session own = init(options);
   processes::say("ready");
   std::vector<float> large(300'000, 1.0F);
   std::vector<float> small(16, 1.0F);
@@ -54,17 +61,32 @@ TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, n
   const auto before = processes::leftovers::count();
   std::mt19937 random(20261121);
   int slowest_ms = 0;
+  int never_there = 0;
   for (int round = 0; round < 200; ++round) {
     const int ranks = 2 + round % 3;
     const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     // Every other round stays with one kind of operation, so that each kind is hit in the middle.
     const int kind = round % 2 == 0 ? 0 : 100 + round % 9;
     const std::string name = "kill-" + std::to_string(::getpid()) + '-' + std::to_string(round);
-    processes::family family(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind); });
+    int begun[2];
+    REQUIRE(::pipe(begun) == 0);
+    processes::family family(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind, begun[1]); });
+    ::close(begun[1]);
+    char sign{};
+    for (int rank = 0; rank < ranks; ++rank) {
+      REQUIRE(::read(begun[0], &sign, 1) == 1);
+    }
+    ::close(begun[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(15'000 + random() % 30'000));
     const auto killed = processes::clock::now();
     family.kill(victim, SIGKILL);
     const auto outcomes = family.wait(20s);
+    // Who is killed before it came to the others is nobody to them, but for the deadline.
+    const std::string absence = "rank " + std::to_string(victim) + " did not come";
+    const bool was_there = std::none_of(outcomes.begin(), outcomes.end(), [&](const auto& outcome) {
+      return outcome.said.find(absence) != std::string::npos;
+    });
+    never_there += was_there ? 0 : 1;
     for (int rank = 0; rank < ranks; ++rank) {
       const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
       if (rank == victim) {
@@ -74,6 +96,11 @@ TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, n
       INFO("round ", round, ", rank ", rank, " of ", ranks, ", victim ", victim, ", kind ", kind,
            " said: ", outcome.said);
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
+      if (!was_there) {
+        CHECK(outcome.exited_with(1));
+        CHECK(took < 10s);
+        continue;
+      }
       CHECK(took < 1s);
       slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
       if (outcome.said.find("ready") != std::string::npos) {
@@ -88,6 +115,7 @@ TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, n
     }
   }
   MESSAGE("slowest survivor ended " << slowest_ms << " ms after the kill");
+  CHECK(never_there < 50);
   CHECK(processes::leftovers::count() == before);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no process left
 }
