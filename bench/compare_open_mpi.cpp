@@ -8,47 +8,15 @@
 #include <type_traits>
 #include <vector>
 
-// Without the long gone C++ bindings, whose headers do not compile without warnings.
-#define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include "benchmark.hpp"
 #include "command_line.hpp"
+#include "peers/mpi_library.hpp"
 #include "runner.hpp"
 #include "span_operations.hpp"
 
 namespace {
 
-// The sizes are limited far below what an int counts; errors end the job, as MPI has it by default.
-struct library {
-  template <class T>
-  using buffer = std::vector<T>;
-
-  template <class T>
-  static int count(std::span<T> data) {
-    return static_cast<int>(data.size());
-  }
-
-  static void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
-  static void broadcast(std::span<float> data, int root) {
-    MPI_Bcast(data.data(), count(data), MPI_FLOAT, root, MPI_COMM_WORLD);
-  }
-  static void all_gather(std::span<const float> in, std::span<float> out) {
-    MPI_Allgather(in.data(), count(in), MPI_FLOAT, out.data(), count(in), MPI_FLOAT, MPI_COMM_WORLD);
-  }
-  static void gather(std::span<const float> in, std::span<float> out, int root) {
-    MPI_Gather(in.data(), count(in), MPI_FLOAT, out.data(), count(in), MPI_FLOAT, root, MPI_COMM_WORLD);
-  }
-  static void reduce(std::span<const float> in, std::span<float> out, int root) {
-    MPI_Reduce(in.data(), out.data(), count(in), MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
-  }
-  static void all_reduce(std::span<const float> in, std::span<float> out) {
-    MPI_Allreduce(in.data(), out.data(), count(in), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  }
-  static void all_reduce_in_place(std::span<float> data) {
-    MPI_Allreduce(MPI_IN_PLACE, data.data(), count(data), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  }
-};
+using library = bench::mpi_library;
 
 int run_rank(const bench::settings& wanted) {
   bench::peers others;
