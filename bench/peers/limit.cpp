@@ -23,7 +23,8 @@
 
 namespace {
 
-/// A sense-reversing barrier that spins where every thread has a core.
+/// A sense-reversing barrier that spins where every thread has a core, and sleeps when it takes long: between two
+/// measurements the cores belong to whoever is measured then.
 class spin_barrier {
  public:
   explicit spin_barrier(int threads) : threads_(threads), spins_(threads <= bench::allowed_cores()) {}
@@ -31,11 +32,14 @@ class spin_barrier {
     const unsigned now = generation_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(now + 1, std::memory_order_release);
+      generation_.store(now + 1, std::memory_order_seq_cst);
+      generation_.notify_all();
       return;
     }
-    while (generation_.load(std::memory_order_acquire) == now) {
-      if (spins_) {
+    for (int look = 0; generation_.load(std::memory_order_acquire) == now; ++look) {
+      if (look > (spins_ ? 100'000 : 1'000)) {
+        generation_.wait(now);
+      } else if (spins_) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
