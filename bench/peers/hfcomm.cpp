@@ -43,6 +43,14 @@ struct library {
   }
 };
 
+/// The same, on memory that the ranks share.
+struct library_on_shared_memory : library {
+  template <class T>
+  struct buffer : hfcomm::shared_buffer<T> {
+    explicit buffer(std::size_t count) : hfcomm::shared_buffer<T>(hfcomm::world().allocate<T>(count)) {}
+  };
+};
+
 int run_rank() {
   bench::worker worker(hfcomm::rank(), hfcomm::world_size());
   bench::contest all;
@@ -51,6 +59,9 @@ int run_rank() {
   bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
   bench::enter_all_reduce<library, hfcomm::bfloat16>(all, worker.others(), "bfloat16");
   bench::enter_all_reduce<library, hfcomm::float16>(all, worker.others(), "float16");
+  bench::enter_all_reduce<library_on_shared_memory, float>(all, worker.others(), "float32", "shared");
+  bench::enter_all_reduce<library_on_shared_memory, hfcomm::bfloat16>(all, worker.others(), "bfloat16", "shared");
+  bench::enter_all_reduce<library_on_shared_memory, hfcomm::float16>(all, worker.others(), "float16", "shared");
   bench::enter_all_objects<library>(all, worker.others());
   return worker.serve("hfcomm " + std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) +
                           '.' + std::to_string(HFCOMM_VERSION_PATCH),

@@ -9,11 +9,13 @@
 #include <hfcomm/environment.hpp>
 #include <hfcomm/error.hpp>
 #include <hfcomm/float16.hpp>
+#include <hfcomm/float8.hpp>
 #include <hfcomm/launch.hpp>
 #include <hfcomm/options.hpp>
 #include <hfcomm/process_group.hpp>
 #include <hfcomm/reduce_op.hpp>
 #include <hfcomm/session.hpp>
+#include <hfcomm/shared_buffer.hpp>
 #include <hfcomm/split.hpp>
 #include <hfcomm/version.hpp>
 #include <hfcomm/weighted_mean.hpp>

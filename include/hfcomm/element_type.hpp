@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <hfcomm/float16.hpp>
+#include <hfcomm/float8.hpp>
 
 namespace hfcomm {
 
@@ -26,18 +27,24 @@ enum class element_type : std::uint8_t {
   bfloat16,
   float32,
   float64,
+  float8_e4m3,
+  float8_e5m2,
 };
 
+/// For whoever goes through all of them.
+inline constexpr element_type last_element_type = element_type::float8_e5m2;
+
 [[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {
-  constexpr std::string_view names[] = {"none",   "int8",   "int16",   "int32",    "int64",   "uint8",  "uint16",
-                                        "uint32", "uint64", "float16", "bfloat16", "float32", "float64"};
+  constexpr std::string_view names[] = {"none",     "int8",    "int16",   "int32",       "int64",
+                                        "uint8",    "uint16",  "uint32",  "uint64",      "float16",
+                                        "bfloat16", "float32", "float64", "float8_e4m3", "float8_e5m2"};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(names) ? names[index] : "unknown";
 }
 
 /// Bytes per element; 1 for `none`.
 [[nodiscard]] constexpr std::size_t size_of(element_type type) noexcept {
-  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(sizes) ? sizes[index] : 1;
 }
@@ -53,6 +60,10 @@ consteval element_type deduce_element_type() {
     return element_type::float16;
   } else if constexpr (std::same_as<U, hfcomm::bfloat16>) {
     return element_type::bfloat16;
+  } else if constexpr (std::same_as<U, hfcomm::float8_e4m3>) {
+    return element_type::float8_e4m3;
+  } else if constexpr (std::same_as<U, hfcomm::float8_e5m2>) {
+    return element_type::float8_e5m2;
   } else if constexpr (std::same_as<U, float>) {
     return element_type::float32;
   } else if constexpr (std::same_as<U, double>) {
@@ -78,7 +89,7 @@ template <class T>
 inline constexpr element_type element_type_of = detail::deduce_element_type<T>();
 
 /// A type that `reduce`, `all_reduce` and the dictionary reductions can add up: every integer but bool, float, double,
-/// float16, bfloat16.
+/// float16, bfloat16, float8_e4m3, float8_e5m2.
 template <class T>
 concept reducible_element = element_type_of<T> != element_type::none;
 

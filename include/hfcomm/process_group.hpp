@@ -8,6 +8,7 @@
 #include <exception>
 #include <initializer_list>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <source_location>
@@ -21,6 +22,7 @@
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/self.hpp>
 #include <hfcomm/error.hpp>
+#include <hfcomm/shared_buffer.hpp>
 #include <hfcomm/work_queue.hpp>
 
 namespace hfcomm {
@@ -122,6 +124,15 @@ class process_group {
 
   /// True once a rank of the group is lost or a deadline passed: every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept { return state_->engine->broken(); }
+
+  /// `count` zeros of type T in memory that the ranks of this group see: see shared_buffer. Not collective; any thread.
+  /// Throws std::bad_alloc.
+  template <plain T>
+  [[nodiscard]] shared_buffer<T> allocate(std::size_t count) const {
+    return shared_buffer<T>(count, shared_memory());
+  }
+  /// Where `allocate` takes it from; ordinary memory in a group of one. It may outlive the group.
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> shared_memory() const { return state_->engine->memory(); }
 
   /// The same group with another deadline for its operations; zero or less waits for ever (lost peers are still
   /// noticed).

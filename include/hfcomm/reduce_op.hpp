@@ -129,7 +129,7 @@ namespace detail {
 /// Whether elements of that type can be reduced so. False for `none`, and for values outside the enums, which a peer
 /// may send.
 [[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
-  return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= element_type::float64 &&
+  return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= last_element_type &&
          (is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind));
 }
 

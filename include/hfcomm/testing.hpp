@@ -65,7 +65,7 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
   auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
   rendezvous::roster::create_in(*people, ranks);
-  auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
+  auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes(), sizes.heap_bytes());
   engines::layout::create_in(*memory, sizes);
   const std::string id = rendezvous::random_id();
   const auto broker = std::make_shared<rendezvous::thread_broker>();

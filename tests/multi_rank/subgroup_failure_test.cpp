@@ -17,18 +17,20 @@ class failing_broker final : public rendezvous::segment_broker {
   failing_broker(std::shared_ptr<rendezvous::segment_broker> good, std::string where, std::function<void()> fail)
       : good_(std::move(good)), where_(std::move(where)), fail_(std::move(fail)) {}
 
-  std::shared_ptr<rendezvous::shared_segment> offer(const std::string& token, std::size_t bytes, int takers) override {
+  std::shared_ptr<rendezvous::shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                   int takers) override {
     fail("offer");
-    return good_->offer(token, bytes, takers);
+    return good_->offer(token, bytes, room, takers);
   }
   void serve(const std::string& token, const checker& check) override {
     fail("serve");
     good_->serve(token, check);
   }
   void withdraw(const std::string& token) noexcept override { good_->withdraw(token); }
-  std::shared_ptr<rendezvous::shared_segment> take(const std::string& token, const checker& check) override {
+  std::shared_ptr<rendezvous::shared_segment> take(const std::string& token, std::size_t bytes,
+                                                  const checker& check) override {
     fail("take");
-    return good_->take(token, check);
+    return good_->take(token, bytes, check);
   }
 
  private:

@@ -22,7 +22,7 @@
 
 #define ALL_ELEMENTS                                                                                                \
   std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, \
-      hfcomm::float16, hfcomm::bfloat16, float, double
+      hfcomm::float16, hfcomm::bfloat16, float, double, hfcomm::float8_e4m3, hfcomm::float8_e5m2
 #define FLOATING_ELEMENTS hfcomm::float16, hfcomm::bfloat16, float, double
 
 namespace {
@@ -34,12 +34,24 @@ using hfcomm::float16;
 using hfcomm::reduce_kind;
 using hfcomm::reduce_op;
 using hfcomm::detail::valid;
+using hfcomm::detail::vector_unit;
 
 constexpr std::array all_ops = {reduce_kind::sum,     reduce_kind::product, reduce_kind::min,    reduce_kind::max,
                                 reduce_kind::average, reduce_kind::bit_and, reduce_kind::bit_or, reduce_kind::bit_xor};
 
 template <class T>
-constexpr bool is_16_bit_float = std::same_as<T, float16> || std::same_as<T, bfloat16>;
+constexpr bool is_narrow_float = !std::integral<T> && !std::same_as<T, float> && !std::same_as<T, double>;
+
+/// Those of the machine that runs the test.
+std::vector<vector_unit> units() {
+  std::vector<vector_unit> found;
+  for (const vector_unit unit : {vector_unit::plain, vector_unit::avx2, vector_unit::avx512}) {
+    if (has(unit)) {
+      found.push_back(unit);
+    }
+  }
+  return found;
+}
 
 /// Bit for bit, as opposed to ==: NaN equals itself, and zero does not equal minus zero.
 template <class T>
@@ -81,7 +93,7 @@ T expected(reduce_kind op, const std::vector<T>& values) {
     if (op == reduce_op::average) {
       result /= static_cast<A>(values.size());
     }
-    const bool calculated = is_16_bit_float<T> || (op != reduce_op::min && op != reduce_op::max);
+    const bool calculated = is_narrow_float<T> || (op != reduce_op::min && op != reduce_op::max);
     return std::isnan(result) && calculated ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(result);
   }
 }
@@ -135,9 +147,10 @@ std::vector<const std::byte*> pointers(std::vector<std::vector<T>>& inputs) {
 }
 
 template <class T>
-std::vector<T> reduced(reduce_kind op, std::vector<std::vector<T>> inputs) {
+std::vector<T> reduced(reduce_kind op, std::vector<std::vector<T>> inputs,
+                       vector_unit unit = hfcomm::detail::best_vector_unit()) {
   std::vector<T> out(inputs[0].size());
-  hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), bytes_of(out), out.size());
+  hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), bytes_of(out), out.size(), {}, unit);
   return out;
 }
 
@@ -159,13 +172,13 @@ void check_everywhere(reduce_kind op, const std::vector<T>& values, T result) {
 TEST_CASE("what can be reduced, and what a peer may only claim") {
   for (const reduce_kind op : all_ops) {
     CHECK_FALSE(valid(op, element_type::none));
-    for (int i = 1; i <= static_cast<int>(element_type::float64); ++i) {
+    for (int i = 1; i <= static_cast<int>(hfcomm::last_element_type); ++i) {
       const auto type = static_cast<element_type>(i);
       const bool integer = type < element_type::float16;
       CHECK(valid(op, type) == (integer ? op != reduce_kind::average : op <= reduce_kind::average));
       CHECK(valid(reduce_kind::premultiplied_sum, type) == !integer);
     }
-    for (int i = static_cast<int>(element_type::float64) + 1; i < 256; ++i) {
+    for (int i = static_cast<int>(hfcomm::last_element_type) + 1; i < 256; ++i) {
       CHECK_FALSE(valid(op, static_cast<element_type>(i)));
     }
   }
@@ -191,7 +204,11 @@ TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_E
         CAPTURE(ranks);
         const auto inputs = random_inputs<T>(ranks, count, random);
         const auto wanted = expected(op, inputs);
-        CHECK(same_bits(reduced(op, inputs), wanted));
+        for (const vector_unit unit : units()) {
+          const std::string unit_name(to_string(unit));
+          CAPTURE(unit_name);
+          CHECK(same_bits(reduced(op, inputs, unit), wanted));
+        }
         for (std::size_t place = 0; place < ranks; ++place) {
           auto own = inputs;
           hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(own), bytes_of(own[place]), count);
@@ -244,6 +261,61 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
       std::memcpy(wanted.data() + shift, whole.data(), count * sizeof(T));
       hfcomm::detail::reduce_elements(op, element_type_of<T>, moved, out.data() + shift, count);
       CHECK(out == wanted);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the inputs", T, ALL_ELEMENTS) {
+  std::mt19937_64 random(77);
+  for (const std::size_t count : {1u, 63u, 1000u, 5000u}) {
+    for (const std::size_t ranks : {1u, 2u, 3u, 8u}) {
+      for (const reduce_kind op : {reduce_kind::sum, reduce_kind::max}) {
+        auto inputs = random_inputs<T>(ranks, count, random);
+        const auto wanted = expected(op, inputs);
+        std::vector<std::vector<T>> apart(3, std::vector<T>(count));
+        std::vector<std::byte*> outs;
+        for (auto& out : apart) {
+          outs.push_back(bytes_of(out));
+        }
+        hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), outs, count);
+        for (const auto& out : apart) {
+          CHECK(same_bits(out, wanted));
+        }
+        outs.clear();
+        for (auto& input : inputs) {
+          outs.push_back(bytes_of(input));
+        }
+        hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), outs, count);
+        for (const auto& out : inputs) {
+          CHECK(same_bits(out, wanted));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("copies are what memcpy would make, and nothing else is written") {
+  std::mt19937_64 random(9);
+  const auto from = random_elements<std::uint8_t>(5000, random);
+  const auto* const source = reinterpret_cast<const std::byte*>(from.data());
+  for (const std::size_t size : {0u, 1u, 255u, 1023u, 1024u, 1025u, 1279u, 4096u, 4777u}) {
+    for (const std::size_t shift : {0u, 1u, 63u, 64u}) {
+      const auto check = [&](auto&& copy) {
+        std::vector<std::byte> to(5200, std::byte{0xa5});
+        auto wanted = to;
+        std::memcpy(wanted.data() + shift, source + 3, size);
+        copy(to.data() + shift, source + 3, size);
+        CHECK(to == wanted);
+      };
+      check(hfcomm::detail::copy_bytes);
+#if defined(__x86_64__)
+      if (has(vector_unit::avx2)) {
+        check(hfcomm::detail::copy_avx2);
+      }
+      if (has(vector_unit::avx512)) {
+        check(hfcomm::detail::copy_avx512);
+      }
+#endif
     }
   }
 }

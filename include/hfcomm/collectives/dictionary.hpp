@@ -70,7 +70,7 @@ using dictionary_op =
     std::conditional_t<reducible_element<dictionary_leaf<M>>, reduction<dictionary_leaf<M>>, reduce_op>;
 
 /// What a value is on the wire: an element_type, or what comes behind them.
-enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(element_type::float64) + 1 };
+enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(last_element_type) + 1 };
 
 inline constexpr std::size_t leaf_kinds = static_cast<std::size_t>(leaf_kind::weighted_mean) + 1;
 

@@ -30,7 +30,8 @@ struct ddp_buffer {
 /// Names a parameter of float, double, float16 or bfloat16 elements.
 template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
-           (is_floating_point(element_type_of<std::ranges::range_value_t<Values>>))
+           (is_floating_point(element_type_of<std::ranges::range_value_t<Values>>) &&
+            sizeof(std::ranges::range_value_t<Values>) > 1)
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
   return {std::move(name), element_type_of<std::ranges::range_value_t<Values>>, detail::writable_bytes_of(value),
           detail::writable_bytes_of(gradient)};

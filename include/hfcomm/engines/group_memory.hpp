@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #include <sys/mman.h>
@@ -31,9 +32,10 @@ class group_memory {
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
     // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
-    constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
     // The mail slots wait until somebody sends a message.
-    ::madvise(segment_->data(), sizes_.mail_offset(), populate_write);
+    ::madvise(segment_->data(), sizes_.mail_offset(), rendezvous::shared_segment::populate_write);
+    heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
+                  layout::page_bytes();
   }
 
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }
@@ -64,6 +66,22 @@ class group_memory {
     return segment_->data() + sizes_.mail_offset() + place * sizes_.mail_slot_bytes;
   }
 
+  [[nodiscard]] const std::shared_ptr<rendezvous::shared_segment>& segment() const noexcept { return segment_; }
+  /// Where the heap of `rank` begins in the segment, and how large each is; 0 where this process has no room for them.
+  [[nodiscard]] std::size_t heap_offset(int rank) const noexcept {
+    return sizes_.total_bytes() + heap_bytes_ * static_cast<std::size_t>(rank);
+  }
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
+  /// Where in the segment a buffer is that lies in a heap; 0 for any other.
+  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) const noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(segment_->data());
+    const auto first = reinterpret_cast<std::uintptr_t>(buffer.data());
+    const bool inside = heap_bytes_ != 0 && first >= begin + sizes_.total_bytes() &&
+                        first + buffer.size() <= begin + segment_->size();
+    return inside ? first - begin : 0;
+  }
+  [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return segment_->data() + place; }
+
   /// Something has changed for the messages of `rank`.
   void notify(int rank) const noexcept {
     layout::mailbox& box = mail(rank);
@@ -82,6 +100,7 @@ class group_memory {
  private:
   std::shared_ptr<rendezvous::shared_segment> segment_;
   layout::dimensions sizes_;
+  std::size_t heap_bytes_ = 0;
 };
 
 }  // namespace hfcomm::engines

@@ -54,6 +54,8 @@ class lockstep {
   [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept { return memory_.slot(rank, step); }
   [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept { return memory_.result(rank, step); }
 
+  [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
+
   /// Starts an operation. Where the one before was left without waiting, its ranks are waited for and checked here; an
   /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
   void begin(const operation& call) {

@@ -24,7 +24,7 @@ class reduce {
     if (in.size() <= steps_.sizes().one_shot_bytes) {
       at_once(call, in, out);
     } else {
-      in_slices(call, in, out);
+      in_place_or_slices(call, in, out);
     }
   }
 
@@ -54,9 +54,69 @@ class reduce {
     detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element), factors_);
   }
 
+  /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight into
+  /// all outputs; nothing is copied.
+  ///
+  /// The ranks tell where their buffers are in the step that compares the signatures. Who has other memory uses that
+  /// step for its first chunk, too; if only some have, the others put in a step for theirs.
+  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    const bool receives = call.receives(rank());
+    layout::buffer_places mine{steps_.memory().place_of(in), receives ? steps_.memory().place_of(out) : 0};
+    const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
+    if (!reachable) {
+      mine = {};
+      stage(in, 0, size_of(call.element), steps_.next());
+    }
+    std::memcpy(steps_.cell(rank(), steps_.next()).payload, &mine, sizeof(mine));
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    steps_.gather_factors(call, factors_);
+    int reachable_ranks = 0;
+    places_.resize(static_cast<std::size_t>(size()));
+    for (int source = 0; source < size(); ++source) {
+      auto& theirs = places_[static_cast<std::size_t>(source)];
+      std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
+      reachable_ranks += theirs.in != 0 ? 1 : 0;
+    }
+    if (reachable_ranks == size()) {
+      in_place(call, in.size());
+      return;
+    }
+    const std::uint64_t first = steps_.step();
+    if (reachable_ranks != 0) {
+      if (reachable) {
+        stage(in, 0, size_of(call.element), first);
+      }
+      steps_.publish(call);
+      steps_.wait_all(call);
+    }
+    in_slices(call, in, out, first);
+  }
+
+  void in_place(const operation& call, std::size_t bytes) {
+    const std::size_t width = size_of(call.element);
+    const std::size_t total = bytes / width;
+    const auto [begin, end] = slices(0, total, total, size()).of(rank());
+    inputs_.clear();
+    outputs_.clear();
+    for (int other = 0; other < size(); ++other) {
+      const auto& theirs = places_[static_cast<std::size_t>(other)];
+      inputs_.push_back(steps_.memory().at(theirs.in) + begin * width);
+      if (call.receives(other)) {
+        outputs_.push_back(steps_.memory().at(theirs.out) + begin * width);
+      }
+    }
+    detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+    steps_.publish(call);
+    steps_.wait_all(call);
+  }
+
   /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The
   /// second half of a chunk shares its step with the first half of the next, so a chunk costs one synchronisation.
-  void in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+  ///
+  /// The first chunks lie in the slots of step `first`, which all have published.
+  void in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out, std::uint64_t first) {
     const std::size_t width = size_of(call.element);
     const std::size_t total = in.size() / width;
     const std::size_t chunk = steps_.sizes().slot_bytes / width;
@@ -64,15 +124,11 @@ class reduce {
     const bool receives = call.receives(rank());
     inputs_.resize(static_cast<std::size_t>(size()));
 
-    stage(in, 0, chunk, total, width);
-    steps_.publish(call);
     for (std::size_t index = 0; index <= chunks; ++index) {
-      steps_.wait_all(call);
-      if (index == 0) {
-        steps_.check(call);
-        steps_.gather_factors(call, factors_);
+      if (index != 0) {
+        steps_.wait_all(call);
       }
-      const std::uint64_t step = steps_.step();
+      const std::uint64_t step = index == 0 ? first : steps_.step();
       if (index < chunks) {
         const slices mine(index, chunk, total, size());
         const auto [begin, end] = mine.of(rank());
@@ -81,12 +137,12 @@ class reduce {
                                                           ? in.data() + begin * width
                                                           : steps_.slot(source, step) + (begin - index * chunk) * width;
         }
-        std::byte* result = steps_.result(rank(), steps_.next());
-        detail::reduce_elements(call.op, call.element, inputs_, result, end - begin, factors_);
-        if (receives && end > begin) {
-          std::memcpy(out.data() + begin * width, result, (end - begin) * width);
+        outputs_.assign(1, steps_.result(rank(), steps_.next()));
+        if (receives) {
+          outputs_.push_back(out.data() + begin * width);
         }
-        stage(in, index + 1, chunk, total, width);
+        detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+        stage(in, index + 1, width, steps_.next());
         steps_.publish(call);
       }
       if (index > 0 && receives) {
@@ -94,22 +150,22 @@ class reduce {
         for (int turn = 1; turn < size(); ++turn) {
           const int owner = (rank() + turn) % size();
           const auto [begin, end] = before.of(owner);
-          if (end > begin) {
-            std::memcpy(out.data() + begin * width, steps_.result(owner, step), (end - begin) * width);
-          }
+          detail::copy_bytes(out.data() + begin * width, steps_.result(owner, step), (end - begin) * width);
         }
       }
     }
   }
 
-  /// Which elements of a chunk each rank reduces: equal shares in whole cache lines.
+  /// Which elements of a chunk each rank reduces: equal shares in units that the loops of
+  /// a reduction like.
   class slices {
    public:
     slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
         : begin_(std::min(index * chunk, total)),
           end_(std::min(begin_ + chunk, total)),
           share_(layout::round_up(
-              (end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 8)) {}
+              (end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks),
+              layout::slice_unit)) {}
 
     [[nodiscard]] std::pair<std::size_t, std::size_t> of(int rank) const {
       const std::size_t from = std::min(begin_ + share_ * static_cast<std::size_t>(rank), end_);
@@ -122,22 +178,24 @@ class reduce {
     std::size_t share_;
   };
 
-  /// Copies chunk `index` to this rank's next slot, but for the slice that it reduces itself.
-  void stage(std::span<const std::byte> in, std::size_t index, std::size_t chunk, std::size_t total,
-             std::size_t width) {
-    const slices parts(index, chunk, total, size());
-    std::byte* slot = steps_.slot(rank(), steps_.next());
+  /// Copies chunk `index` to this rank's slot of `step`, but for the slice that it reduces itself.
+  void stage(std::span<const std::byte> in, std::size_t index, std::size_t width, std::uint64_t step) {
+    const std::size_t chunk = steps_.sizes().slot_bytes / width;
+    const slices parts(index, chunk, in.size() / width, size());
+    std::byte* slot = steps_.slot(rank(), step);
     const std::size_t base = index * chunk;
     for (int owner = 0; owner < size(); ++owner) {
       const auto [begin, end] = parts.of(owner);
-      if (owner != rank() && end > begin) {
-        std::memcpy(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
+      if (owner != rank()) {
+        detail::copy_bytes(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
       }
     }
   }
 
   lockstep& steps_;
   std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
+  std::vector<std::byte*> outputs_;       // scratch: where they go
+  std::vector<layout::buffer_places> places_;  // scratch
   std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
 };
 

@@ -12,6 +12,7 @@
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/post_office.hpp>
 #include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/engines/shared_heap.hpp>
 
 namespace hfcomm::engines {
 
@@ -85,6 +86,7 @@ class self final : public host_engine {
     }
   }
   void cancel() noexcept override {}
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return ordinary_memory(); }
   void set_polite(bool /*polite*/) noexcept override {}
 
  private:

@@ -16,6 +16,7 @@
 #include <hfcomm/engines/post_office.hpp>
 #include <hfcomm/engines/reduce.hpp>
 #include <hfcomm/engines/reduce_scatter.hpp>
+#include <hfcomm/engines/shared_heap.hpp>
 
 namespace hfcomm::engines {
 
@@ -29,6 +30,8 @@ class shared_memory final : public host_engine {
                 std::vector<int> members, int rank)
       : watch_(std::make_shared<group_watch>(std::move(segment), std::move(job), std::move(members), rank)),
         steps_(watch_),
+        heap_(watch_->memory().heap_bytes() != 0 ? std::make_shared<shared_heap>(watch_->memory(), rank)
+                                                 : ordinary_memory()),
         id_(std::move(id)) {}
 
   ~shared_memory() override { mail_->stop(); }
@@ -47,6 +50,7 @@ class shared_memory final : public host_engine {
     steps_.cancel();
     mail_->cancel();
   }
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
@@ -140,7 +144,8 @@ class shared_memory final : public host_engine {
     if (leads) {
       try {
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
-        segment = job->broker->offer(token, sizes.total_bytes(), static_cast<int>(members.size()) - 1);
+        segment = job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(),
+                                     static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);
       } catch (...) {
         job->broker->withdraw(token);
@@ -228,7 +233,8 @@ class shared_memory final : public host_engine {
       if (members.front() == rank()) {
         watch_->job()->broker->serve(token, check);
       } else {
-        segment = watch_->job()->broker->take(token, check);
+        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
+        segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
       }
     } catch (const given_up&) {
       return false;
@@ -270,6 +276,7 @@ class shared_memory final : public host_engine {
   std::shared_ptr<const group_watch> watch_;
   lockstep steps_;
   std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
+  std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::reduce reduce_{steps_};
   engines::deal deal_{steps_};
   engines::reduce_scatter reduce_scatter_{steps_};

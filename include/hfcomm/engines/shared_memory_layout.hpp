@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <new>
 
+#include <unistd.h>
+
 #include <hfcomm/rendezvous/roster.hpp>
 #include <hfcomm/version.hpp>
 
@@ -14,7 +16,9 @@
 /// counters aside), so there is no lock that a dying rank could hold.
 ///
 ///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
-///          | rank 0: mail slots | rank 1: mail slots | ...
+///          | rank 0: mail slots | rank 1: mail slots | ... | rank 0: heap | rank 1: heap | ...
+///
+/// The heaps have pages only where something is allocated; they are as large as the room behind the rest.
 namespace hfcomm::engines::layout {
 
 /// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
@@ -38,6 +42,9 @@ struct alignas(128) flag_cell {
   std::byte payload[inline_bytes]{};        // the contribution, where it fits
 };
 static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Elements in whose multiples the work of a reduction is divided, where there are enough.
+inline constexpr std::size_t slice_unit = 128;
 
 /// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
 struct site_text {
@@ -107,10 +114,23 @@ struct alignas(128) rank_block {
   mailbox mail;
 };
 
+/// Where a rank's buffers are, in the cell that begins an operation on larger ones: from the beginning of the segment,
+/// or 0, which is no buffer's place, for memory that the others cannot reach.
+struct buffer_places {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+static_assert(sizeof(buffer_places) <= inline_bytes);
+
 inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
 
 [[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
+}
+
+[[nodiscard]] inline std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
 }
 
 /// The sizes of a group's memory, from its number of ranks alone.
@@ -126,7 +146,7 @@ struct dimensions {
     // Big enough that a step's synchronisation is lost in its copying, small enough that the slots stay in a core's
     // cache; with many ranks the total counts.
     const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
-    return {ranks, slot, round_up(slot / count + 64, 128), std::size_t{1} << 14, slot / 4};
+    return {ranks, slot, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14, slot / 4};
   }
 
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
@@ -138,7 +158,13 @@ struct dimensions {
     return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
   }
   [[nodiscard]] std::size_t total_bytes() const {
-    return mail_offset() + round_up(mail_slot_bytes * mail_slot_count * static_cast<std::size_t>(ranks), 4096);
+    return round_up(mail_offset() + mail_slot_bytes * mail_slot_count * static_cast<std::size_t>(ranks), page_bytes());
+  }
+  /// The room that a new group asks for, behind the total: each rank could have all memory of the machine.
+  [[nodiscard]] std::size_t heap_bytes() const {
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const std::size_t machine = pages > 0 ? static_cast<std::size_t>(pages) * page_bytes() : std::size_t{1} << 30;
+    return std::min(static_cast<std::size_t>(ranks) * machine, std::size_t{1} << 40);
   }
 };
 

@@ -130,7 +130,7 @@ class gathering {
     auto people = shared_segment::create(roster::bytes_for(world_size_));
     roster::create_in(*people, world_size_);
     const auto sizes = engines::layout::dimensions::for_ranks(world_size_);
-    auto world = shared_segment::create(sizes.total_bytes());
+    auto world = shared_segment::create(sizes.total_bytes(), sizes.heap_bytes());
     engines::layout::create_in(*world, sizes);
     std::string greeting = "w" + id;
     const int fds[] = {people->fd(), world->fd()};
@@ -290,11 +290,9 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
     throw engine_error(error_context{}, "rank 0 did not hand over the job's memory");
   }
   const std::string id(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
-  auto people = shared_segment::adopt(std::move(answer.fds[0]));
-  auto world = shared_segment::adopt(std::move(answer.fds[1]));
-  if (people->size() < roster::bytes_for(world_size)) {
-    throw engine_error(error_context{}, "rank 0 handed over a roster that is too small");
-  }
+  auto people = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
+  auto world = shared_segment::adopt(std::move(answer.fds[1]),
+                                     engines::layout::dimensions::for_ranks(world_size).total_bytes());
   membership result = enter_world(people, world, id, rank, world_size, std::make_shared<process_broker>());
   connection->send({&ready, 1});
   if (answer_of_root().bytes.front() != go) {

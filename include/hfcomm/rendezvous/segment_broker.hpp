@@ -17,7 +17,7 @@ namespace hfcomm::rendezvous {
 
 /// How the memory of a new group gets from the rank that makes it to the ranks that share it.
 ///
-/// The maker calls `offer`, tells the others that it has (they are still in a group together), then `serve`s; each of
+/// The maker calls `offer` (with room: see shared_segment), tells the others that it has (they are still in a group together), then `serve`s; each of
 /// the others `take`s. `check` is called now and then while waiting and throws where that is in vain: where a peer is
 /// lost, or one has announced that it failed. What goes wrong is thrown as engine_error without a context.
 class segment_broker {
@@ -29,18 +29,20 @@ class segment_broker {
   segment_broker& operator=(const segment_broker&) = delete;
   virtual ~segment_broker() = default;
 
-  virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, int takers) = 0;
+  virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                int takers) = 0;
   virtual void serve(const std::string& token, const checker& check) = 0;
   /// Takes an offer back that came to nothing.
   virtual void withdraw(const std::string& token) noexcept = 0;
-  virtual std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) = 0;
+  virtual std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) = 0;
 };
 
 /// Between processes: the memfd travels over a Unix socket whose two ends the kernel vouches for.
 class process_broker final : public segment_broker {
  public:
-  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, int takers) override {
-    auto segment = shared_segment::create(bytes);
+  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                int takers) override {
+    auto segment = shared_segment::create(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
       open_.insert_or_assign(token,
@@ -64,13 +66,13 @@ class process_broker final : public segment_broker {
 
   void withdraw(const std::string& token) noexcept override { extract(token); }
 
-  std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) override {
+  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) override {
     while (true) {
       if (auto connection = connect_to(socket_name(token))) {
         for (;; check()) {
           if (auto answer = connection->receive(std::chrono::milliseconds(20))) {
             if (answer->fds.size() == 1) {
-              return shared_segment::adopt(std::move(answer->fds.front()));
+              return shared_segment::adopt(std::move(answer->fds.front()), bytes);
             }
             if (!answer->bytes.empty()) {
               throw engine_error(error_context{},
@@ -116,8 +118,9 @@ class process_broker final : public segment_broker {
 /// Between threads: one table of the job.
 class thread_broker final : public segment_broker {
  public:
-  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, int takers) override {
-    auto segment = shared_segment::anonymous(bytes);
+  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                int takers) override {
+    auto segment = shared_segment::anonymous(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
       open_.insert_or_assign(token, std::pair(segment, takers));
@@ -132,7 +135,7 @@ class thread_broker final : public segment_broker {
     open_.erase(token);
   }
 
-  std::shared_ptr<shared_segment> take(const std::string& token, const checker& check) override {
+  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t /*bytes*/, const checker& check) override {
     for (;; check()) {
       const std::scoped_lock lock(mutex_);
       if (const auto found = open_.find(token); found != open_.end()) {

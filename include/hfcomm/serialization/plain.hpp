@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <hfcomm/float16.hpp>
+#include <hfcomm/float8.hpp>
 
 namespace hfcomm {
 
@@ -27,6 +28,10 @@ template <>
 inline constexpr bool enable_raw_bytes<float16> = true;
 template <>
 inline constexpr bool enable_raw_bytes<bfloat16> = true;
+template <>
+inline constexpr bool enable_raw_bytes<float8_e4m3> = true;
+template <>
+inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
 
 namespace detail {
 
@@ -59,8 +64,8 @@ inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::ar
 }  // namespace detail
 
 /// A type whose bytes are its value, so that it may be moved as raw bytes: integers but bool, float, double, float16,
-/// bfloat16, enumerations with a fixed underlying type but bool (every `enum class`, std::byte), std::complex of float
-/// and double, std::array of these, and what `enable_raw_bytes` admits. Never a pointer.
+/// bfloat16, the 8-bit floats, enumerations with a fixed underlying type but bool (every `enum class`, std::byte),
+/// std::complex of float and double, std::array of these, and what `enable_raw_bytes` admits. Never a pointer.
 template <class T>
 concept plain = detail::is_plain<T>;
 
