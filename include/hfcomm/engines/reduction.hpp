@@ -128,19 +128,22 @@ inline void reduce_elements(reduce_kind op, element_type type, std::span<const s
   }
   const reduction_loops loops = loops_for(unit, op, type);
   alignas(64) std::byte sums[reduction_bytes];
-  const std::size_t block = loops.widen != nullptr ? reduction_bytes / 2 / sizeof(float) : reduction_bytes / width;
+  const bool two = inputs.size() == 2;
+  const std::size_t block =
+      loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t size = std::min(block, count - begin);
-    const std::byte* so_far = inputs[0] + begin * width;
-    if (loops.widen != nullptr) {
+    const std::size_t offset = begin * width;
+    const std::byte* so_far = inputs[0] + offset;
+    if (loops.widen != nullptr && !two) {
       loops.widen(so_far, sums, size);
       so_far = sums;
     }
     for (std::size_t index = 1; index + 1 < inputs.size(); ++index) {
-      loops.combine(sums, so_far, inputs[index] + begin * width, size);
+      loops.combine(sums, so_far, inputs[index] + offset, size);
       so_far = sums;
     }
-    loops.conclude(outs[0] + begin * width, so_far, inputs.back() + begin * width, size, inputs.size());
+    (two ? loops.both : loops.conclude)(outs[0] + offset, so_far, inputs.back() + offset, size, inputs.size());
     hand_out(begin, size);
   }
 }

@@ -86,9 +86,10 @@ template <reduce_kind Op, class A>
 
 /// From the accumulator to the element. A NaN that was calculated becomes the one quiet NaN: which operand's payload an
 /// addition hands on depends on the order the compiler chose for the operands, and results are to be equal to the bit.
-/// Minima and maxima of what will not be rounded are not `Calculated`, and stay as they are.
-template <reduce_kind Op, class T, bool Calculated = false>
-[[nodiscard, gnu::always_inline]] inline T conclude(accumulator_of<T> value, accumulator_of<T> inputs) noexcept {
+/// Minima and maxima of what is not rounded are not calculated, and stay as they are.
+template <reduce_kind Op, class T>
+[[nodiscard, gnu::always_inline]] inline T conclude(accumulator_of<T> value,
+                                                    [[maybe_unused]] accumulator_of<T> inputs) noexcept {
   if constexpr (Op == reduce_kind::average) {
     value = value / inputs;
   }
@@ -96,7 +97,7 @@ template <reduce_kind Op, class T, bool Calculated = false>
     const auto bits = std::bit_cast<std::int32_t>(value);
     const std::int32_t is_number = mask_below(bits & 0x7fffffff, 0x7f800001);
     return T(std::bit_cast<float>(select(is_number, bits, 0x7fc00000)));
-  } else if constexpr (std::floating_point<T> && (Calculated || (Op != reduce_kind::min && Op != reduce_kind::max))) {
+  } else if constexpr (std::floating_point<T> && Op != reduce_kind::min && Op != reduce_kind::max) {
     return value == value ? value : std::numeric_limits<T>::quiet_NaN();
   } else {
     return value;
@@ -122,8 +123,8 @@ template <reduce_kind Op, class T>
   }
 }
 
-/// out[i] = a[i] op b[i], as a result; `out` may be `a` or `b`.
-template <reduce_kind Op, class T, bool Calculated = false>
+/// out[i] = a[i] op b[i], as a result; `out` may be `a` or `b`. `First` is T or its accumulator.
+template <reduce_kind Op, class T, class First>
 [[gnu::always_inline]] inline void conclude_block(std::byte* out, const std::byte* a, const std::byte* b,
                                                   std::size_t count, std::size_t inputs) noexcept {
   using A = accumulator_of<T>;
@@ -132,13 +133,13 @@ template <reduce_kind Op, class T, bool Calculated = false>
   for (; i + reduction_turns <= count; i += reduction_turns) {
     HFCOMM_NO_OVERLAP
     for (std::size_t k = 0; k < reduction_turns; ++k) {
-      const A value = combine<Op, A>(load_element<A>(a, i + k), load_element<T>(b, i + k));
-      store_element(out, i + k, conclude<Op, T, Calculated>(value, divisor));
+      const A value = combine<Op, A>(load_element<First>(a, i + k), load_element<T>(b, i + k));
+      store_element(out, i + k, conclude<Op, T>(value, divisor));
     }
   }
   for (; i < count; ++i) {
-    const A value = combine<Op, A>(load_element<A>(a, i), load_element<T>(b, i));
-    store_element(out, i, conclude<Op, T, Calculated>(value, divisor));
+    const A value = combine<Op, A>(load_element<First>(a, i), load_element<T>(b, i));
+    store_element(out, i, conclude<Op, T>(value, divisor));
   }
 }
 
@@ -157,242 +158,26 @@ template <class T>
   }
 }
 
-// bfloat16 comes in pairs: both halves of a 32-bit word become floats and go back without moving between lanes, which
-// is what costs in converting single ones. The accumulators of the words' lower halves are in the front half of the
-// sums, those of the upper halves in the back half; behind these, of what makes no whole turns, one for each element.
+// The loops for each vector unit, in functions of its own.
 
-inline constexpr std::size_t upper_sums = reduction_bytes / sizeof(float) / 2;
-inline constexpr std::size_t rest_of_sums = reduction_bytes / sizeof(float) * 3 / 4;
-inline constexpr std::size_t pair_turns = 2 * reduction_turns;
-
-[[nodiscard, gnu::always_inline]] inline float lower_half(std::uint32_t word) noexcept {
-  return std::bit_cast<float>(word << 16);
-}
-[[nodiscard, gnu::always_inline]] inline float upper_half(std::uint32_t word) noexcept {
-  return std::bit_cast<float>(word & 0xffff0000u);
-}
-/// The upper half of the result is the rounded value; a NaN is the canonical one.
-[[nodiscard, gnu::always_inline]] inline std::uint32_t round_to_half(float value) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(value == value ? value : std::numeric_limits<float>::quiet_NaN());
-  return bits + 0x7fffu + (bits >> 16 & 1u);
-}
-
-[[gnu::always_inline]] inline void widen_pairs(const std::byte* narrow, std::byte* sums, std::size_t count) noexcept {
-  const std::size_t words = count / pair_turns * reduction_turns;
-  for (std::size_t i = 0; i < words; i += reduction_turns) {
-    HFCOMM_NO_OVERLAP
-    for (std::size_t k = 0; k < reduction_turns; ++k) {
-      const auto word = load_element<std::uint32_t>(narrow, i + k);
-      store_element(sums, i + k, lower_half(word));
-      store_element(sums, upper_sums + i + k, upper_half(word));
-    }
-  }
-  for (std::size_t i = 2 * words; i < count; ++i) {
-    store_element(sums, rest_of_sums + i - 2 * words, static_cast<float>(load_element<bfloat16>(narrow, i)));
-  }
-}
-
-template <reduce_kind Op>
-[[gnu::always_inline]] inline void combine_pairs(std::byte* sums, const std::byte* b, std::size_t count) noexcept {
-  const std::size_t words = count / pair_turns * reduction_turns;
-  for (std::size_t i = 0; i < words; i += reduction_turns) {
-    HFCOMM_NO_OVERLAP
-    for (std::size_t k = 0; k < reduction_turns; ++k) {
-      const auto word = load_element<std::uint32_t>(b, i + k);
-      store_element(sums, i + k, combine<Op>(load_element<float>(sums, i + k), lower_half(word)));
-      store_element(sums, upper_sums + i + k,
-                    combine<Op>(load_element<float>(sums, upper_sums + i + k), upper_half(word)));
-    }
-  }
-  for (std::size_t i = 2 * words; i < count; ++i) {
-    const std::size_t place = rest_of_sums + i - 2 * words;
-    store_element(sums, place, combine<Op, float>(load_element<float>(sums, place), load_element<bfloat16>(b, i)));
-  }
-}
-
-template <reduce_kind Op>
-[[gnu::always_inline]] inline void conclude_pairs(std::byte* out, const std::byte* sums, const std::byte* b,
-                                                  std::size_t count, std::size_t inputs) noexcept {
-  const auto divisor = static_cast<float>(inputs);
-  const std::size_t words = count / pair_turns * reduction_turns;
-  for (std::size_t i = 0; i < words; i += reduction_turns) {
-    HFCOMM_NO_OVERLAP
-    for (std::size_t k = 0; k < reduction_turns; ++k) {
-      const auto word = load_element<std::uint32_t>(b, i + k);
-      float lower = combine<Op>(load_element<float>(sums, i + k), lower_half(word));
-      float upper = combine<Op>(load_element<float>(sums, upper_sums + i + k), upper_half(word));
-      if constexpr (Op == reduce_kind::average) {
-        lower = lower / divisor;
-        upper = upper / divisor;
-      }
-      store_element(out, i + k, round_to_half(lower) >> 16 | (round_to_half(upper) & 0xffff0000u));
-    }
-  }
-  for (std::size_t i = 2 * words; i < count; ++i) {
-    const float value =
-        combine<Op, float>(load_element<float>(sums, rest_of_sums + i - 2 * words), load_element<bfloat16>(b, i));
-    store_element(out, i, conclude<Op, bfloat16>(value, divisor));
-  }
-}
-
-/// The loops for one vector unit, in functions of its own.
-struct plain_blocks {
-  template <reduce_kind Op, class T>
-  static void combine(std::byte* sums, [[maybe_unused]] const std::byte* a, const std::byte* b,
-                      std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      combine_pairs<Op>(sums, b, count);
-    } else {
-      combine_block<Op, T>(sums, a, b, count);
-    }
-  }
-  template <reduce_kind Op, class T>
-  static void conclude(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count,
-                       std::size_t inputs) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      conclude_pairs<Op>(out, a, b, count, inputs);
-    } else {
-      conclude_block<Op, T>(out, a, b, count, inputs);
-    }
-  }
-  template <class T>
-  static void widen(const std::byte* narrow, std::byte* wide, std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      widen_pairs(narrow, wide, count);
-    } else {
-      widen_block<T>(narrow, wide, count);
-    }
-  }
-};
+#define HFCOMM_UNIT plain_blocks
+#define HFCOMM_UNIT_BYTES 16
+#define HFCOMM_UNIT_TARGET
+#define HFCOMM_UNIT_F16C 0
+#include <hfcomm/engines/reduction_unit.inc>
 
 #if defined(__x86_64__)
+#define HFCOMM_UNIT avx2_blocks
+#define HFCOMM_UNIT_BYTES 32
+#define HFCOMM_UNIT_TARGET HFCOMM_AVX2
+#define HFCOMM_UNIT_F16C 1
+#include <hfcomm/engines/reduction_unit.inc>
 
-/// binary16 has instructions of its own, which no compiler takes for our bit arithmetic. In assembly, because the
-/// header of the intrinsics would double what a user's compiler has to read. Never inlined: whoever calls these expects
-/// all vector registers to be gone; and `vzeroupper`, because the compiler does not know that they are used.
-HFCOMM_AVX2 [[gnu::noinline]] inline void widen_float16_avx2(const std::byte* narrow, std::byte* wide,
-                                                             std::size_t groups) noexcept {
-  for (; groups != 0; --groups, narrow += 16, wide += 32) {
-    asm volatile("vcvtph2ps (%0), %%ymm0\n\tvmovups %%ymm0, (%1)" : : "r"(narrow), "r"(wide) : "xmm0", "memory");
-  }
-  asm volatile("vzeroupper");
-}
-
-/// To nearest, ties to even. NaNs are canonical already.
-HFCOMM_AVX2 [[gnu::noinline]] inline void narrow_float16_avx2(const std::byte* wide, std::byte* narrow,
-                                                              std::size_t groups) noexcept {
-  for (; groups != 0; --groups, wide += 32, narrow += 16) {
-    asm volatile("vmovups (%0), %%ymm0\n\tvcvtps2ph $0, %%ymm0, (%1)" : : "r"(wide), "r"(narrow) : "xmm0", "memory");
-  }
-  asm volatile("vzeroupper");
-}
-
-HFCOMM_AVX512 [[gnu::noinline]] inline void widen_float16_avx512(const std::byte* narrow, std::byte* wide,
-                                                                 std::size_t groups) noexcept {
-  for (; groups != 0; --groups, narrow += 32, wide += 64) {
-    asm volatile("vcvtph2ps (%0), %%zmm0\n\tvmovups %%zmm0, (%1)" : : "r"(narrow), "r"(wide) : "xmm0", "memory");
-  }
-  asm volatile("vzeroupper");
-}
-
-HFCOMM_AVX512 [[gnu::noinline]] inline void narrow_float16_avx512(const std::byte* wide, std::byte* narrow,
-                                                                  std::size_t groups) noexcept {
-  for (; groups != 0; --groups, wide += 64, narrow += 32) {
-    asm volatile("vmovups (%0), %%zmm0\n\tvcvtps2ph $0, %%zmm0, (%1)" : : "r"(wide), "r"(narrow) : "xmm0", "memory");
-  }
-  asm volatile("vzeroupper");
-}
-
-struct avx2_blocks {
-  template <reduce_kind Op, class T>
-  HFCOMM_AVX2 static void combine(std::byte* sums, [[maybe_unused]] const std::byte* a, const std::byte* b,
-                                  std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      combine_pairs<Op>(sums, b, count);
-    } else if constexpr (std::same_as<T, float16>) {
-      alignas(64) std::byte wide[reduction_bytes];
-      widen<float16>(b, wide, count);
-      combine_block<Op, float>(sums, a, wide, count);
-    } else {
-      combine_block<Op, T>(sums, a, b, count);
-    }
-  }
-  template <reduce_kind Op, class T>
-  HFCOMM_AVX2 static void conclude(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count,
-                                   std::size_t inputs) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      return conclude_pairs<Op>(out, a, b, count, inputs);
-    }
-    std::size_t done = 0;
-    if constexpr (std::same_as<T, float16>) {
-      done = count / 8 * 8;
-      alignas(64) std::byte wide[reduction_bytes];
-      widen_float16_avx2(b, wide, count / 8);
-      conclude_block<Op, float, true>(wide, a, wide, done, inputs);
-      narrow_float16_avx2(wide, out, count / 8);
-    }
-    conclude_block<Op, T>(out + done * sizeof(T), a + done * sizeof(accumulator_of<T>), b + done * sizeof(T),
-                          count - done, inputs);
-  }
-  template <class T>
-  HFCOMM_AVX2 static void widen(const std::byte* narrow, std::byte* wide, std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      return widen_pairs(narrow, wide, count);
-    }
-    std::size_t done = 0;
-    if constexpr (std::same_as<T, float16>) {
-      done = count / 8 * 8;
-      widen_float16_avx2(narrow, wide, count / 8);
-    }
-    widen_block<T>(narrow + done * sizeof(T), wide + done * sizeof(float), count - done);
-  }
-};
-
-struct avx512_blocks {
-  template <reduce_kind Op, class T>
-  HFCOMM_AVX512 static void combine(std::byte* sums, [[maybe_unused]] const std::byte* a, const std::byte* b,
-                                    std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      combine_pairs<Op>(sums, b, count);
-    } else if constexpr (std::same_as<T, float16>) {
-      alignas(64) std::byte wide[reduction_bytes];
-      widen<float16>(b, wide, count);
-      combine_block<Op, float>(sums, a, wide, count);
-    } else {
-      combine_block<Op, T>(sums, a, b, count);
-    }
-  }
-  template <reduce_kind Op, class T>
-  HFCOMM_AVX512 static void conclude(std::byte* out, const std::byte* a, const std::byte* b, std::size_t count,
-                                     std::size_t inputs) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      return conclude_pairs<Op>(out, a, b, count, inputs);
-    }
-    std::size_t done = 0;
-    if constexpr (std::same_as<T, float16>) {
-      done = count / 16 * 16;
-      alignas(64) std::byte wide[reduction_bytes];
-      widen_float16_avx512(b, wide, count / 16);
-      conclude_block<Op, float, true>(wide, a, wide, done, inputs);
-      narrow_float16_avx512(wide, out, count / 16);
-    }
-    conclude_block<Op, T>(out + done * sizeof(T), a + done * sizeof(accumulator_of<T>), b + done * sizeof(T),
-                          count - done, inputs);
-  }
-  template <class T>
-  HFCOMM_AVX512 static void widen(const std::byte* narrow, std::byte* wide, std::size_t count) noexcept {
-    if constexpr (std::same_as<T, bfloat16>) {
-      return widen_pairs(narrow, wide, count);
-    }
-    std::size_t done = 0;
-    if constexpr (std::same_as<T, float16>) {
-      done = count / 16 * 16;
-      widen_float16_avx512(narrow, wide, count / 16);
-    }
-    widen_block<T>(narrow + done * sizeof(T), wide + done * sizeof(float), count - done);
-  }
-};
-
+#define HFCOMM_UNIT avx512_blocks
+#define HFCOMM_UNIT_BYTES 64
+#define HFCOMM_UNIT_TARGET HFCOMM_AVX512
+#define HFCOMM_UNIT_F16C 1
+#include <hfcomm/engines/reduction_unit.inc>
 #endif
 
 /// How a reduction is done with one operation on elements of one type.
@@ -402,6 +187,7 @@ struct reduction_loops {
   using widening = void (*)(const std::byte*, std::byte*, std::size_t) noexcept;
   combining combine = nullptr;    ///< Accumulators and elements to accumulators.
   concluding conclude = nullptr;  ///< Accumulators and the last elements to results.
+  concluding both = nullptr;      ///< Two inputs' elements to results.
   widening widen = nullptr;       ///< Elements to accumulators; null where they are the same.
 };
 
@@ -419,7 +205,8 @@ template <class Blocks, reduce_kind Op, class T>
 [[nodiscard]] inline reduction_loops loops_of() noexcept {
   // What is divided at the end is added up before.
   constexpr reduce_kind step = Op == reduce_kind::average ? reduce_kind::sum : Op;
-  reduction_loops loops{&Blocks::template combine<step, T>, &Blocks::template conclude<Op, T>, nullptr};
+  reduction_loops loops{&Blocks::template combine<step, T>, &Blocks::template conclude<Op, T, true>,
+                        &Blocks::template conclude<Op, T, !is_narrow_float<T>>, nullptr};
   if constexpr (is_narrow_float<T>) {
     loops.widen = &Blocks::template widen<T>;
   }
