@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 /// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
 /// error.
+constexpr int kinds = 10;  // of operations
+
 void work_for_ever(const std::string& name, int rank, int ranks, int kind, int sign) {
   auto options = processes::job(name, rank, ranks);
   options.start_timeout = 3s;
@@ -23,13 +25,14 @@ void work_for_ever(const std::string& name, int rank, int ranks, int kind, int s
   processes::say("ready");
   std::vector<float> large(300'000, 1.0F);
   std::vector<float> small(16, 1.0F);
+  auto shared = world().allocate<float>(large.size());
   const std::map<std::string, double> metrics{{"loss", 1.0}, {"accuracy", 0.5}};
   std::vector<float> values(40'000);
   std::vector<float> gradients(values.size());
   try {
     distributed_data_parallel ddp({named_parameter("weights", values, gradients)});
     for (int turn = 0;; ++turn) {
-      switch ((kind + (kind >= 100 ? 0 : turn)) % 100 % 9) {
+      switch ((kind + (kind >= 100 ? 0 : turn)) % 100 % kinds) {
         case 0: barrier(); break;
         case 1: all_reduce(small); break;
         case 2: all_reduce(large); break;
@@ -42,9 +45,10 @@ void work_for_ever(const std::string& name, int rank, int ranks, int kind, int s
           std::this_thread::sleep_for(300us);
           break;
         }
+        case 8: all_reduce(shared); break;
         default: ddp.mark_ready(0); ddp.finish();
       }
-      if ((kind + (kind >= 100 ? 0 : turn)) % 100 % 9 == 6) {
+      if ((kind + (kind >= 100 ? 0 : turn)) % 100 % kinds == 6) {
         barrier();
       }
     }
@@ -66,7 +70,7 @@ TEST_CASE("kill -9 of any rank, at any moment: all others end within a second, n
     const int ranks = 2 + round % 3;
     const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     // Every other round stays with one kind of operation, so that each kind is hit in the middle.
-    const int kind = round % 2 == 0 ? 0 : 100 + round % 9;
+    const int kind = round % 2 == 0 ? 0 : 100 + round % kinds;
     const std::string name = "kill-" + std::to_string(::getpid()) + '-' + std::to_string(round);
     int begun[2];
     REQUIRE(::pipe(begun) == 0);

@@ -46,7 +46,7 @@ class reducer {
       total_ += buckets_[index].bytes;
     }
     // With unused parameters nothing may be written back before all ranks' usage is known.
-    staging_.resize(find_unused_ ? total_ : largest);
+    staging_ = group_.allocate<std::byte>(find_unused_ ? total_ : largest);
     const bool narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                     [](const ddp_parameter& one) { return size_of(one.type) == 2; });
     wide_.resize(narrow ? wide_elements : 0);
@@ -307,7 +307,7 @@ class reducer {
   std::vector<std::size_t> pending_;
   std::size_t next_ = 0;   // the next bucket to start
   std::size_t total_ = 0;  // bytes of all gradients
-  std::vector<std::byte> staging_;
+  shared_buffer<std::byte> staging_;  // of the group's shared memory: reduced in place
   static constexpr std::size_t wide_elements = std::size_t{1} << 16;
   std::vector<float> wide_;  // for sums of 16-bit elements
   bool shadowing_ = false;   // this rank adds nothing in this pass
