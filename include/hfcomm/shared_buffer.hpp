@@ -15,10 +15,10 @@
 
 namespace hfcomm {
 
-/// Elements in memory that the ranks of a group see: `group.allocate<float>(n)`. A contiguous range, so it goes wherever
-/// a span goes. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more than a few KiB
-/// read and write the buffers themselves: two passes over memory, and no copies. In any other place, and for any other
-/// group, it is memory like any other.
+/// Elements in memory that the ranks of a group see: `group.allocate<float>(n)`. A contiguous range, so it goes
+/// wherever a span goes. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more than a
+/// few KiB read and write the buffers themselves: two passes over memory, and no copies. In any other place, and for
+/// any other group, it is memory like any other.
 ///
 /// Each rank allocates its own, when it likes; that is no collective. After an operation that threw, other ranks may
 /// still be writing to it. It may outlive its group. Moved, not copied.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/running_call.hpp>
 
 /// How process_group makes new groups.
@@ -29,7 +30,7 @@ class table_receiver final : public receiver {
     if (!chunk.empty()) {
       std::byte* to = table_.data() + static_cast<std::uint64_t>(source) * total + offset;
       if (to != chunk.data()) {  // in place: a rank's own part is there already
-        std::memmove(to, chunk.data(), chunk.size());
+        copy_bytes(to, chunk.data(), chunk.size());
       }
     }
   }

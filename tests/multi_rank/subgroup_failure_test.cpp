@@ -18,7 +18,7 @@ class failing_broker final : public rendezvous::segment_broker {
       : good_(std::move(good)), where_(std::move(where)), fail_(std::move(fail)) {}
 
   std::shared_ptr<rendezvous::shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                                   int takers) override {
+                                                    int takers) override {
     fail("offer");
     return good_->offer(token, bytes, room, takers);
   }
@@ -28,7 +28,7 @@ class failing_broker final : public rendezvous::segment_broker {
   }
   void withdraw(const std::string& token) noexcept override { good_->withdraw(token); }
   std::shared_ptr<rendezvous::shared_segment> take(const std::string& token, std::size_t bytes,
-                                                  const checker& check) override {
+                                                   const checker& check) override {
     fail("take");
     return good_->take(token, bytes, check);
   }

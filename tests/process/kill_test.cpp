@@ -13,10 +13,10 @@ namespace {
 using namespace hfcomm;
 using namespace std::chrono_literals;
 
-/// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
-/// error.
 constexpr int kinds = 10;  // of operations
 
+/// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
+/// error.
 void work_for_ever(const std::string& name, int rank, int ranks, int kind, int sign) {
   auto options = processes::job(name, rank, ranks);
   options.start_timeout = 3s;

@@ -64,26 +64,28 @@ void run(const std::string& name, int ranks, const std::function<void()>& before
 }  // namespace
 
 TEST_CASE("shared buffers of processes: reduced where they are, and given back") {
-  run("shared-buffers", 3, [] {}, [] {
-    reduce_shared(1'000'000);
-    barrier();  // the others have given theirs back, too
-    const long before = shared_kib();
-    for (int round = 0; round < 5; ++round) {
-      reduce_shared(3'000'000);
-    }
-    barrier();
-    // 12 MB for each rank and round, of which nothing is left.
-    if (const long after = shared_kib(); before < 0 || after > before + 4096) {
-      throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after));
-    }
-    const process_group pair = world().split(rank() / 2);
-    auto of_pair = pair.allocate<int>(100'000);
-    std::fill(of_pair.begin(), of_pair.end(), 1);
-    all_reduce(of_pair, reduce_op::sum, pair);
-    if (std::any_of(of_pair.begin(), of_pair.end(), [&](int sum) { return sum != pair.size(); })) {
-      throw std::runtime_error("a wrong sum in a part of the world");
-    }
-  });
+  run(
+      "shared-buffers", 3, [] {},
+      [] {
+        reduce_shared(1'000'000);
+        barrier();  // the others have given theirs back, too
+        const long before = shared_kib();
+        for (int round = 0; round < 5; ++round) {
+          reduce_shared(3'000'000);
+        }
+        barrier();
+        // 12 MB for each rank and round, of which nothing is left.
+        if (const long after = shared_kib(); before < 0 || after > before + 4096) {
+          throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after));
+        }
+        const process_group pair = world().split(rank() / 2);
+        auto of_pair = pair.allocate<int>(100'000);
+        std::fill(of_pair.begin(), of_pair.end(), 1);
+        all_reduce(of_pair, reduce_op::sum, pair);
+        if (std::any_of(of_pair.begin(), of_pair.end(), [&](int sum) { return sum != pair.size(); })) {
+          throw std::runtime_error("a wrong sum in a part of the world");
+        }
+      });
 }
 
 TEST_CASE("a process that may have only small files still gets buffers, of ordinary memory") {
@@ -104,57 +106,63 @@ TEST_CASE("a process that may have only small files still gets buffers, of ordin
 #define HFCOMM_TEST_NEEDS_ADDRESSES
 #endif
 #if !defined(HFCOMM_TEST_NEEDS_ADDRESSES)
-  run("few-addresses", 2, [&] { limit(RLIMIT_AS, rlim_t{1} << 30); }, [] {
-    reduce_shared(1'000'000);
-    try {
-      (void)world().allocate<float>(std::size_t{1} << 30);
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-    throw std::runtime_error("more memory than there are addresses");
-  });
+  run(
+      "few-addresses", 2, [&] { limit(RLIMIT_AS, rlim_t{1} << 30); },
+      [] {
+        reduce_shared(1'000'000);
+        try {
+          (void)world().allocate<float>(std::size_t{1} << 30);
+        } catch (const std::bad_alloc&) {
+          return;
+        }
+        throw std::runtime_error("more memory than there are addresses");
+      });
 #endif
 }
 
 TEST_CASE("the child of a fork leaves its parent's shared buffers alone") {
-  run("fork-with-shared-buffers", 2, [] {}, [] {
-    auto data = world().allocate<float>(100'000);
-    std::fill(data.begin(), data.end(), 1.0F);
-    std::fflush(nullptr);
-    if (const pid_t child = ::fork(); child == 0) {
-      ::alarm(60);
-      bool refused = false;
-      try {
-        (void)world().allocate<float>(10);
-      } catch (const std::bad_alloc&) {
-        refused = true;
-      }
-      data = {};
-      ::_exit(refused ? 0 : 1);
-    } else {
-      int status = 0;
-      ::waitpid(child, &status, 0);
-      if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        throw std::runtime_error("the child failed with status " + std::to_string(status));
-      }
-    }
-    all_reduce(data);
-    if (std::any_of(data.begin(), data.end(), [](float sum) { return sum != 2.0F; })) {
-      throw std::runtime_error("a wrong sum");
-    }
-  });
+  run(
+      "fork-with-shared-buffers", 2, [] {},
+      [] {
+        auto data = world().allocate<float>(100'000);
+        std::fill(data.begin(), data.end(), 1.0F);
+        std::fflush(nullptr);
+        if (const pid_t child = ::fork(); child == 0) {
+          ::alarm(60);
+          bool refused = false;
+          try {
+            (void)world().allocate<float>(10);
+          } catch (const std::bad_alloc&) {
+            refused = true;
+          }
+          data = {};
+          ::_exit(refused ? 0 : 1);
+        } else {
+          int status = 0;
+          ::waitpid(child, &status, 0);
+          if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            throw std::runtime_error("the child failed with status " + std::to_string(status));
+          }
+        }
+        all_reduce(data);
+        if (std::any_of(data.begin(), data.end(), [](float sum) { return sum != 2.0F; })) {
+          throw std::runtime_error("a wrong sum");
+        }
+      });
 }
 
 TEST_CASE("HFCOMM_VECTOR_UNIT takes the widest vectors away, and no bit changes") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
-    run(std::string("unit-") + unit, 2, [&] { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); }, [&] {
-      using detail::vector_unit;
-      const auto best = detail::best_vector_unit();
-      if (std::string(unit) == "plain" ? best != vector_unit::plain
-                                       : std::string(unit) == "avx2" && best == vector_unit::avx512) {
-        throw std::runtime_error("the limit has no effect");
-      }
-      reduce_shared(100'000);
-    });
+    run(
+        std::string("unit-") + unit, 2, [&] { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },
+        [&] {
+          using detail::vector_unit;
+          const auto best = detail::best_vector_unit();
+          if (std::string(unit) == "plain" ? best != vector_unit::plain
+                                           : std::string(unit) == "avx2" && best == vector_unit::avx512) {
+            throw std::runtime_error("the limit has no effect");
+          }
+          reduce_shared(100'000);
+        });
   }
 }

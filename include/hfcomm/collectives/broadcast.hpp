@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <hfcomm/collectives/async.hpp>
+#include <hfcomm/engines/copy_bytes.hpp>
 
 namespace hfcomm {
 
@@ -31,8 +32,8 @@ class in_place_receiver final : public receiver {
   explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
 
   void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-    if (!chunk.empty()) {
-      std::memcpy(target_.data() + offset, chunk.data(), chunk.size());
+    if (target_.data() + offset != chunk.data()) {
+      copy_bytes(target_.data() + offset, chunk.data(), chunk.size());
     }
   }
 

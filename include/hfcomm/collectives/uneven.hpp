@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/call.hpp>
+#include <hfcomm/engines/copy_bytes.hpp>
 
 /// What the operations on parts of different lengths have in common. Lengths are in elements, one for each rank.
 namespace hfcomm::detail {
@@ -95,7 +96,7 @@ class parts_receiver final : public receiver {
     if (!chunk.empty()) {
       std::byte* to = parts_[static_cast<std::size_t>(source)].data() + offset;
       if (to != chunk.data()) {  // in place: a rank's own part is there already
-        std::memmove(to, chunk.data(), chunk.size());
+        copy_bytes(to, chunk.data(), chunk.size());
       }
     }
   }

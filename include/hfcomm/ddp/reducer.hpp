@@ -305,8 +305,8 @@ class reducer {
   std::vector<std::size_t> bucket_of_;
   std::vector<char> ready_;
   std::vector<std::size_t> pending_;
-  std::size_t next_ = 0;   // the next bucket to start
-  std::size_t total_ = 0;  // bytes of all gradients
+  std::size_t next_ = 0;              // the next bucket to start
+  std::size_t total_ = 0;             // bytes of all gradients
   shared_buffer<std::byte> staging_;  // of the group's shared memory: reduced in place
   static constexpr std::size_t wide_elements = std::size_t{1} << 16;
   std::vector<float> wide_;  // for sums of 16-bit elements

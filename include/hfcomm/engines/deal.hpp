@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/lockstep.hpp>
 
@@ -190,7 +191,7 @@ class deal {
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
-        std::memcpy(to_all + layout.place(to), mine.outgoing[to].data() + offset, count);
+        detail::copy_bytes(to_all + layout.place(to), mine.outgoing[to].data() + offset, count);
       }
     }
   }

@@ -76,8 +76,8 @@ class group_memory {
   [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(segment_->data());
     const auto first = reinterpret_cast<std::uintptr_t>(buffer.data());
-    const bool inside = heap_bytes_ != 0 && first >= begin + sizes_.total_bytes() &&
-                        first + buffer.size() <= begin + segment_->size();
+    const bool inside =
+        heap_bytes_ != 0 && first >= begin + sizes_.total_bytes() && first + buffer.size() <= begin + segment_->size();
     return inside ? first - begin : 0;
   }
   [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return segment_->data() + place; }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/mail.hpp>
 
 namespace hfcomm::engines {
@@ -191,7 +192,7 @@ class inbox {
     if (one.appends) {
       job.object.insert(job.object.end(), from, from + count);
     } else if (count != 0) {
-      std::memcpy(job.into.data() + one.moved, from, count);
+      detail::copy_bytes(job.into.data() + one.moved, from, count);
     }
     one.moved += count;
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/mail.hpp>
 
 namespace hfcomm::engines {
@@ -133,8 +134,8 @@ class outbox {
     if (count == 0 || room < count) {
       return false;
     }
-    std::memcpy(desk_.memory().mail_slot(desk_.rank(), static_cast<std::uint32_t>(one.slot)) + one.moved % ring,
-                one.job->data.data() + one.moved, count);
+    detail::copy_bytes(desk_.memory().mail_slot(desk_.rank(), static_cast<std::uint32_t>(one.slot)) + one.moved % ring,
+                       one.job->data.data() + one.moved, count);
     one.moved += count;
     one.paper->filled.store(one.moved);
     desk_.memory().notify(one.job->call.root);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/lockstep.hpp>
 #include <hfcomm/engines/reduction.hpp>
 
@@ -35,10 +36,8 @@ class reduce {
   /// One step: everyone publishes all of its input, whoever receives reduces all of it.
   void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool in_cell = in.size() <= layout::inline_bytes;
-    if (!in.empty()) {
-      std::memcpy(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()), in.data(),
-                  in.size());
-    }
+    detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
+                       in.data(), in.size());
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
@@ -54,8 +53,8 @@ class reduce {
     detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element), factors_);
   }
 
-  /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight into
-  /// all outputs; nothing is copied.
+  /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight
+  /// into all outputs; nothing is copied.
   ///
   /// The ranks tell where their buffers are in the step that compares the signatures. Who has other memory uses that
   /// step for its first chunk, too; if only some have, the others put in a step for theirs.
@@ -163,9 +162,9 @@ class reduce {
     slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
         : begin_(std::min(index * chunk, total)),
           end_(std::min(begin_ + chunk, total)),
-          share_(layout::round_up(
-              (end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks),
-              layout::slice_unit)) {}
+          share_(
+              layout::round_up((end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks),
+                               layout::slice_unit)) {}
 
     [[nodiscard]] std::pair<std::size_t, std::size_t> of(int rank) const {
       const std::size_t from = std::min(begin_ + share_ * static_cast<std::size_t>(rank), end_);
@@ -193,10 +192,10 @@ class reduce {
   }
 
   lockstep& steps_;
-  std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
-  std::vector<std::byte*> outputs_;       // scratch: where they go
+  std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
+  std::vector<std::byte*> outputs_;            // scratch: where they go
   std::vector<layout::buffer_places> places_;  // scratch
-  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+  std::vector<double> factors_;                // scratch: each rank's factor of a premultiplied sum
 };
 
 }  // namespace hfcomm::engines

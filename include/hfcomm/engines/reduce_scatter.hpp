@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/lockstep.hpp>
 #include <hfcomm/engines/reduction.hpp>
@@ -48,7 +49,7 @@ class reduce_scatter {
         const std::size_t from = std::min(begins_[to] + round * window, begins_[to + 1]);
         const std::size_t count = std::min(window, begins_[to + 1] - from);
         if (to != me && count != 0) {
-          std::memcpy(mine + (at_once ? begins_[to] : to * window), in.data() + from, count);
+          detail::copy_bytes(mine + (at_once ? begins_[to] : to * window), in.data() + from, count);
         }
       }
     };

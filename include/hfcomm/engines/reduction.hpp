@@ -129,8 +129,7 @@ inline void reduce_elements(reduce_kind op, element_type type, std::span<const s
   const reduction_loops loops = loops_for(unit, op, type);
   alignas(64) std::byte sums[reduction_bytes];
   const bool two = inputs.size() == 2;
-  const std::size_t block =
-      loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
+  const std::size_t block = loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t size = std::min(block, count - begin);
     const std::size_t offset = begin * width;

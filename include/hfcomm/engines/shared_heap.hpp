@@ -25,8 +25,7 @@ namespace hfcomm::engines {
 class shared_heap final : public std::pmr::memory_resource {
  public:
   /// `memory` has a heap for `rank`.
-  shared_heap(const group_memory& memory, int rank)
-      : segment_(memory.segment()), state_(memory.header().lost.state) {
+  shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), state_(memory.header().lost.state) {
     free_.emplace(memory.heap_offset(rank), memory.heap_bytes());
   }
 

@@ -12,6 +12,7 @@
 
 #include <hfcomm/engines/deal.hpp>
 #include <hfcomm/engines/engine.hpp>
+#include <hfcomm/engines/exchange.hpp>
 #include <hfcomm/engines/lockstep.hpp>
 #include <hfcomm/engines/post_office.hpp>
 #include <hfcomm/engines/reduce.hpp>
@@ -54,50 +55,7 @@ class shared_memory final : public host_engine {
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
-    steps_.begin(call);
-    if (!call.contributes(rank())) {
-      contribution = {};
-    }
-    const std::size_t chunk = steps_.sizes().slot_bytes;
-    fill(contribution, 0, contribution.size() <= layout::inline_bytes);
-    steps_.publish(call);
-    steps_.wait_all(call);
-    steps_.check(call);
-
-    std::uint64_t largest = 0;
-    const std::uint64_t first = steps_.step();
-    totals_.assign(static_cast<std::size_t>(size()), 0);
-    for (int source = 0; source < size(); ++source) {
-      if (call.contributes(source)) {
-        const std::uint64_t total = steps_.cell(source, first).bytes.load(std::memory_order_relaxed);
-        totals_[static_cast<std::size_t>(source)] = total;
-        largest = std::max(largest, total);
-      }
-    }
-    // What the receiver throws must not leave the peers alone in the middle: go through the steps, then throw.
-    std::exception_ptr problem;
-    for (std::uint64_t offset = 0;; offset += chunk) {
-      const std::uint64_t step = steps_.step();
-      const bool more = offset + chunk < largest;
-      if (more) {
-        fill(contribution, offset + chunk, false);
-        steps_.publish(call);
-      }
-      if (call.receives(rank()) && !problem) {
-        try {
-          deliver(call, contribution, offset, step, out);
-        } catch (...) {
-          problem = std::current_exception();
-        }
-      }
-      if (!more) {
-        break;
-      }
-      steps_.wait_all(call);
-    }
-    if (problem) {
-      std::rethrow_exception(problem);
-    }
+    exchange_.run(call, contribution, out);
   }
 
   void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
@@ -144,8 +102,8 @@ class shared_memory final : public host_engine {
     if (leads) {
       try {
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
-        segment = job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(),
-                                     static_cast<int>(members.size()) - 1);
+        segment =
+            job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);
       } catch (...) {
         job->broker->withdraw(token);
@@ -242,46 +200,15 @@ class shared_memory final : public host_engine {
     return true;
   }
 
-  /// Puts this rank's next chunk where the others will look for it.
-  void fill(std::span<const std::byte> contribution, std::uint64_t offset, bool in_cell) {
-    if (offset < contribution.size()) {
-      const std::size_t count = std::min<std::size_t>(contribution.size() - offset, steps_.sizes().slot_bytes);
-      std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
-      std::memcpy(to, contribution.data() + offset, count);
-    }
-  }
-
-  void deliver(const operation& call, std::span<const std::byte> own, std::uint64_t offset, std::uint64_t step,
-               receiver& out) {
-    const std::size_t chunk = steps_.sizes().slot_bytes;
-    // Starting behind oneself spreads the readers over the sources.
-    for (int turn = 0; turn < size(); ++turn) {
-      const int source = (rank() + turn) % size();
-      const std::uint64_t total = totals_[static_cast<std::size_t>(source)];
-      if (!call.contributes(source) || (offset != 0 && offset >= total)) {
-        continue;
-      }
-      if (source == rank()) {
-        if (offset == 0) {
-          out.receive(source, own, 0, total);
-        }
-        continue;
-      }
-      const std::byte* from =
-          total <= layout::inline_bytes ? steps_.cell(source, step).payload : steps_.slot(source, step);
-      out.receive(source, {from, std::min<std::uint64_t>(chunk, total - offset)}, offset, total);
-    }
-  }
-
   std::shared_ptr<const group_watch> watch_;
   lockstep steps_;
   std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
   std::shared_ptr<std::pmr::memory_resource> heap_;
+  engines::exchange exchange_{steps_};
   engines::reduce reduce_{steps_};
   engines::deal deal_{steps_};
   engines::reduce_scatter reduce_scatter_{steps_};
   std::string id_;
-  std::vector<std::uint64_t> totals_;  // scratch: bytes per source
 };
 
 }  // namespace hfcomm::engines

@@ -46,6 +46,10 @@ static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_
 /// Elements in whose multiples the work of a reduction is divided, where there are enough.
 inline constexpr std::size_t slice_unit = 128;
 
+/// More bytes than these are used where they are if they lie in a heap; fewer are copied sooner than the ranks have met
+/// once more, which is what their owner then has to wait for.
+inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
+
 /// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};

@@ -291,8 +291,8 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
   }
   const std::string id(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
   auto people = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
-  auto world = shared_segment::adopt(std::move(answer.fds[1]),
-                                     engines::layout::dimensions::for_ranks(world_size).total_bytes());
+  auto world =
+      shared_segment::adopt(std::move(answer.fds[1]), engines::layout::dimensions::for_ranks(world_size).total_bytes());
   membership result = enter_world(people, world, id, rank, world_size, std::make_shared<process_broker>());
   connection->send({&ready, 1});
   if (answer_of_root().bytes.front() != go) {

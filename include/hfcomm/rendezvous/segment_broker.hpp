@@ -17,9 +17,10 @@ namespace hfcomm::rendezvous {
 
 /// How the memory of a new group gets from the rank that makes it to the ranks that share it.
 ///
-/// The maker calls `offer` (with room: see shared_segment), tells the others that it has (they are still in a group together), then `serve`s; each of
-/// the others `take`s. `check` is called now and then while waiting and throws where that is in vain: where a peer is
-/// lost, or one has announced that it failed. What goes wrong is thrown as engine_error without a context.
+/// The maker calls `offer` (with room: see shared_segment), tells the others that it has (they are still in a group
+/// together), then `serve`s; each of the others `take`s. `check` is called now and then while waiting and throws where
+/// that is in vain: where a peer is lost, or one has announced that it failed. What goes wrong is thrown as
+/// engine_error without a context.
 class segment_broker {
  public:
   using checker = std::function<void()>;
@@ -41,7 +42,7 @@ class segment_broker {
 class process_broker final : public segment_broker {
  public:
   std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                                int takers) override {
+                                        int takers) override {
     auto segment = shared_segment::create(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
@@ -119,7 +120,7 @@ class process_broker final : public segment_broker {
 class thread_broker final : public segment_broker {
  public:
   std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                                int takers) override {
+                                        int takers) override {
     auto segment = shared_segment::anonymous(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);

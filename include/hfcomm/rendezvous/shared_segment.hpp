@@ -112,9 +112,7 @@ class shared_segment {
     return ::madvise(data_ + offset, bytes, populate_write) == 0 || errno == EINVAL;
   }
   /// Gives a part of the room back to the system.
-  void release(std::size_t offset, std::size_t bytes) const noexcept {
-    ::madvise(data_ + offset, bytes, MADV_REMOVE);
-  }
+  void release(std::size_t offset, std::size_t bytes) const noexcept { ::madvise(data_ + offset, bytes, MADV_REMOVE); }
   static constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
   /// -1 for an anonymous segment.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
