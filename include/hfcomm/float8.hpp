@@ -97,7 +97,7 @@ class std::numeric_limits<hfcomm::float8_e4m3> : public std::numeric_limits<floa
  public:
   static constexpr bool is_iec559 = false;
   static constexpr bool has_infinity = false;
-  static constexpr bool has_signaling_NaN = false;
+  static constexpr bool has_signaling_NaN = false;  // NOLINT(readability-identifier-naming): the standard's name
   static constexpr int digits = 4;
   static constexpr int digits10 = 0;
   static constexpr int max_digits10 = 3;
