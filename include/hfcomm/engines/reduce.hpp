@@ -185,7 +185,7 @@ class reduce {
     const std::size_t base = index * chunk;
     for (int owner = 0; owner < size(); ++owner) {
       const auto [begin, end] = parts.of(owner);
-      if (owner != rank()) {
+      if (owner != rank() && end > begin) {
         detail::copy_bytes(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
       }
     }
