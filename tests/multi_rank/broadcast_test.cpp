@@ -104,6 +104,9 @@ TEST_CASE("broadcast: the memory in which a large object was encoded is given ba
     text.resize(1000);
     broadcast(text);
     CHECK(text == std::string(1000, 'x'));
+    CHECK(scratch.capacity() == 0);  // that is put together where the others will read it
+    text.resize(1 << 20);
+    broadcast(text);
     barrier();
     CHECK((scratch.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
   });

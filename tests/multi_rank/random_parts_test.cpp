@@ -268,14 +268,15 @@ class parts_program final : public random_ranks {
   }
 
   bool hear_from_everyone() {
+    const int tag = 100 + number_;  // nobody else's: who is done may be in the next operation already
     if (!is_root()) {
-      send(object(me(), root()), root(), *group_, number_);
+      send(object(me(), root()), root(), *group_, tag);
       return true;
     }
     std::vector<bool> heard(as_index(count()));
     bool right = true;
     for (int i = 1; i < count(); ++i) {
-      const auto [value, source] = recv<std::map<std::string, std::vector<std::int32_t>>>(any_source, *group_, number_);
+      const auto [value, source] = recv<std::map<std::string, std::vector<std::int32_t>>>(any_source, *group_, tag);
       right = right && source != root() && !heard[as_index(source)] && value == object(source, root());
       heard[as_index(source)] = true;
     }

@@ -134,17 +134,22 @@ void encode_or_tell(running_call& running, const operation& call, const T& value
   }
 }
 
-/// This rank's object as bytes. Where serialization throws, the other ranks are told before it is thrown on.
+/// This rank's object as bytes: where the engine wants them, as far as they fit there. Where serialization throws, the
+/// other ranks are told before it is thrown on.
 template <class T>
 std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
   std::span<const std::byte> bytes;
   if constexpr (plain<T>) {
     bytes = std::as_bytes(std::span(&value, 1));
   } else {
-    auto& scratch = running.scratch();
-    scratch.clear();
-    encode_or_tell(running, call, value, scratch);
-    bytes = scratch;
+    serialization::output_bytes out(running.scratch(), 0, running.engine().stage(call));
+    try {
+      encode_to(value, out);
+    } catch (...) {
+      running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+      throw;
+    }
+    bytes = out.written();
   }
   call.bytes = bytes.size();
   return bytes;

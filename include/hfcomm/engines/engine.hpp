@@ -92,6 +92,10 @@ class host_engine {
   /// sure that an `announce` that follows will not wait.
   virtual void prepare(const operation& call) = 0;
 
+  /// Not an operation: memory in which the bytes of the exchange that follows are best put together; may be empty.
+  /// Throws what the exchange would throw at once.
+  [[nodiscard]] virtual std::span<std::byte> stage(const operation& call) = 0;
+
   /// Takes part without waiting for anyone's part. With `failure`, every rank that meets this operation throws
   /// peer_error with that text.
   virtual void announce(const operation& call, const std::string* failure) = 0;

@@ -142,7 +142,9 @@ class exchange {
     if (offset < contribution.size()) {
       const std::size_t count = std::min<std::size_t>(contribution.size() - offset, steps_.sizes().slot_bytes);
       std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
-      detail::copy_bytes(to, contribution.data() + offset, count);
+      if (to != contribution.data()) {  // an object may have been put together there
+        detail::copy_bytes(to, contribution.data() + offset, count);
+      }
     }
   }
 

@@ -65,6 +65,7 @@ class self final : public host_engine {
   }
 
   void prepare(const operation& /*call*/) override {}
+  [[nodiscard]] std::span<std::byte> stage(const operation& /*call*/) override { return {}; }
   void announce(const operation& /*call*/, const std::string* /*failure*/) override { ++sequence_; }
   void await(const operation& /*call*/, int /*source*/) override { ++sequence_; }
 

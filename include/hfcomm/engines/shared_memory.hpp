@@ -74,6 +74,11 @@ class shared_memory final : public host_engine {
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 
+  [[nodiscard]] std::span<std::byte> stage(const operation& call) override {
+    steps_.prepare(call);
+    return {steps_.slot(rank(), steps_.next()), steps_.sizes().slot_bytes};
+  }
+
   void announce(const operation& call, const std::string* failure) override {
     steps_.begin(call);
     steps_.publish(call, failure, true);

@@ -3,6 +3,7 @@
 
 #include <cereal/cereal.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -29,17 +30,56 @@ inline constexpr std::size_t max_depth = 256;
 /// empty class; any other has at least one of its own.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 
-/// Appends objects to a vector of bytes, in this machine's representation. Give it to nobody else while it works.
-class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
+/// Where an archive writes to: `room`, and, once that is full, a vector, into which what is written so far moves.
+class output_bytes {
  public:
-  explicit output_archive(std::vector<std::byte>& out) : OutputArchive(this), out_(&out) {}
+  /// In the vector, that comes behind its first `kept` bytes. The vector's size means nothing until `finish`.
+  explicit output_bytes(std::vector<std::byte>& spill, std::size_t kept = 0, std::span<std::byte> room = {})
+      : spill_(spill), kept_(kept), begin_(room.data()), next_(room.data()), end_(room.data() + room.size()) {}
+  output_bytes(const output_bytes&) = delete;
+  output_bytes& operator=(const output_bytes&) = delete;
 
   void write(const void* data, std::size_t size) {
+    if (size > static_cast<std::size_t>(end_ - next_)) {
+      grow(size);
+    }
     if (size != 0) {
-      const auto* first = static_cast<const std::byte*>(data);
-      out_->insert(out_->end(), first, first + size);
+      std::memcpy(next_, data, size);
+      next_ += size;
     }
   }
+  [[nodiscard]] std::span<const std::byte> written() const noexcept { return {begin_, next_}; }
+
+ private:
+  void grow(std::size_t more) {
+    const std::size_t used = written().size();
+    const bool moves = begin_ != spill_.data() + kept_ || spill_.empty();
+    std::size_t size = std::max(kept_ + used + more, std::size_t{256});
+    if (size > spill_.size()) {
+      size = std::max(size, std::min(2 * spill_.size(), spill_.max_size()));
+      spill_.resize(std::max(size, std::min(spill_.capacity(), 2 * size)));
+    }
+    if (moves && used != 0) {
+      std::memcpy(spill_.data() + kept_, begin_, used);
+    }
+    begin_ = spill_.data() + kept_;
+    next_ = begin_ + used;
+    end_ = spill_.data() + spill_.size();
+  }
+
+  std::vector<std::byte>& spill_;
+  std::size_t kept_;
+  std::byte* begin_;
+  std::byte* next_;
+  std::byte* end_;
+};
+
+/// Writes objects as bytes, in this machine's representation. Give its target to nobody else while it works.
+class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit output_archive(output_bytes& out) : OutputArchive(this), out_(&out) {}
+
+  void write(const void* data, std::size_t size) { out_->write(data, size); }
   void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
 
   void enter() {
@@ -50,7 +90,7 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   void leave() noexcept { --depth_; }
 
  private:
-  std::vector<std::byte>* out_;
+  output_bytes* out_;
   std::size_t depth_ = 0;
 };
 

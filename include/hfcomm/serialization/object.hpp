@@ -18,6 +18,20 @@
 
 namespace hfcomm {
 
+namespace detail {
+
+template <class T>
+void encode_to(const T& value, serialization::output_bytes& out) {
+  if constexpr (plain<T>) {
+    out.write(std::addressof(value), sizeof(value));
+  } else {
+    output_archive archive(out);
+    archive(value);
+  }
+}
+
+}  // namespace detail
+
 /// Appends `value` to `out`, in this machine's representation: only processes with the same ABI understand it. A plain
 /// value is copied, and so are the elements of contiguous containers of plain ones.
 ///
@@ -27,12 +41,9 @@ template <serializable T>
 void encode(const T& value, std::vector<std::byte>& out) {
   const std::size_t before = out.size();
   try {
-    output_archive archive(out);
-    if constexpr (plain<T>) {
-      archive.write(std::addressof(value), sizeof(value));
-    } else {
-      archive(value);
-    }
+    serialization::output_bytes bytes(out, before);
+    detail::encode_to(value, bytes);
+    out.resize(before + bytes.written().size());
   } catch (...) {
     out.resize(before);
     throw;
