@@ -123,19 +123,19 @@ inline void require_valid(running_call& running, const operation& call) {
   require_factor(running, call);
 }
 
-/// Appends an object's bytes. Where serialization throws, the other ranks are told before it is thrown on.
-template <class T>
-void encode_or_tell(running_call& running, const operation& call, const T& value, std::vector<std::byte>& out) {
+/// Appends an object's bytes to a vector or to output_bytes. Where serialization throws, the other ranks are told
+/// before it is thrown on.
+template <class T, class Out>
+void encode_or_tell(running_call& running, const operation& call, const T& value, Out& out) {
   try {
-    encode(value, out);
+    encode_to(value, out);
   } catch (...) {
     running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
     throw;
   }
 }
 
-/// This rank's object as bytes: where the engine wants them, as far as they fit there. Where serialization throws, the
-/// other ranks are told before it is thrown on.
+/// This rank's object as bytes: where the engine wants them, as far as they fit there.
 template <class T>
 std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
   std::span<const std::byte> bytes;
@@ -143,12 +143,7 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
     bytes = std::as_bytes(std::span(&value, 1));
   } else {
     serialization::output_bytes out(running.scratch(), 0, running.engine().stage(call));
-    try {
-      encode_to(value, out);
-    } catch (...) {
-      running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
-      throw;
-    }
+    encode_or_tell(running, call, value, out);
     bytes = out.written();
   }
   call.bytes = bytes.size();
