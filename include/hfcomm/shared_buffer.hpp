@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <memory_resource>
@@ -30,7 +29,7 @@ class shared_buffer {
   using const_iterator = const T*;
 
   shared_buffer() = default;
-  /// Of `count` zeros. Throws std::bad_alloc where there is no memory for them.
+  /// Of `count` zeros, which is what `memory` gives. Throws std::bad_alloc where there is no memory for them.
   shared_buffer(std::size_t count, std::shared_ptr<std::pmr::memory_resource> memory)
       : memory_(std::move(memory)), size_(count) {
     if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T)) {
@@ -38,7 +37,6 @@ class shared_buffer {
     }
     if (count != 0) {
       data_ = static_cast<T*>(memory_->allocate(count * sizeof(T), alignment));
-      std::memset(static_cast<void*>(data_), 0, count * sizeof(T));
     }
   }
   shared_buffer(shared_buffer&& other) noexcept

@@ -87,7 +87,7 @@ class self final : public host_engine {
     }
   }
   void cancel() noexcept override {}
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return ordinary_memory(); }
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
   void set_polite(bool /*polite*/) noexcept override {}
 
  private:
@@ -120,6 +120,7 @@ class self final : public host_engine {
     return office;
   }
 
+  std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
   std::mutex mail_mutex_;
   std::shared_ptr<post_office> mail_;       // once there is a message
   std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so

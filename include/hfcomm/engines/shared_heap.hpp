@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -103,9 +104,17 @@ class shared_heap final : public std::pmr::memory_resource {
   std::map<std::size_t, std::size_t> free_;  // gaps: offset and size
 };
 
-/// Memory like any other, for groups that share none.
-[[nodiscard]] inline std::shared_ptr<std::pmr::memory_resource> ordinary_memory() {
-  return {std::shared_ptr<void>(), std::pmr::new_delete_resource()};
-}
+/// Memory like any other, but of zeros, for groups that share none.
+class ordinary_memory final : public std::pmr::memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    return std::memset(std::pmr::new_delete_resource()->allocate(bytes, alignment), 0, bytes);
+  }
+  void do_deallocate(void* pointer, std::size_t bytes, std::size_t alignment) override {
+    std::pmr::new_delete_resource()->deallocate(pointer, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+};
 
 }  // namespace hfcomm::engines

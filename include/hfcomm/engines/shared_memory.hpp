@@ -31,8 +31,9 @@ class shared_memory final : public host_engine {
                 std::vector<int> members, int rank)
       : watch_(std::make_shared<group_watch>(std::move(segment), std::move(job), std::move(members), rank)),
         steps_(watch_),
-        heap_(watch_->memory().heap_bytes() != 0 ? std::make_shared<shared_heap>(watch_->memory(), rank)
-                                                 : ordinary_memory()),
+        heap_(watch_->memory().heap_bytes() != 0
+                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(watch_->memory(), rank))
+                  : std::make_shared<ordinary_memory>()),
         id_(std::move(id)) {}
 
   ~shared_memory() override { mail_->stop(); }
