@@ -121,8 +121,8 @@ class host_engine {
   /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
   virtual void cancel() noexcept = 0;
 
-  /// Memory in which this group's operations are fastest: that its ranks see, where they share a machine. Zeros where
-  /// it is shared. Any thread; it may outlive the engine.
+  /// Memory in which this group's operations are fastest: that its ranks see, where they share a machine. It gives
+  /// zeros. Any thread; it may outlive the engine.
   [[nodiscard]] virtual std::shared_ptr<std::pmr::memory_resource> memory() const = 0;
 
   /// Prefer sleeping to spinning: for a communication thread that shares its core with computation.
