@@ -21,6 +21,10 @@
 // `reduction_turns`, and the promise that what is written is either the very thing that is read, or apart from it.
 #if defined(__clang__)
 #define HFCOMM_NO_OVERLAP _Pragma("clang loop vectorize(assume_safety)")
+// It is a promise, not a demand: where a program is built without vectorisation (-O1, -Os, sanitizers), that is no
+// reason to warn.
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wpass-failed"
 #elif defined(__GNUC__)
 #define HFCOMM_NO_OVERLAP _Pragma("GCC ivdep")
 #else
@@ -274,3 +278,7 @@ template <class Blocks>
 }
 
 }  // namespace hfcomm::detail
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
