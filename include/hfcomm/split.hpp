@@ -24,19 +24,18 @@ namespace detail {
 /// Collects equally long plain contributions in rank order.
 class table_receiver final : public receiver {
  public:
-  explicit table_receiver(std::span<std::byte> table) : table_(table) {}
+  table_receiver(std::span<std::byte> table, int own) : table_(table), own_(own) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
     if (!chunk.empty()) {
       std::byte* to = table_.data() + static_cast<std::uint64_t>(source) * total + offset;
-      if (to != chunk.data()) {  // in place: a rank's own part is there already
-        copy_bytes(to, chunk.data(), chunk.size());
-      }
+      source == own_ ? copy_own_bytes(to, chunk) : copy_bytes(to, chunk.data(), chunk.size());
     }
   }
 
  private:
   std::span<std::byte> table_;
+  int own_;
 };
 
 /// Collects lists of ranks of any length.
@@ -69,7 +68,7 @@ inline process_group process_group::split(int color, int key, std::source_locati
                   [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
   const std::array<int, 2> mine{color, key};
   std::vector<std::array<int, 2>> wishes(static_cast<std::size_t>(size()));
-  detail::table_receiver table(std::as_writable_bytes(std::span(wishes)));
+  detail::table_receiver table(std::as_writable_bytes(std::span(wishes)), rank());
   running.engine().exchange(call, std::as_bytes(std::span(mine)), table);
 
   std::vector<int> members;

@@ -33,14 +33,16 @@ std::vector<T>& append(std::vector<T>& all, const std::vector<T>& part) {
   return all;
 }
 
-/// Lengths, in four-byte elements, of each of `ranks` parts: around what fits into a cell, a slot and a slot's windows.
+/// Lengths, in four-byte elements, of each of `ranks` parts: around what fits into a cell, a slot, a slot's windows and
+/// what a step takes of them.
 inline std::vector<std::size_t> part_lengths(int ranks) {
   const auto sizes = hfcomm::engines::layout::dimensions::for_ranks(ranks);
   const std::size_t slot = sizes.slot_bytes / 4;
   const std::size_t inline_elements = hfcomm::engines::layout::inline_bytes / 4;
   const std::size_t others = std::max<std::size_t>(as_index(ranks) - 1, 1);
   std::vector<std::size_t> lengths{0, 1, 2, 3, 19, 20, 21, 333};
-  for (const std::size_t edge : {inline_elements / others, slot / others, slot / as_index(ranks)}) {
+  const std::size_t piece = sizes.piece_bytes / 4;
+  for (const std::size_t edge : {inline_elements / others, slot / others, slot / as_index(ranks), piece, 2 * piece}) {
     append(lengths, {edge > 0 ? edge - 1 : 0, edge, edge + 1});
   }
   append(lengths, {2 * slot / others + 7, slot + 1});

@@ -38,7 +38,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
   const std::size_t mine = detail::bytes_of(in).size();
   detail::require_apart(running, to, detail::bytes_of(in),
                         to.subspan(mine * static_cast<std::size_t>(group.rank()), mine));
-  detail::table_receiver table(to);
+  detail::table_receiver table(to, group.rank());
   running.engine().exchange(call, detail::bytes_of(in), table);
 }
 
@@ -65,7 +65,7 @@ void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, co
   });
   const auto places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
   detail::require_apart(running, detail::writable_bytes_of(out), detail::bytes_of(in), places[rank]);
-  detail::parts_receiver received(places);
+  detail::parts_receiver received(places, group.rank());
   running.engine().exchange(call, detail::bytes_of(in), received);
 }
 

@@ -53,11 +53,8 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
            std::to_string(std::ranges::size(in));
   });
   detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out));
-  const auto counts = detail::equal_counts(count, group.size());
-  const auto parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
-  const auto places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
-  detail::parts_receiver received(places);
-  running.engine().deal(call, {.outgoing = parts}, received);
+  detail::table_receiver received(detail::writable_bytes_of(out), group.rank());
+  running.engine().deal(call, {.equal = detail::bytes_of(in)}, received);
 }
 
 /// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
@@ -84,7 +81,7 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
   const auto parts = detail::parts_of(detail::bytes_of(in), in_counts, sizeof(T));
   const auto places = detail::parts_of(detail::writable_bytes_of(out), out_counts, sizeof(T));
   const auto expected = detail::in_bytes(out_counts, sizeof(T));
-  detail::parts_receiver received(places);
+  detail::parts_receiver received(places, group.rank());
   running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
 }
 

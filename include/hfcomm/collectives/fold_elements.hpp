@@ -78,7 +78,7 @@ void fold_elements(operation_name name, movement pattern, std::span<T> data, int
     const auto received = std::span(table).first(folds ? part.size_bytes() * ranks : 0);
     call.pattern = pattern;
     call.bytes = part.size_bytes();
-    table_receiver receiver(received);
+    table_receiver receiver(received, group.rank());
     running.engine().exchange(call, std::as_bytes(part), receiver);
     be_whole();
     if (folds) {

@@ -41,7 +41,7 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
     const std::size_t mine = detail::bytes_of(in).size();
     detail::require_apart(running, to, detail::bytes_of(in), to.subspan(mine * static_cast<std::size_t>(root), mine));
   }
-  detail::table_receiver table(to);
+  detail::table_receiver table(to, group.rank());
   running.engine().exchange(call, detail::bytes_of(in), table);
 }
 
@@ -74,7 +74,7 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int ro
   }
   std::vector<std::span<const std::byte>> parts(ranks);
   parts[static_cast<std::size_t>(root)] = detail::bytes_of(in);
-  detail::parts_receiver received(places);
+  detail::parts_receiver received(places, group.rank());
   running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
 }
 

@@ -52,22 +52,21 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
   detail::running_call running(group, call);
   running.require_root();
   detail::require_memory(running, out);
-  const auto counts = detail::equal_counts(std::ranges::size(out), group.size());
   const auto to = detail::writable_bytes_of(out);
-  std::vector<std::span<const std::byte>> parts(counts.size());
+  parcels parts;
   if (group.rank() == root) {
     detail::require_memory(running, in);
     running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
       return "the root's input has " + std::to_string(std::ranges::size(in)) + " elements, but " +
-             std::to_string(counts.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
+             std::to_string(group.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
     });
-    parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
-    detail::require_apart(running, detail::bytes_of(in), to, parts[static_cast<std::size_t>(root)]);
+    parts.equal = detail::bytes_of(in);
+    detail::require_apart(running, parts.equal, to, parts.part_for(call, static_cast<std::size_t>(root)));
   }
-  std::vector<std::span<std::byte>> places(counts.size());
+  std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
   places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places);
-  running.engine().deal(call, {.outgoing = parts}, received);
+  detail::parts_receiver received(places, group.rank());
+  running.engine().deal(call, parts, received);
 }
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
@@ -100,7 +99,7 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int r
   expected[static_cast<std::size_t>(root)] = to.size();
   std::vector<std::span<std::byte>> places(ranks);
   places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places);
+  detail::parts_receiver received(places, group.rank());
   running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
 }
 

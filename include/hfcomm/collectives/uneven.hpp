@@ -90,19 +90,18 @@ inline std::vector<std::uint64_t> in_bytes(std::span<const std::size_t> counts, 
 /// Puts what comes from each rank into that rank's part.
 class parts_receiver final : public receiver {
  public:
-  explicit parts_receiver(std::span<const std::span<std::byte>> parts) : parts_(parts) {}
+  parts_receiver(std::span<const std::span<std::byte>> parts, int own) : parts_(parts), own_(own) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t /*total*/) override {
     if (!chunk.empty()) {
       std::byte* to = parts_[static_cast<std::size_t>(source)].data() + offset;
-      if (to != chunk.data()) {  // in place: a rank's own part is there already
-        copy_bytes(to, chunk.data(), chunk.size());
-      }
+      source == own_ ? copy_own_bytes(to, chunk) : copy_bytes(to, chunk.data(), chunk.size());
     }
   }
 
  private:
   std::span<const std::span<std::byte>> parts_;
+  int own_;
 };
 
 /// Objects for several ranks as bytes, one behind the other.

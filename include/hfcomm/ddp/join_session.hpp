@@ -57,7 +57,7 @@ class join_session {
     try {
       running_call running(group, call);
       const error_context context = running.context();
-      table_receiver table(std::as_writable_bytes(std::span(words)));
+      table_receiver table(std::as_writable_bytes(std::span(words)), group.rank());
       try {
         running.engine().exchange(call, std::as_bytes(std::span(own)), table);
       } catch (const error&) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 #include <hfcomm/engines/vector_unit.hpp>
 
@@ -64,6 +65,20 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
 #endif
   if (bytes != 0) {  // memcpy must not get a null pointer even then
     std::memcpy(to, from, bytes);
+  }
+}
+
+/// From one place of this rank's own memory to another, or to the same one (in place). Of much memory the C library's
+/// way is the faster one, for no line moves between cores; a little is in the cache from being sent.
+inline void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept {
+  constexpr std::size_t little = std::size_t{64} << 10;
+  if (to == from.data()) {
+    return;
+  }
+  if (from.size() > little) {
+    std::memcpy(to, from.data(), from.size());
+  } else {
+    copy_bytes(to, from.data(), from.size());
   }
 }
 

@@ -32,19 +32,22 @@ class deal {
     const bool listed = call.content != payload::buffer;
     const auto me = static_cast<std::size_t>(steps_.rank());
     const auto ranks = static_cast<std::size_t>(steps_.size());
+    if (!listed && call.bytes * (ranks - 1) <= layout::inline_bytes) {
+      in_cells(call, mine, out);
+      return;
+    }
     const std::size_t header = listed ? 2 * ranks * sizeof(std::uint64_t) : 0;
-    const std::size_t capacity = steps_.sizes().slot_bytes - header;
+    const std::size_t capacity = std::min(steps_.sizes().chunk_bytes(ranks - 1), steps_.sizes().slot_bytes - header);
 
     sent_.assign(ranks * ranks, 0);
     for (std::size_t to = 0; to < ranks; ++to) {
-      sent_[me * ranks + to] = sends(call, me, to) ? mine.outgoing[to].size() : 0;
+      sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
     if (listed) {
       write_lists(mine);
     }
     const windows my_windows(row(me), me, capacity);
-    const bool in_cell = !listed && call.bytes * (ranks - 1) <= layout::inline_bytes;
-    fill(mine, my_windows, 0, header, in_cell);
+    fill(call, mine, my_windows, 0, header);
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
@@ -70,12 +73,12 @@ class deal {
     for (std::uint64_t round = 0; round < rounds; ++round) {
       const std::uint64_t step = steps_.step();
       if (round + 1 < rounds) {
-        fill(mine, my_windows, round + 1, header, false);
+        fill(call, mine, my_windows, round + 1, header);
         steps_.publish(call);
       }
       if (!problem) {
         try {
-          deliver(call, mine, round, step, header, in_cell, out);
+          deliver(call, mine, round, step, header, out);
         } catch (...) {
           problem = std::current_exception();
         }
@@ -90,6 +93,31 @@ class deal {
   }
 
  private:
+  /// Equal parts that fit into the cells.
+  void in_cells(const operation& call, const parcels& mine, receiver& out) {
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto bytes = static_cast<std::size_t>(call.bytes);
+    std::byte* const cell = steps_.cell(steps_.rank(), steps_.next()).payload;
+    for (std::size_t to = 0; bytes != 0 && to < ranks; ++to) {
+      if (to != me && sends(call, me, to)) {
+        std::memcpy(cell + (to - (to > me ? 1 : 0)) * bytes, mine.part_for(call, to).data(), bytes);
+      }
+    }
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    for (std::size_t from = 0; from < ranks; ++from) {
+      if (!sends(call, from, me)) {
+        continue;
+      }
+      const std::byte* theirs = steps_.cell(static_cast<int>(from), steps_.step()).payload;
+      out.receive(static_cast<int>(from),
+                  from == me ? mine.part_for(call, me) : std::span(theirs + (me - (me > from ? 1 : 0)) * bytes, bytes),
+                  0, bytes);
+    }
+  }
+
   /// Where a rank's slot has the part for each other rank. Everyone calculates it from the lengths.
   class windows {
    public:
@@ -183,21 +211,21 @@ class deal {
     }
   }
 
-  void fill(const parcels& mine, const windows& layout, std::uint64_t round, std::size_t header, bool in_cell) {
+  void fill(const operation& call, const parcels& mine, const windows& layout, std::uint64_t round,
+            std::size_t header) {
     const auto me = static_cast<std::size_t>(steps_.rank());
-    std::byte* to_all = in_cell ? steps_.cell(steps_.rank(), steps_.next()).payload
-                                : steps_.slot(steps_.rank(), steps_.next()) + header;
+    std::byte* to_all = steps_.slot(steps_.rank(), steps_.next()) + header;
     const auto ranks = static_cast<std::size_t>(steps_.size());
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
-        detail::copy_bytes(to_all + layout.place(to), mine.outgoing[to].data() + offset, count);
+        detail::copy_bytes(to_all + layout.place(to), mine.part_for(call, to).data() + offset, count);
       }
     }
   }
 
   void deliver(const operation& call, const parcels& mine, std::uint64_t round, std::uint64_t step, std::size_t header,
-               bool in_cell, receiver& out) {
+               receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
     // Starting behind oneself spreads the readers over the sources.
@@ -209,7 +237,7 @@ class deal {
       }
       if (from == me) {
         if (round == 0) {
-          out.receive(steps_.rank(), mine.outgoing[me], 0, total);
+          out.receive(steps_.rank(), mine.part_for(call, me), 0, total);
         }
         continue;
       }
@@ -217,8 +245,7 @@ class deal {
       if (count == 0 && round != 0) {
         continue;
       }
-      const std::byte* theirs = in_cell ? steps_.cell(static_cast<int>(from), step).payload
-                                        : steps_.slot(static_cast<int>(from), step) + header;
+      const std::byte* theirs = steps_.slot(static_cast<int>(from), step) + header;
       out.receive(static_cast<int>(from), {theirs + sources_[from].place(me), count}, offset, total);
     }
   }

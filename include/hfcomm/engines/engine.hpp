@@ -34,11 +34,22 @@ class no_receiver final : public receiver {
 
 /// What a rank deals out.
 struct parcels {
-  /// One part for each rank; where `operation::pattern` has this rank send nothing, it may be empty.
-  std::span<const std::span<const std::byte>> outgoing;
+  /// One part for each rank; where `operation::pattern` has this rank send nothing, it may be empty. Not looked at
+  /// where the parts are equal (payload::buffer).
+  std::span<const std::span<const std::byte>> outgoing{};
+  /// Equal parts, one behind the other, each `operation::bytes` long; empty where this rank sends nothing.
+  std::span<const std::byte> equal{};
   /// The bytes that this rank wants from each rank; empty where it takes whatever comes. Not looked at where the parts
   /// are equal (payload::buffer).
   std::span<const std::uint64_t> expected{};
+
+  [[nodiscard]] std::span<const std::byte> part_for(const operation& call, std::size_t rank) const {
+    if (call.content != payload::buffer) {
+      return outgoing[rank];
+    }
+    const auto bytes = static_cast<std::size_t>(call.bytes);
+    return equal.empty() ? equal : equal.subspan(rank * bytes, bytes);
+  }
 };
 
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes and hands

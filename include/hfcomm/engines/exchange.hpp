@@ -27,12 +27,16 @@ class exchange {
     if (!call.contributes(rank())) {
       contribution = {};
     }
-    const std::size_t chunk = steps_.sizes().slot_bytes;
+    // An object is best decoded in one piece.
+    const std::size_t chunk = call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().piece_bytes;
     const bool in_cell = contribution.size() <= layout::inline_bytes;
+    // What only this rank itself receives needs to be nowhere.
+    const bool is_read = call.pattern != movement::to_root || !call.receives(rank());
     const std::uint64_t place =
-        contribution.size() > layout::least_in_heap ? steps_.memory().place_of(contribution) : 0;
-    if (place == 0) {
-      fill(contribution, 0, in_cell);
+        is_read && contribution.size() > layout::least_in_heap ? steps_.memory().place_of(contribution) : 0;
+    const bool staged = is_read && place == 0;
+    if (staged) {
+      fill(contribution, 0, chunk, in_cell);
     }
     if (!in_cell) {
       std::memcpy(steps_.cell(rank(), steps_.next()).payload, &place, sizeof(place));
@@ -56,7 +60,7 @@ class exchange {
     };
     // One's own comes chunk by chunk, too, while it is in the cache from being filled into the slot; but an object,
     // which is decoded best in one piece, and what has not been filled in.
-    const bool piecewise = call.content != payload::object && place == 0;
+    const bool piecewise = call.content != payload::object && staged;
     const auto receive_own = [&](std::uint64_t offset) {
       const std::size_t left = contribution.size() - std::min<std::size_t>(offset, contribution.size());
       if (call.contributes(rank()) && (offset == 0 || (piecewise && left != 0))) {
@@ -69,8 +73,8 @@ class exchange {
       const std::uint64_t step = steps_.step();
       const bool more = offset + chunk < longest_;
       if (more) {
-        if (place == 0) {
-          fill(contribution, offset + chunk, false);
+        if (staged) {
+          fill(contribution, offset + chunk, chunk, false);
         }
         steps_.publish(call);
         receive_own(offset + chunk);
@@ -138,9 +142,9 @@ class exchange {
   }
 
   /// Puts this rank's next chunk where the others will look for it.
-  void fill(std::span<const std::byte> contribution, std::uint64_t offset, bool in_cell) {
+  void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell) {
     if (offset < contribution.size()) {
-      const std::size_t count = std::min<std::size_t>(contribution.size() - offset, steps_.sizes().slot_bytes);
+      const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
       std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
       if (to != contribution.data()) {  // an object may have been put together there
         detail::copy_bytes(to, contribution.data() + offset, count);

@@ -32,6 +32,7 @@ class reduce {
  private:
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
+  [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
 
   /// One step: everyone publishes all of its input, whoever receives reduces all of it.
   void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
@@ -118,7 +119,7 @@ class reduce {
   void in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out, std::uint64_t first) {
     const std::size_t width = size_of(call.element);
     const std::size_t total = in.size() / width;
-    const std::size_t chunk = steps_.sizes().slot_bytes / width;
+    const std::size_t chunk = chunk_bytes() / width;
     const std::size_t chunks = (total + chunk - 1) / chunk;
     const bool receives = call.receives(rank());
     inputs_.resize(static_cast<std::size_t>(size()));
@@ -179,7 +180,7 @@ class reduce {
 
   /// Copies chunk `index` to this rank's slot of `step`, but for the slice that it reduces itself.
   void stage(std::span<const std::byte> in, std::size_t index, std::size_t width, std::uint64_t step) {
-    const std::size_t chunk = steps_.sizes().slot_bytes / width;
+    const std::size_t chunk = chunk_bytes() / width;
     const slices parts(index, chunk, in.size() / width, size());
     std::byte* slot = steps_.slot(rank(), step);
     const std::size_t base = index * chunk;

@@ -33,9 +33,10 @@ class reduce_scatter {
       begins_.push_back(begins_.back() + static_cast<std::size_t>(part));
     }
     // All at once where it fits: then a part lies in the slot where it lies in the input.
-    const bool at_once = in.size() <= steps_.sizes().slot_bytes;
+    const std::size_t chunk = steps_.sizes().chunk_bytes(ranks);
+    const bool at_once = in.size() <= chunk;
     const bool in_cell = in.size() <= layout::inline_bytes;
-    const std::size_t window = at_once ? in.size() : steps_.sizes().slot_bytes / ranks / width * width;
+    const std::size_t window = at_once ? in.size() : chunk / ranks / width * width;
     std::size_t largest = 0;
     for (const std::uint64_t part : parts) {
       largest = std::max(largest, static_cast<std::size_t>(part));

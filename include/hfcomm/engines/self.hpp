@@ -53,9 +53,9 @@ class self final : public host_engine {
     }
   }
 
-  void deal(const operation& /*call*/, const parcels& mine, receiver& out) override {
+  void deal(const operation& call, const parcels& mine, receiver& out) override {
     ++sequence_;
-    const std::span<const std::byte> part = mine.outgoing[0];
+    const std::span<const std::byte> part = mine.part_for(call, 0);
     out.receive(0, part, 0, part.size());
   }
 

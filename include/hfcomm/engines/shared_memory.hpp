@@ -107,7 +107,8 @@ class shared_memory final : public host_engine {
     std::shared_ptr<rendezvous::shared_segment> segment;
     if (leads) {
       try {
-        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
+        const auto sizes =
+            layout::dimensions::for_ranks(static_cast<int>(members.size()), watch_->job()->people->size());
         segment =
             job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);
@@ -197,7 +198,8 @@ class shared_memory final : public host_engine {
       if (members.front() == rank()) {
         watch_->job()->broker->serve(token, check);
       } else {
-        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
+        const auto sizes =
+            layout::dimensions::for_ranks(static_cast<int>(members.size()), watch_->job()->people->size());
         segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
       }
     } catch (const given_up&) {
