@@ -59,6 +59,7 @@ struct effort {
   std::optional<int> iterations;  ///< Otherwise as many as fit into `line_ms`.
   std::optional<int> warmup;      ///< Otherwise by size.
   int line_ms = 200;
+  int least_iterations = 20;      ///< Even where they do not fit.
 };
 
 /// Inputs and outputs are rotated: one buffer, always in the cache, would flatter small and medium sizes.
@@ -107,7 +108,6 @@ class measurement {
 
  private:
   using clock = std::chrono::steady_clock;
-  static constexpr int least_iterations = 20;
   static constexpr int most_iterations = 10'000;
   static constexpr std::size_t large = 1 << 20;
 
@@ -149,9 +149,9 @@ class measurement {
     double cycle = cycle_us_;
     others_.maximum(std::span(&cycle, 1));
     if (cycle <= 0) {
-      return least_iterations;
+      return effort_.least_iterations;
     }
-    return static_cast<int>(std::clamp(effort_.line_ms * 1000.0 / cycle, static_cast<double>(least_iterations),
+    return static_cast<int>(std::clamp(effort_.line_ms * 1000.0 / cycle, static_cast<double>(effort_.least_iterations),
                                        static_cast<double>(most_iterations)));
   }
 

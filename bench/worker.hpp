@@ -27,7 +27,7 @@ using contest = std::map<std::string, std::function<benchmark(std::size_t bytes)
 
 /// One rank of a job of `bench/compare`, which has made the folder $BENCH_JOB:
 ///   list                                              the operations, one line
-///   measure OPERATION BYTES MILLISECONDS WARMUP       "median_us p99_us iterations wrong"
+///   measure OPERATION BYTES MILLISECONDS WARMUP LEAST "median_us p99_us iterations wrong"
 ///   quit
 /// What was measured last keeps its buffers until something else is.
 class worker {
@@ -71,7 +71,7 @@ class worker {
         std::size_t bytes = 0;
         effort work;
         int warmup = 0;
-        command >> name >> bytes >> work.line_ms >> warmup;
+        command >> name >> bytes >> work.line_ms >> warmup >> work.least_iterations;
         work.warmup = warmup;
         const auto found = operations.find(name);
         if (!command || found == operations.end()) {

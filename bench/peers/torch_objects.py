@@ -50,7 +50,7 @@ def run(operation, mine, rank, size):
     return box
 
 
-def measure(operation, kind, milliseconds, warmup, rank, size, first):
+def measure(operation, kind, milliseconds, warmup, least, rank, size, first):
     make = KINDS[kind]
     wrong = 0
     times = []
@@ -72,7 +72,7 @@ def measure(operation, kind, milliseconds, warmup, rank, size, first):
             times.append(float(slowest[0]) * 1e6)
             spent += elapsed * 1e3
         index += 1
-        if len(times) >= 20 and float(slowest[1]) >= milliseconds:
+        if len(times) >= least and float(slowest[1]) >= milliseconds:
             break
     times.sort()
     failures = torch.tensor([wrong])
@@ -107,7 +107,7 @@ def main():
             answer = 'dropped'
         else:
             operation, _, kind = words[1].split('/')
-            answer = measure(operation, kind, int(words[3]), int(words[4]), rank, size, first)
+            answer = measure(operation, kind, int(words[3]), int(words[4]), int(words[5]), rank, size, first)
             first += 1_000_000
         if rank == 0:
             print(answer, file=results, flush=True)

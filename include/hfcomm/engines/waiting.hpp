@@ -62,7 +62,7 @@ struct patience {
   static patience for_ranks(int ranks) noexcept {
     patience result;
     result.spin = std::chrono::microseconds(ranks <= allowed_cores() ? 5 : 0);
-    result.yield = std::chrono::microseconds(200);
+    result.yield = std::chrono::milliseconds(1);
     if (const char* text = std::getenv("HFCOMM_SPIN_US"); text != nullptr) {
       result.spin = std::chrono::microseconds(std::clamp(std::atol(text), 0L, 1'000'000L));
       result.yield = {};
