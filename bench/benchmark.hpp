@@ -59,7 +59,7 @@ struct effort {
   std::optional<int> iterations;  ///< Otherwise as many as fit into `line_ms`.
   std::optional<int> warmup;      ///< Otherwise by size.
   int line_ms = 200;
-  int least_iterations = 20;      ///< Even where they do not fit.
+  int least_iterations = 20;  ///< Even where they do not fit.
 };
 
 /// Inputs and outputs are rotated: one buffer, always in the cache, would flatter small and medium sizes.
