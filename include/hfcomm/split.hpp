@@ -28,8 +28,7 @@ class table_receiver final : public receiver {
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
     if (!chunk.empty()) {
-      std::byte* to = table_.data() + static_cast<std::uint64_t>(source) * total + offset;
-      source == own_ ? copy_own_bytes(to, chunk) : copy_bytes(to, chunk.data(), chunk.size());
+      copy_received(table_.data() + static_cast<std::uint64_t>(source) * total + offset, chunk, source, own_);
     }
   }
 

@@ -94,8 +94,7 @@ class parts_receiver final : public receiver {
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t /*total*/) override {
     if (!chunk.empty()) {
-      std::byte* to = parts_[static_cast<std::size_t>(source)].data() + offset;
-      source == own_ ? copy_own_bytes(to, chunk) : copy_bytes(to, chunk.data(), chunk.size());
+      copy_received(parts_[static_cast<std::size_t>(source)].data() + offset, chunk, source, own_);
     }
   }
 

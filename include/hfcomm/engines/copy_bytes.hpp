@@ -82,4 +82,13 @@ inline void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexc
   }
 }
 
+/// A chunk from `source` to its place on rank `own`.
+inline void copy_received(std::byte* to, std::span<const std::byte> chunk, int source, int own) noexcept {
+  if (source == own) {
+    copy_own_bytes(to, chunk);
+  } else {
+    copy_bytes(to, chunk.data(), chunk.size());
+  }
+}
+
 }  // namespace hfcomm::detail

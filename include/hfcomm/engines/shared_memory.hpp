@@ -198,8 +198,7 @@ class shared_memory final : public host_engine {
       if (members.front() == rank()) {
         watch_->job()->broker->serve(token, check);
       } else {
-        const auto sizes =
-            layout::dimensions::for_ranks(static_cast<int>(members.size()), watch_->job()->people->size());
+        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
         segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
       }
     } catch (const given_up&) {

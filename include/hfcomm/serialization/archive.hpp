@@ -33,7 +33,7 @@ inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 /// Where an archive writes to: `room`, and, once that is full, a vector, into which what is written so far moves.
 class output_bytes {
  public:
-  /// In the vector, that comes behind its first `kept` bytes. The vector's size means nothing until `finish`.
+  /// In the vector, that comes behind its first `kept` bytes. Its size may be more than was written: see `written`.
   explicit output_bytes(std::vector<std::byte>& spill, std::size_t kept = 0, std::span<std::byte> room = {})
       : spill_(spill), kept_(kept), begin_(room.data()), next_(room.data()), end_(room.data() + room.size()) {}
   output_bytes(const output_bytes&) = delete;
