@@ -41,7 +41,7 @@ inline std::vector<std::size_t> part_lengths(int ranks) {
   const std::size_t inline_elements = hfcomm::engines::layout::inline_bytes / 4;
   const std::size_t others = std::max<std::size_t>(as_index(ranks) - 1, 1);
   std::vector<std::size_t> lengths{0, 1, 2, 3, 19, 20, 21, 333};
-  const std::size_t piece = sizes.piece_bytes / 4;
+  const std::size_t piece = hfcomm::engines::layout::piece_bytes / 4;
   for (const std::size_t edge : {inline_elements / others, slot / others, slot / as_index(ranks), piece, 2 * piece}) {
     append(lengths, {edge > 0 ? edge - 1 : 0, edge, edge + 1});
   }

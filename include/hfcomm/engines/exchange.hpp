@@ -28,7 +28,8 @@ class exchange {
       contribution = {};
     }
     // An object is best decoded in one piece.
-    const std::size_t chunk = call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().piece_bytes;
+    const std::size_t chunk =
+        call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1);
     const bool in_cell = contribution.size() <= layout::inline_bytes;
     // What only this rank itself receives needs to be nowhere.
     const bool is_read = call.pattern != movement::to_root || !call.receives(rank());
@@ -73,10 +74,11 @@ class exchange {
       const std::uint64_t step = steps_.step();
       const bool more = offset + chunk < longest_;
       if (more) {
+        steps_.wait_all(call, step - 1);  // until the place of the next step is free
         if (staged) {
           fill(contribution, offset + chunk, chunk, false);
         }
-        steps_.publish(call);
+        steps_.publish(call, nullptr, call.pattern == movement::from_root && rank() == call.root);
         receive_own(offset + chunk);
       }
       // Starting behind oneself spreads the readers over the sources.
@@ -100,8 +102,14 @@ class exchange {
       if (!more) {
         break;
       }
-      steps_.wait_all(call);
+      // Whoever is not read here may be behind, by as much as there are places.
+      if (call.pattern == movement::from_root) {
+        steps_.wait_for_next(call, call.root);
+      } else if (receives) {
+        steps_.wait_all(call);
+      }
     }
+    steps_.wait_all(call);
     if (anywhere) {  // nobody may change its buffer before all have read it
       steps_.publish(call);
       steps_.wait_all(call);

@@ -29,7 +29,6 @@ class group_memory {
                          "the group's shared memory does not look as this version of hfcomm lays it out");
     }
     sizes_.slot_bytes = header().slot_bytes;
-    sizes_.piece_bytes = header().piece_bytes;
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
     // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.

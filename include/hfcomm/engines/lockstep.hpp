@@ -96,22 +96,30 @@ class lockstep {
   [[nodiscard]] std::uint64_t next() const noexcept { return step_ + 1; }
 
   /// Waits until every rank has published the current step.
-  void wait_all(const operation& call) {
+  void wait_all(const operation& call) { wait_all(call, step_); }
+
+  /// Waits until every rank has published `step`, this one or an earlier one.
+  void wait_all(const operation& call, std::uint64_t step) {
     int rank = 0;
-    wait(call, -1, [&]() noexcept {
+    wait(call, everyone, step, [&]() noexcept {
       for (; rank < size(); ++rank) {
-        if (!has_come(rank)) {
+        if (!has_come(rank, step)) {
           return false;
         }
       }
       return true;
     });
-    verified_ = step_;
+    verified_ = std::max(verified_, step);
+  }
+
+  /// Waits for one rank's current step, which need not be checked: an earlier one of the same operation has been.
+  void wait_for_next(const operation& call, int source) {
+    wait(call, source, step_, [&]() noexcept { return has_come(source, step_); });
   }
 
   /// Waits for one rank's current step and checks it; the other ranks are left for the next operation to wait for.
   void wait_for(const operation& call, int source) {
-    wait(call, source, [&]() noexcept { return has_come(source); });
+    wait_for_next(call, source);
     try {
       check_failure(call, source);
       if (cell(source, step_).signature.load(std::memory_order_relaxed) != call.signature()) {
@@ -216,7 +224,7 @@ class lockstep {
 
   [[nodiscard]] bool all_arrived() const noexcept {
     for (int rank = 0; rank < size(); ++rank) {
-      if (!has_come(rank)) {
+      if (!has_come(rank, step_)) {
         return false;
       }
     }
@@ -245,16 +253,18 @@ class lockstep {
     }
   }
 
+  static constexpr int everyone = -1;
+
   template <class Arrived>
-  void wait(const operation& call, int source, Arrived&& arrived) {
+  void wait(const operation& call, int source, std::uint64_t step, Arrived&& arrived) {
     if (!detail::wait_briefly(patience_, arrived)) {
-      wait_long(call, source, arrived);
+      wait_long(call, source, step, arrived);
     }
   }
 
   /// Sleeps until the others have come, one of them is lost, the group is lost, or time is up.
   template <class Arrived>
-  void wait_long(const operation& call, int source, Arrived& arrived) {
+  void wait_long(const operation& call, int source, std::uint64_t step, Arrived& arrived) {
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
     auto next_look = start + look_interval;
@@ -280,8 +290,8 @@ class lockstep {
         continue;
       }
       next_look = now + look_interval;
-      const auto missing = missing_ranks(source);
-      if (const auto loss = watch_->find_loss(missing, [&](int rank) { return has_come(rank); })) {
+      const auto missing = missing_ranks(source, step);
+      if (const auto loss = watch_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
         watch_->break_group(context(call), *loss);
       }
       if (!warned && now - start >= warn_after_) {
@@ -300,14 +310,14 @@ class lockstep {
     }
   }
 
-  [[nodiscard]] bool has_come(int rank) const noexcept {
-    return cell(rank, step_).sequence.load(std::memory_order_seq_cst) >= step_;
+  [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept {
+    return cell(rank, step).sequence.load(std::memory_order_seq_cst) >= step;
   }
 
-  [[nodiscard]] std::vector<int> missing_ranks(int source) const {
+  [[nodiscard]] std::vector<int> missing_ranks(int source, std::uint64_t step) const {
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
-      if ((source < 0 || rank == source) && !has_come(rank)) {
+      if ((source == everyone || rank == source) && !has_come(rank, step)) {
         missing.push_back(rank);
       }
     }

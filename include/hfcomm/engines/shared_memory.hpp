@@ -107,8 +107,7 @@ class shared_memory final : public host_engine {
     std::shared_ptr<rendezvous::shared_segment> segment;
     if (leads) {
       try {
-        const auto sizes =
-            layout::dimensions::for_ranks(static_cast<int>(members.size()), watch_->job()->people->size());
+        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
         segment =
             job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
         layout::create_in(*segment, sizes);

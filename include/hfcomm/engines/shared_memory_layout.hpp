@@ -9,7 +9,6 @@
 
 #include <unistd.h>
 
-#include <hfcomm/engines/waiting.hpp>
 #include <hfcomm/rendezvous/roster.hpp>
 #include <hfcomm/version.hpp>
 
@@ -50,6 +49,10 @@ inline constexpr std::size_t slice_unit = 128;
 /// More bytes than these are used where they are if they lie in a heap; fewer are copied sooner than the ranks have met
 /// once more, which is what their owner then has to wait for.
 inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
+
+/// What one rank reads of another in a step, where steps follow each other: enough that a step's synchronisation is
+/// lost in its copying, and little enough that the first piece is there soon.
+inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 
 /// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
 struct site_text {
@@ -104,8 +107,6 @@ struct alignas(128) group_header {
   std::uint32_t version = 0;
   std::int32_t ranks = 0;
   std::uint64_t slot_bytes = 0;                           // of what a rank publishes in a step
-  std::uint64_t piece_bytes = 0;                          // of what one rank reads of another in a step, where steps
-                                                          // follow each other
   std::uint64_t result_bytes = 0;                         // of one rank's slice of a reduced chunk
   std::uint64_t one_shot_bytes = 0;                       // up to here everyone reduces everything: one step less
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
@@ -140,26 +141,19 @@ inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
   return bytes;
 }
 
-/// The sizes of a group's memory, from its number of ranks and from whether its job has more ranks than there are
-/// cores.
+/// The sizes of a group's memory, from its number of ranks.
 struct dimensions {
   int ranks;
   std::size_t slot_bytes;
-  std::size_t piece_bytes;
   std::size_t result_bytes;
   std::size_t one_shot_bytes;
   std::size_t mail_slot_bytes;
 
-  static dimensions for_ranks(int ranks, int job_ranks = 0) {
+  static dimensions for_ranks(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
-    // Big enough that a step's synchronisation is lost in its copying, small enough that the slots stay in a core's
-    // cache; with many ranks the total counts. Where ranks share cores, a step costs switches between them, and the
-    // slot is used whole; where each has its own, the time until the first piece is there counts more.
+    // Small enough that the slots stay in a core's cache; with many ranks the total counts.
     const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
-    const bool crowded = std::max(ranks, job_ranks) > detail::allowed_cores();
-    const std::size_t piece = crowded ? slot : std::min(slot, std::size_t{1} << 15);
-    return {ranks,   slot, piece, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14,
-            slot / 4};
+    return {ranks, slot, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14, slot / 4};
   }
 
   /// How much of its slot a rank uses where steps follow each other, for as many `readers` that each read their own.
@@ -194,7 +188,6 @@ inline void create_in(rendezvous::shared_segment& segment, const dimensions& siz
   header->version = wire_version;
   header->ranks = sizes.ranks;
   header->slot_bytes = sizes.slot_bytes;
-  header->piece_bytes = sizes.piece_bytes;
   header->result_bytes = sizes.result_bytes;
   header->one_shot_bytes = sizes.one_shot_bytes;
   header->magic = magic;
