@@ -31,6 +31,9 @@ class table_receiver final : public receiver {
       copy_received(table_.data() + static_cast<std::uint64_t>(source) * total + offset, chunk, source, own_);
     }
   }
+  std::byte* place_for(int source, std::uint64_t total) override {
+    return table_.data() + static_cast<std::uint64_t>(source) * total;
+  }
 
  private:
   std::span<std::byte> table_;

@@ -97,6 +97,9 @@ class parts_receiver final : public receiver {
       copy_received(parts_[static_cast<std::size_t>(source)].data() + offset, chunk, source, own_);
     }
   }
+  std::byte* place_for(int source, std::uint64_t /*total*/) override {
+    return parts_[static_cast<std::size_t>(source)].data();
+  }
 
  private:
   std::span<const std::span<std::byte>> parts_;

@@ -13,6 +13,8 @@
 #include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/lockstep.hpp>
+#include <hfcomm/engines/peer_memory.hpp>
+#include <hfcomm/engines/windows.hpp>
 
 namespace hfcomm::engines {
 
@@ -21,11 +23,14 @@ namespace hfcomm::engines {
 /// windows alone. Parts that fit into the slot all together lie there one behind the other and take one step.
 ///
 /// Where the lengths are not part of the signature, the first step's slot begins with them: the bytes that this rank
-/// sends to each rank, then those that it expects from each. Every rank compares all of them, so where two do not fit
-/// everyone throws the same error and nothing moves.
+/// sends to each rank, those that it expects from each, and where what it sends is. Every rank compares all of them, so
+/// where two do not fit everyone throws the same error and nothing moves.
+///
+/// In an all-to-all of long parts, all ranks are busy copying into slots and out of them. Where they can, they read
+/// the others' parts where those are instead; in the step after that, everybody has.
 class deal {
  public:
-  explicit deal(lockstep& steps) : steps_(steps) {}
+  deal(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
 
   void run(const operation& call, const parcels& mine, receiver& out) {
     steps_.begin(call);
@@ -36,18 +41,23 @@ class deal {
       in_cells(call, mine, out);
       return;
     }
-    const std::size_t header = listed ? 2 * ranks * sizeof(std::uint64_t) : 0;
+    const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
     const std::size_t capacity = std::min(steps_.sizes().chunk_bytes(ranks - 1), steps_.sizes().slot_bytes - header);
 
     sent_.assign(ranks * ranks, 0);
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
+    const bool reaches_all = call.pattern == movement::to_all && steps_.step() != 0 && peers_.reaches_all();
+    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U};
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
     if (listed) {
       write_lists(mine);
     }
     const windows my_windows(row(me), me, capacity);
-    fill(call, mine, my_windows, 0, header);
+    if (!keeps(me, reaches_all)) {
+      fill(call, mine, my_windows, 0, header);
+    }
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
@@ -60,6 +70,22 @@ class deal {
     }
     if (listed) {
       check_expectations(call, first);
+    }
+    bool everyone_reaches_all = true;
+    bool anything_kept = false;
+    for (std::size_t from = 0; from < ranks; ++from) {
+      const bool reaches = places_of(from, first).reaches_all != 0;
+      everyone_reaches_all = everyone_reaches_all && reaches;
+      anything_kept = anything_kept || keeps(from, reaches);
+    }
+    if (anything_kept) {
+      if (everyone_reaches_all) {
+        read_in_place(call, mine, first, out);
+        return;
+      }
+      fill(call, mine, my_windows, 0, header);
+      steps_.publish(call);
+      steps_.wait_all(call);
     }
     std::uint64_t rounds = 1;
     sources_.clear();
@@ -118,50 +144,66 @@ class deal {
     }
   }
 
-  /// Where a rank's slot has the part for each other rank. Everyone calculates it from the lengths.
-  class windows {
-   public:
-    windows(std::span<const std::uint64_t> lengths, std::size_t owner, std::size_t capacity)
-        : lengths_(lengths), owner_(owner) {
-      std::uint64_t total = 0;
-      std::size_t parts = 0;
-      for (std::size_t to = 0; to < lengths.size(); ++to) {
-        if (to != owner && lengths[to] != 0) {
-          total += lengths[to];
-          largest_ = std::max(largest_, lengths[to]);
-          ++parts;
-        }
+  /// Whether `rank` leaves its parts where they are at first: it sends a long one.
+  [[nodiscard]] bool keeps(std::size_t rank, bool reaches_all) const {
+    const auto lengths = row(rank);
+    for (std::size_t to = 0; reaches_all && to < lengths.size(); ++to) {
+      if (to != rank && lengths[to] >= layout::least_single_copy) {
+        return true;
       }
-      // 16 bytes are left for each of 1024 ranks even in the smallest slot.
-      window_ = total <= capacity ? 0 : capacity / parts / 16 * 16;
     }
+    return false;
+  }
 
-    [[nodiscard]] std::uint64_t rounds() const { return window_ == 0 ? 1 : (largest_ + window_ - 1) / window_; }
-    [[nodiscard]] std::size_t place(std::size_t to) const {
-      std::size_t place = 0;
-      for (std::size_t before = 0; before < to; ++before) {
-        if (before != owner_ && lengths_[before] != 0) {
-          place += window_ == 0 ? static_cast<std::size_t>(lengths_[before]) : window_;
-        }
-      }
-      return place;
-    }
-    /// What round `round` carries of the part for `to`.
-    [[nodiscard]] std::pair<std::uint64_t, std::size_t> piece(std::size_t to, std::uint64_t round) const {
-      const std::uint64_t length = lengths_[to];
-      if (window_ == 0) {
-        return {0, round == 0 ? static_cast<std::size_t>(length) : 0};
-      }
-      const std::uint64_t offset = std::min(round * window_, length);
-      return {offset, static_cast<std::size_t>(std::min<std::uint64_t>(window_, length - offset))};
-    }
+  [[nodiscard]] layout::outgoing_places places_of(std::size_t rank, std::uint64_t step) const {
+    layout::outgoing_places places;
+    std::memcpy(&places, steps_.cell(static_cast<int>(rank), step).payload, sizeof(places));
+    return places;
+  }
 
-   private:
-    std::span<const std::uint64_t> lengths_;
-    std::size_t owner_;
-    std::size_t window_ = 0;  // 0: everything at once
-    std::uint64_t largest_ = 0;
-  };
+  void read_in_place(const operation& call, const parcels& mine, std::uint64_t first, receiver& out) {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    // What goes wrong here must not leave the peers alone: take the last step, then throw.
+    std::exception_ptr problem;
+    try {
+      for (std::size_t turn = 0; turn < ranks; ++turn) {
+        const std::size_t from = (me + turn) % ranks;
+        const auto total = static_cast<std::size_t>(sent_[from * ranks + me]);
+        if (from == me || total == 0) {
+          const auto own = from == me ? mine.part_for(call, me) : std::span<const std::byte>();
+          out.receive(static_cast<int>(from), own, 0, total);
+          continue;
+        }
+        const std::uint64_t address = call.content == payload::buffer ? places_of(from, first).equal + me * total
+                                                                      : number_at(from, first, 2 * ranks + me);
+        read_part(call, static_cast<int>(from), address, total, out);
+      }
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    steps_.publish(call);
+    steps_.wait_all(call);
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  }
+
+  void read_part(const operation& call, int from, std::uint64_t address, std::size_t total, receiver& out) const {
+    std::vector<std::byte> passing;
+    std::byte* to = out.place_for(from, total);
+    if (to == nullptr) {
+      passing.resize(total);
+      to = passing.data();
+    }
+    if (const int code = peers_.read(from, address, {to, total}); code != 0) {
+      throw engine_error(steps_.context(call),
+                         "the memory of rank " + std::to_string(from) + " could not be read: " + std::strerror(code));
+    }
+    if (!passing.empty()) {
+      out.receive(from, passing, 0, total);
+    }
+  }
 
   [[nodiscard]] static bool sends(const operation& call, std::size_t from, std::size_t to) {
     const auto root = static_cast<std::size_t>(call.root);
@@ -181,7 +223,12 @@ class deal {
     std::memcpy(slot, lengths.data(), lengths.size_bytes());
     expected_.assign(ranks, anything);
     std::copy(mine.expected.begin(), mine.expected.end(), expected_.begin());
-    std::memcpy(slot + lengths.size_bytes(), expected_.data(), ranks * sizeof(std::uint64_t));
+    std::memcpy(slot + lengths.size_bytes(), expected_.data(), lengths.size_bytes());
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const std::uint64_t address =
+          to < mine.outgoing.size() ? reinterpret_cast<std::uintptr_t>(mine.outgoing[to].data()) : 0;
+      std::memcpy(slot + 2 * lengths.size_bytes() + to * sizeof(address), &address, sizeof(address));
+    }
   }
 
   [[nodiscard]] std::uint64_t number_at(std::size_t rank, std::uint64_t step, std::size_t index) const {
@@ -253,6 +300,7 @@ class deal {
   static constexpr std::uint64_t anything = ~std::uint64_t{0};
 
   lockstep& steps_;
+  peer_memory& peers_;
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch
   std::vector<windows> sources_;         // scratch

@@ -22,6 +22,10 @@ class receiver {
  public:
   virtual void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) = 0;
 
+  /// Where an engine may put all `total` bytes of `source` itself instead of giving them to `receive`; null where it
+  /// may not.
+  virtual std::byte* place_for(int /*source*/, std::uint64_t /*total*/) { return nullptr; }
+
  protected:
   ~receiver() = default;
 };

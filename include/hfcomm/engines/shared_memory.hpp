@@ -14,6 +14,7 @@
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/exchange.hpp>
 #include <hfcomm/engines/lockstep.hpp>
+#include <hfcomm/engines/peer_memory.hpp>
 #include <hfcomm/engines/post_office.hpp>
 #include <hfcomm/engines/reduce.hpp>
 #include <hfcomm/engines/reduce_scatter.hpp>
@@ -212,7 +213,8 @@ class shared_memory final : public host_engine {
   std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::exchange exchange_{steps_};
   engines::reduce reduce_{steps_};
-  engines::deal deal_{steps_};
+  engines::peer_memory peers_{watch_->memory(), watch_->rank()};
+  engines::deal deal_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_};
   std::string id_;
 };

@@ -54,6 +54,10 @@ inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
 /// lost in its copying, and little enough that the first piece is there soon.
 inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 
+/// A part that is as long is read by its receiver where it is, if it can be (see peer_memory); shorter ones are copied
+/// sooner into a slot and out of it than the kernel has found its way to them.
+inline constexpr std::size_t least_single_copy = std::size_t{32} << 10;
+
 /// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};
@@ -93,6 +97,13 @@ struct alignas(128) mailbox {
   envelope outgoing[envelope_count];
 };
 
+/// A word in a rank's own memory: who finds it there can read that memory.
+struct landmark {
+  std::int32_t pid = 0;
+  std::uint64_t address = 0;
+  std::uint64_t word = 0;
+};
+
 /// How the group was lost; written once by the rank that noticed first, so that all tell the same story.
 struct verdict {
   std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
@@ -117,6 +128,7 @@ struct alignas(128) group_header {
 struct alignas(128) rank_block {
   flag_cell cells[depth];
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
+  landmark mark;
   site_text sites[site_count];
   rendezvous::last_words failures[depth];
   mailbox mail;
@@ -129,6 +141,13 @@ struct buffer_places {
   std::uint64_t out = 0;
 };
 static_assert(sizeof(buffer_places) <= inline_bytes);
+
+/// What a rank tells in the cell that begins an all-to-all.
+struct outgoing_places {
+  std::uint64_t equal = 0;        // the address of its parts, where they are equally long
+  std::uint64_t reaches_all = 0;  // 1: it can read all others' memory
+};
+static_assert(sizeof(outgoing_places) <= inline_bytes);
 
 inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
 

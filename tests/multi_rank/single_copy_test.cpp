@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "parts.hpp"
+
+#include <hfcomm/collectives/all_to_all.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// Parts from here on are read where they are.
+constexpr std::size_t edge = engines::layout::least_single_copy / sizeof(std::int32_t);
+
+/// Whether this system lets a process read memory by way of the kernel, be it its own.
+bool can_read_memory() {
+  const int from = 7;
+  int to = 0;
+  iovec local{&to, sizeof(to)};
+  iovec remote{const_cast<int*>(&from), sizeof(from)};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == sizeof(to) && to == from;
+}
+
+std::int32_t element(int from, int to, std::size_t index) {
+  return static_cast<std::int32_t>(index * 64) + from * 8 + to;
+}
+
+TEST_CASE("single copy: equal parts around the length from which they are read in place") {
+  at_every_size([](const process_group& world) {
+    barrier();
+    for (const std::size_t count : each_of(edge - 1, edge, edge + 1, 100'003)) {
+      std::vector<std::int32_t> in;
+      for (int to = 0; to < world.size(); ++to) {
+        for (std::size_t index = 0; index < count; ++index) {
+          in.push_back(element(world.rank(), to, index));
+        }
+      }
+      std::vector<std::int32_t> out(in.size());
+      all_to_all(in, out);
+      std::fill(in.begin(), in.end(), -1);  // nobody reads it any more
+      std::size_t wrong = 0;
+      for (std::size_t place = 0; place < out.size(); ++place) {
+        wrong += out[place] != element(static_cast<int>(place / count), world.rank(), place % count) ? 1U : 0U;
+      }
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("single copy: one long part among short ones and none at all, of elements and of objects") {
+  at_every_size([](const process_group& world) {
+    barrier();
+    const auto length = [&](int from, int to) {
+      return from == 0 && to == world.size() - 1 ? 3 * edge + 1 : as_index((from + 2 * to) % 3) * 5;
+    };
+    std::vector<std::size_t> in_counts;
+    std::vector<std::size_t> out_counts;
+    std::vector<std::int32_t> in;
+    std::vector<std::string> texts;
+    for (int other = 0; other < world.size(); ++other) {
+      in_counts.push_back(length(world.rank(), other));
+      out_counts.push_back(length(other, world.rank()));
+      in.resize(in.size() + in_counts.back(), element(world.rank(), other, 0));
+      texts.push_back(text_of(world.rank() * 8 + other, 4 * in_counts.back()));
+    }
+    for (int round = 0; round < 2; ++round) {
+      std::size_t total = 0;
+      for (const std::size_t count : out_counts) {
+        total += count;
+      }
+      std::vector<std::int32_t> out(total);
+      all_to_all(in, in_counts, out, out_counts);
+      std::vector<std::int32_t> expected;
+      for (int from = 0; from < world.size(); ++from) {
+        expected.resize(expected.size() + length(from, world.rank()), element(from, world.rank(), 0));
+      }
+      CHECK((out == expected));
+      const auto got = all_to_all(texts);
+      for (int from = 0; from < world.size(); ++from) {
+        CHECK((got[as_index(from)] == text_of(from * 8 + world.rank(), 4 * length(from, world.rank()))));
+      }
+    }
+  });
+}
+
+TEST_CASE("single copy: memory that cannot be read is an error where it should have come, and nowhere else" *
+          doctest::skip(!can_read_memory())) {
+  run_ranks(3, [](const process_group& world) {
+    barrier();
+    const std::size_t count = 2 * edge;
+    std::vector<std::int32_t> good(3 * count, world.rank());
+    void* forbidden = ::mmap(nullptr, good.size() * 4, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(forbidden != MAP_FAILED);
+    const bool bad = world.rank() == 1;
+    const std::span<const std::int32_t> in(bad ? static_cast<const std::int32_t*>(forbidden) : good.data(),
+                                           bad ? 2 * count : 3 * count);
+    const std::vector<std::size_t> in_counts{count, bad ? 0 : count, count};
+    const std::vector<std::size_t> out_counts{count, bad ? 0 : count, count};
+    std::vector<std::int32_t> out(bad ? 2 * count : 3 * count, -1);
+    if (bad) {
+      all_to_all(in, in_counts, out, out_counts);
+      CHECK(out.front() == 0);
+      CHECK(out.back() == 2);
+    } else {
+      try {
+        all_to_all(in, in_counts, out, out_counts);
+        FAIL("nothing was thrown");
+      } catch (const engine_error& problem) {
+        CHECK(std::string(problem.what()).find("the memory of rank 1 could not be read: Bad address") !=
+              std::string::npos);
+      }
+    }
+    ::munmap(forbidden, good.size() * 4);
+    std::vector<std::int32_t> result(3 * count);
+    all_to_all(good, result);
+    CHECK(result.back() == 2);
+  });
+}
+
+}  // namespace
