@@ -15,8 +15,9 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Parts from here on are read where they are.
-constexpr std::size_t edge = engines::layout::least_single_copy / sizeof(std::int32_t);
+/// Parts from here on may be read where they are, depending on the machine's cores, and are.
+constexpr std::size_t least = engines::layout::piece_bytes / sizeof(std::int32_t);
+const std::size_t enough = engines::layout::dimensions::for_ranks(2).slot_bytes / sizeof(std::int32_t);
 
 /// Whether this system lets a process read memory by way of the kernel, be it its own.
 bool can_read_memory() {
@@ -34,7 +35,7 @@ std::int32_t element(int from, int to, std::size_t index) {
 TEST_CASE("single copy: equal parts around the length from which they are read in place") {
   at_every_size([](const process_group& world) {
     barrier();
-    for (const std::size_t count : each_of(edge - 1, edge, edge + 1, 100'003)) {
+    for (const std::size_t count : each_of(least - 1, least, least + 1, enough - 1, enough, enough + 1)) {
       std::vector<std::int32_t> in;
       for (int to = 0; to < world.size(); ++to) {
         for (std::size_t index = 0; index < count; ++index) {
@@ -57,7 +58,7 @@ TEST_CASE("single copy: one long part among short ones and none at all, of eleme
   at_every_size([](const process_group& world) {
     barrier();
     const auto length = [&](int from, int to) {
-      return from == 0 && to == world.size() - 1 ? 3 * edge + 1 : as_index((from + 2 * to) % 3) * 5;
+      return from == 0 && to == world.size() - 1 ? enough + 1 : as_index((from + 2 * to) % 3) * 5;
     };
     std::vector<std::size_t> in_counts;
     std::vector<std::size_t> out_counts;
@@ -93,7 +94,7 @@ TEST_CASE("single copy: memory that cannot be read is an error where it should h
           doctest::skip(!can_read_memory())) {
   run_ranks(3, [](const process_group& world) {
     barrier();
-    const std::size_t count = 2 * edge;
+    const std::size_t count = enough;
     std::vector<std::int32_t> good(3 * count, world.rank());
     void* forbidden = ::mmap(nullptr, good.size() * 4, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(forbidden != MAP_FAILED);

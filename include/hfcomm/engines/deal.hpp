@@ -49,13 +49,14 @@ class deal {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
     const bool reaches_all = call.pattern == movement::to_all && steps_.step() != 0 && peers_.reaches_all();
-    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U};
+    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all,
+                                         reaches_all && has_long_part(me)};
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
     if (listed) {
       write_lists(mine);
     }
     const windows my_windows(row(me), me, capacity);
-    if (!keeps(me, reaches_all)) {
+    if (!places.keeps) {
       fill(call, mine, my_windows, 0, header);
     }
     steps_.publish(call);
@@ -74,9 +75,8 @@ class deal {
     bool everyone_reaches_all = true;
     bool anything_kept = false;
     for (std::size_t from = 0; from < ranks; ++from) {
-      const bool reaches = places_of(from, first).reaches_all != 0;
-      everyone_reaches_all = everyone_reaches_all && reaches;
-      anything_kept = anything_kept || keeps(from, reaches);
+      everyone_reaches_all = everyone_reaches_all && places_of(from, first).reaches_all;
+      anything_kept = anything_kept || places_of(from, first).keeps;
     }
     if (anything_kept) {
       if (everyone_reaches_all) {
@@ -144,11 +144,13 @@ class deal {
     }
   }
 
-  /// Whether `rank` leaves its parts where they are at first: it sends a long one.
-  [[nodiscard]] bool keeps(std::size_t rank, bool reaches_all) const {
-    const auto lengths = row(rank);
-    for (std::size_t to = 0; reaches_all && to < lengths.size(); ++to) {
-      if (to != rank && lengths[to] >= layout::least_single_copy) {
+  /// Whether `from` sends a part that the kernel copies once sooner than it is copied into a slot and out of it: where
+  /// each rank has a core, slots are as fast for what fits into one of them.
+  [[nodiscard]] bool has_long_part(std::size_t from) const {
+    const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
+    const auto lengths = row(from);
+    for (std::size_t to = 0; to < lengths.size(); ++to) {
+      if (to != from && lengths[to] >= least) {
         return true;
       }
     }

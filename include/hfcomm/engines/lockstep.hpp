@@ -38,6 +38,7 @@ class lockstep {
       : watch_(std::move(watch)),
         memory_(watch_->memory()),
         rank_(watch_->rank()),
+        shares_cores_(watch_->job()->people->size() > detail::allowed_cores()),
         patience_(detail::patience::for_ranks(watch_->job()->people->size())) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
@@ -180,6 +181,9 @@ class lockstep {
     cancelled_.store(true);
     memory_.wake();
   }
+
+  /// Whether this rank may run on fewer cores than its job has ranks.
+  [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
   void set_polite(bool polite) noexcept {
     patience_ = polite ? detail::patience{} : detail::patience::for_ranks(watch_->job()->people->size());
@@ -365,6 +369,7 @@ class lockstep {
   std::shared_ptr<const group_watch> watch_;
   const group_memory& memory_;
   int rank_;
+  const bool shares_cores_;
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;

@@ -54,10 +54,6 @@ inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
 /// lost in its copying, and little enough that the first piece is there soon.
 inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 
-/// A part that is as long is read by its receiver where it is, if it can be (see peer_memory); shorter ones are copied
-/// sooner into a slot and out of it than the kernel has found its way to them.
-inline constexpr std::size_t least_single_copy = std::size_t{32} << 10;
-
 /// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};
@@ -144,8 +140,9 @@ static_assert(sizeof(buffer_places) <= inline_bytes);
 
 /// What a rank tells in the cell that begins an all-to-all.
 struct outgoing_places {
-  std::uint64_t equal = 0;        // the address of its parts, where they are equally long
-  std::uint64_t reaches_all = 0;  // 1: it can read all others' memory
+  std::uint64_t equal = 0;   // the address of its parts, where they are equally long
+  bool reaches_all = false;  // it can read all others' memory
+  bool keeps = false;        // it has put nothing into its slot yet, in the hope that all read its parts where they are
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
 
