@@ -54,10 +54,8 @@ class output_bytes {
   void grow(std::size_t more) {
     const std::size_t used = written().size();
     const bool moves = begin_ != spill_.data() + kept_ || spill_.empty();
-    std::size_t size = std::max(kept_ + used + more, std::size_t{256});
-    if (size > spill_.size()) {
-      size = std::max(size, std::min(2 * spill_.size(), spill_.max_size()));
-      spill_.resize(std::max(size, std::min(spill_.capacity(), 2 * size)));
+    if (const std::size_t least = kept_ + used + more; least > spill_.size()) {
+      spill_.resize(std::max({least, 2 * spill_.size(), std::size_t{256}}));
     }
     if (moves && used != 0) {
       std::memcpy(spill_.data() + kept_, begin_, used);
