@@ -82,3 +82,21 @@ TEST_CASE("a patience of its own ends a wait for the master, too") {
   CHECK(outcomes[1].said.find("rank 0 did not arrive at master_first #1") != std::string::npos);
   CHECK(outcomes[0].exited_with(0));  // its destructor did not throw
 }
+
+TEST_CASE("a rank that its launcher has bound to a core has not to share it") {
+  const int cores = detail::allowed_cores(0);
+  const auto bind = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &set);
+    processes::say(std::to_string(::sched_setaffinity(0, sizeof(set), &set)));
+  };
+  processes::family family(1, [&](int) {
+    bind();
+    processes::say(std::to_string(detail::cores_of_job()));
+    // Its own child has no more cores than it, which is all there are.
+    processes::family grandchild(1, [](int) { processes::say(std::to_string(detail::cores_of_job())); });
+    processes::say(grandchild.wait(10s).front().said);
+  });
+  CHECK(family.wait(20s).front().said == "0\n" + std::to_string(cores) + "\n1\n\n");
+}

@@ -38,7 +38,7 @@ class lockstep {
       : watch_(std::move(watch)),
         memory_(watch_->memory()),
         rank_(watch_->rank()),
-        shares_cores_(watch_->job()->people->size() > detail::allowed_cores()),
+        shares_cores_(watch_->job()->people->size() > detail::cores_of_job()),
         patience_(detail::patience::for_ranks(watch_->job()->people->size())) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;

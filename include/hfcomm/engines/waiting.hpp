@@ -39,11 +39,18 @@ inline void futex_wake_all(const std::atomic<std::uint32_t>& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
 }
 
-/// How many cores this process may run on.
-inline int allowed_cores() noexcept {
+/// How many cores a process may run on.
+inline int allowed_cores(pid_t process) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  return ::sched_getaffinity(process, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+/// How many cores the ranks on this machine have, as far as one of them can tell: where a launcher has bound it to one
+/// core, those of the launcher, which has others for the other ranks.
+inline int cores_of_job() noexcept {
+  const int own = allowed_cores(0);
+  return own == 1 ? allowed_cores(::getppid()) : own;
 }
 
 /// After how long a rank that waits names the ranks it waits for: 30 s, or HFCOMM_WARN_AFTER_MS.
@@ -61,7 +68,7 @@ struct patience {
 
   static patience for_ranks(int ranks) noexcept {
     patience result;
-    result.spin = std::chrono::microseconds(ranks <= allowed_cores() ? 5 : 0);
+    result.spin = std::chrono::microseconds(ranks <= cores_of_job() ? 5 : 0);
     result.yield = std::chrono::milliseconds(1);
     if (const char* text = std::getenv("HFCOMM_SPIN_US"); text != nullptr) {
       result.spin = std::chrono::microseconds(std::clamp(std::atol(text), 0L, 1'000'000L));
