@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# aarch64.sh SOURCE_ROOT CEREAL_INCLUDE: everything compiles for another processor.
+# aarch64.sh SOURCE_ROOT CEREAL_INCLUDE: all that tests/odr calls compiles for another processor.
 set -eu
 compiler=aarch64-linux-gnu-g++
 command -v $compiler >/dev/null || {

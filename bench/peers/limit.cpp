@@ -111,7 +111,7 @@ class threads {
 /// The sums of a thread's share of the elements, to all buffers.
 void reduce_share(std::span<float* const> buffers, std::size_t count, int thread) {
   constexpr std::size_t block = 64;
-  const std::size_t part = (count / buffers.size() + block - 1) / block * block;
+  const std::size_t part = ((count + buffers.size() - 1) / buffers.size() + block - 1) / block * block;
   const std::size_t begin = std::min(count, part * static_cast<std::size_t>(thread));
   const std::size_t end = std::min(count, begin + part);
   for (std::size_t i = begin; i < end; i += block) {

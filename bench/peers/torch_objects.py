@@ -85,8 +85,6 @@ def measure(operation, kind, milliseconds, warmup, least, rank, size, first):
 def main():
     rank, size = int(sys.argv[1]), int(sys.argv[2])
     job = pathlib.Path(os.environ['BENCH_JOB'])
-    if size <= len(os.sched_getaffinity(0)):
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     torch.set_num_threads(1)
     os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')
     dist.init_process_group('gloo', init_method=f'file://{job}/torch', rank=rank, world_size=size)

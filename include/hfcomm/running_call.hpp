@@ -104,9 +104,8 @@ class running_call {
     if (!begun_) {
       reject("an exception ended its part before that began");
     }
-    if (state_.scratch.capacity() > group_state::kept_scratch_bytes) [[unlikely]] {
-      std::vector<std::byte>().swap(state_.scratch);
-    }
+    trim(state_.scratch);
+    trim(state_.objects);
   }
 
   /// For the operation itself: from here on its failures are the engine's to tell.
@@ -115,6 +114,9 @@ class running_call {
     return *state_.engine;
   }
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept { return state_.scratch; }
+  /// Scratch memory of the kind that the engine likes best; to be asked for memory only once the engine has let this
+  /// operation begin.
+  [[nodiscard]] std::pmr::vector<std::byte>& objects() noexcept { return state_.objects; }
   /// Of this call, from its beginning to its end.
   [[nodiscard]] error_context context() const {
     return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
@@ -159,6 +161,13 @@ class running_call {
   }
 
  private:
+  template <class Bytes>
+  static void trim(Bytes& bytes) noexcept {
+    if (bytes.capacity() > group_state::kept_scratch_bytes) [[unlikely]] {
+      Bytes(bytes.get_allocator()).swap(bytes);
+    }
+  }
+
   /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
   void fail_with_deferred() {
     std::exception_ptr problem;

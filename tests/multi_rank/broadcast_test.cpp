@@ -96,19 +96,19 @@ TEST_CASE("broadcast: roots are ranks of the group") {
 
 TEST_CASE("broadcast: the memory in which a large object was encoded is given back") {
   run_noted(2, {}, [](const process_group& world) {
-    const auto& scratch = hfcomm::detail::group_access::state(world).scratch;
+    const auto& objects = hfcomm::detail::group_access::state(world).objects;
     std::string text(40 << 20, world.rank() == 0 ? 'x' : ' ');
     broadcast(text);
     CHECK(text == std::string(40 << 20, 'x'));
-    CHECK(scratch.capacity() == 0);
+    CHECK(objects.capacity() == 0);
     text.resize(1000);
     broadcast(text);
     CHECK(text == std::string(1000, 'x'));
-    CHECK(scratch.capacity() == 0);  // that is put together where the others will read it
+    CHECK(objects.capacity() == 0);  // that is put together where the others will read it
     text.resize(1 << 20);
     broadcast(text);
     barrier();
-    CHECK((scratch.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
+    CHECK((objects.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
   });
 }
 

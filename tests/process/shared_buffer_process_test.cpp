@@ -48,10 +48,25 @@ long shared_kib() {
   return -1;
 }
 
-void run(const std::string& name, int ranks, const std::function<void()>& before, const std::function<void()>& body) {
+/// Objects that fit into no slot, of very different lengths.
+void gather_objects(std::size_t length) {
+  const auto text_of = [&](int from) {
+    return std::string(length + static_cast<std::size_t>(from), static_cast<char>('a' + from));
+  };
+  const std::string mine = rank() == 1 ? "short" : text_of(rank());
+  const auto all = all_gather(mine);
+  for (int from = 0; from < world_size(); ++from) {
+    if (all[static_cast<std::size_t>(from)] != (from == 1 ? "short" : text_of(from))) {
+      throw std::runtime_error("a wrong text from rank " + std::to_string(from));
+    }
+  }
+}
+
+void run(const std::string& name, int ranks, const std::function<void(int)>& before,
+         const std::function<void()>& body) {
   const std::string job = processes::unique(name);
   processes::family family(ranks, [&](int rank) {
-    before();
+    before(rank);
     session own = init(processes::job(job, rank, ranks));
     body();
     barrier();
@@ -65,7 +80,7 @@ void run(const std::string& name, int ranks, const std::function<void()>& before
 
 TEST_CASE("shared buffers of processes: reduced where they are, and given back") {
   run(
-      "shared-buffers", 3, [] {},
+      "shared-buffers", 3, [](int) {},
       [] {
         reduce_shared(1'000'000);
         barrier();  // the others have given theirs back, too
@@ -77,6 +92,14 @@ TEST_CASE("shared buffers of processes: reduced where they are, and given back")
         // 12 MB for each rank and round, of which nothing is left.
         if (const long after = shared_kib(); before < 0 || after > before + 4096) {
           throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after));
+        }
+        // Long objects are read in the same memory, of which a rank keeps 32 MiB.
+        gather_objects(1 << 20);
+        gather_objects(40'000'000);
+        barrier();
+        if (const long after = shared_kib(); before < 0 || after > before + 4096) {
+          throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after) +
+                                   " by way of objects");
         }
         const process_group pair = world().split(rank() / 2);
         auto of_pair = pair.allocate<int>(100'000);
@@ -95,7 +118,12 @@ TEST_CASE("a process that may have only small files still gets buffers, of ordin
     limits.rlim_cur = value;
     ::setrlimit(static_cast<__rlimit_resource_t>(what), &limits);
   };
-  run("small-files", 2, [&] { limit(RLIMIT_FSIZE, rlim_t{64} << 20); }, [] { reduce_shared(1'000'000); });
+  run(
+      "small-files", 2, [&](int) { limit(RLIMIT_FSIZE, rlim_t{64} << 20); },
+      [] {
+        reduce_shared(1'000'000);
+        gather_objects(1'000'000);
+      });
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -107,9 +135,10 @@ TEST_CASE("a process that may have only small files still gets buffers, of ordin
 #endif
 #if !defined(HFCOMM_TEST_NEEDS_ADDRESSES)
   run(
-      "few-addresses", 2, [&] { limit(RLIMIT_AS, rlim_t{1} << 30); },
+      "few-addresses", 2, [&](int) { limit(RLIMIT_AS, rlim_t{1} << 30); },
       [] {
         reduce_shared(1'000'000);
+        gather_objects(1'000'000);
         try {
           (void)world().allocate<float>(std::size_t{1} << 30);
         } catch (const std::bad_alloc&) {
@@ -117,12 +146,25 @@ TEST_CASE("a process that may have only small files still gets buffers, of ordin
         }
         throw std::runtime_error("more memory than there are addresses");
       });
+  // What one rank cannot see, the others do not offer.
+  run(
+      "few-addresses-on-rank-1", 3, [&](int rank) { rank == 1 ? limit(RLIMIT_AS, rlim_t{1} << 30) : void(); },
+      [] {
+        reduce_shared(1'000'000);
+        gather_objects(1'000'000);
+        auto data = world().allocate<float>(100'000);
+        std::fill(data.begin(), data.end(), static_cast<float>(rank()));
+        broadcast(std::span(data.data(), data.size()), 2);
+        if (data[0] != 2.0F || data[data.size() - 1] != 2.0F) {
+          throw std::runtime_error("a wrong element from rank 2");
+        }
+      });
 #endif
 }
 
 TEST_CASE("the child of a fork leaves its parent's shared buffers alone") {
   run(
-      "fork-with-shared-buffers", 2, [] {},
+      "fork-with-shared-buffers", 2, [](int) {},
       [] {
         auto data = world().allocate<float>(100'000);
         std::fill(data.begin(), data.end(), 1.0F);
@@ -154,7 +196,7 @@ TEST_CASE("the child of a fork leaves its parent's shared buffers alone") {
 TEST_CASE("HFCOMM_VECTOR_UNIT takes the widest vectors away, and no bit changes") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
     run(
-        std::string("unit-") + unit, 2, [&] { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },
+        std::string("unit-") + unit, 2, [&](int) { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },
         [&] {
           using detail::vector_unit;
           const auto best = detail::best_vector_unit();

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -59,27 +66,91 @@ void exchange_long_parts() {
   }
 }
 
-/// `forbids(rank)`: whether the rank does without single copies.
-void run(const std::string& name, bool (*forbids)(int)) {
+std::uint64_t single_copies() {
+  const auto* engine = dynamic_cast<const engines::shared_memory*>(detail::group_access::state(world()).engine.get());
+  return engine == nullptr ? 0 : engine->single_copies();
+}
+
+/// A process that only its siblings may read: root may read everything, and under Yama nobody his sibling.
+void become_readable() {
+  if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) {
+    throw std::runtime_error("the test could not become nobody");
+  }
+  ::prctl(PR_SET_DUMPABLE, 1);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+}
+
+/// Three ranks; what they do after `prepare`, and how many of the operations took no slots.
+void run(const std::string& name, const std::function<void()>& prepare, const std::string& expected) {
   constexpr int ranks = 3;
   const std::string job = processes::unique(name);
   processes::family family(ranks, [&](int rank) {
-    if (forbids(rank)) {
-      ::setenv("HFCOMM_SINGLE_COPY", "0", 1);
-    }
+    become_readable();
     session own = init(processes::job(job, rank, ranks));
+    barrier();
+    prepare();
     exchange_long_parts();
     barrier();
+    processes::say(std::to_string(single_copies()));
   });
   for (const auto& outcome : family.wait(std::chrono::seconds(60))) {
-    CHECK_MESSAGE(outcome.exited_with(0), outcome.said);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.said == expected);
   }
+}
+
+/// Whether a process that is not root may read its sibling's memory here.
+bool siblings_can_read() {
+  int word = 7;
+  processes::family target(1, [&](int) {
+    become_readable();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+  processes::family reader(1, [&](int) {
+    become_readable();
+    int found = 0;
+    iovec local{&found, sizeof(found)};
+    iovec remote{&word, sizeof(word)};
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    processes::say(::process_vm_readv(target.pid(0), &local, 1, &remote, 1, 0) == sizeof(found) ? "yes" : "no");
+  });
+  const bool reads = reader.wait(std::chrono::seconds(10)).front().said == "yes\n";
+  target.wait(std::chrono::seconds(10));
+  return reads;
 }
 
 }  // namespace
 
 TEST_CASE("single copy between processes: the same wherever it is allowed") {
-  run("single-copy", [](int) { return false; });
-  run("single-copy-not-rank-1", [](int rank) { return rank == 1; });
-  run("no-single-copy", [](int) { return true; });
+  if (!siblings_can_read()) {
+    std::puts("[hfcomm] skipped: single copy between processes: no process may read its sibling's memory here");
+    return;
+  }
+  run("single-copy", [] {}, "6\n");
+  run(
+      "single-copy-not-rank-1",
+      [] {
+        if (rank() == 1) {
+          ::setenv("HFCOMM_SINGLE_COPY", "0", 1);
+        }
+      },
+      "0\n");
+  run("no-single-copy", [] { ::setenv("HFCOMM_SINGLE_COPY", "0", 1); }, "0\n");
+}
+
+TEST_CASE("single copy between processes: a rank that can no longer be read") {
+  if (!siblings_can_read()) {
+    std::puts(
+        "[hfcomm] skipped: single copy and a rank that closes itself: no process may read its sibling's memory here");
+    return;
+  }
+  run(
+      "single-copy-no-more",
+      [] {
+        exchange_long_parts();
+        if (rank() == 1) {
+          ::prctl(PR_SET_DUMPABLE, 0);
+        }
+      },
+      "6\n");
 }

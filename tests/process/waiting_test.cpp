@@ -83,7 +83,7 @@ TEST_CASE("a patience of its own ends a wait for the master, too") {
   CHECK(outcomes[0].exited_with(0));  // its destructor did not throw
 }
 
-TEST_CASE("a rank that its launcher has bound to a core has not to share it") {
+TEST_CASE("ranks that their launcher has bound to a core each have not to share it") {
   const int cores = detail::allowed_cores(0);
   const auto bind = [] {
     cpu_set_t set;
@@ -93,10 +93,17 @@ TEST_CASE("a rank that its launcher has bound to a core has not to share it") {
   };
   processes::family family(1, [&](int) {
     bind();
-    processes::say(std::to_string(detail::cores_of_job()));
-    // Its own child has no more cores than it, which is all there are.
-    processes::family grandchild(1, [](int) { processes::say(std::to_string(detail::cores_of_job())); });
+    const auto say = [&] {
+      processes::say(detail::ranks_share_cores(cores, true) ? "shares" : "has its own");
+      processes::say(detail::ranks_share_cores(cores + 1, true) ? "shares" : "has its own");
+      processes::say(detail::ranks_share_cores(cores, false) ? "threads share" : "threads have their own");
+    };
+    say();
+    // Its own child has no more cores than it.
+    processes::family grandchild(1, [&](int) { say(); });
     processes::say(grandchild.wait(10s).front().said);
   });
-  CHECK(family.wait(20s).front().said == "0\n" + std::to_string(cores) + "\n1\n\n");
+  const std::string threads = cores > 1 ? "threads share\n" : "threads have their own\n";
+  const std::string child = cores > 1 ? "shares\n" : "has its own\n";
+  CHECK(family.wait(20s).front().said == "0\nhas its own\nshares\n" + threads + child + "shares\n" + threads + "\n");
 }

@@ -135,14 +135,16 @@ void encode_or_tell(running_call& running, const operation& call, const T& value
   }
 }
 
-/// This rank's object as bytes: where the engine wants them, as far as they fit there.
+/// This rank's object as bytes: where the engine wants them, or, where they do not fit there, in its memory, in which
+/// the other ranks read them.
 template <class T>
 std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
   std::span<const std::byte> bytes;
   if constexpr (plain<T>) {
     bytes = std::as_bytes(std::span(&value, 1));
   } else {
-    serialization::output_bytes out(running.scratch(), 0, running.engine().stage(call));
+    const std::span<std::byte> room = running.engine().stage(call);
+    serialization::output_bytes out(running.objects(), 0, room);
     encode_or_tell(running, call, value, out);
     bytes = out.written();
   }

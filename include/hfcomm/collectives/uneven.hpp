@@ -110,20 +110,19 @@ class parts_receiver final : public receiver {
 template <class T>
 std::vector<std::span<const std::byte>> encode_parts(running_call& running, operation& call,
                                                      const std::vector<T>& values) {
-  auto& scratch = running.scratch();
-  scratch.clear();
+  serialization::output_bytes out(running.scratch());
   std::vector<std::size_t> ends;
   ends.reserve(values.size());
   for (const T& value : values) {
-    encode_or_tell(running, call, value, scratch);
-    ends.push_back(scratch.size());
+    encode_or_tell(running, call, value, out);
+    ends.push_back(out.written().size());
   }
-  call.bytes = scratch.size();
+  call.bytes = out.written().size();
   std::vector<std::span<const std::byte>> parts;
   parts.reserve(values.size());
   std::size_t begin = 0;
   for (const std::size_t end : ends) {
-    parts.push_back(std::span<const std::byte>(scratch).subspan(begin, end - begin));
+    parts.push_back(out.written().subspan(begin, end - begin));
     begin = end;
   }
   return parts;

@@ -45,18 +45,19 @@ class deal {
     const std::size_t capacity = std::min(steps_.sizes().chunk_bytes(ranks - 1), steps_.sizes().slot_bytes - header);
 
     sent_.assign(ranks * ranks, 0);
+    sources_.reserve(ranks);  // nothing may fail once this rank has published
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
     const bool reaches_all = call.pattern == movement::to_all && steps_.step() != 0 && peers_.reaches_all();
-    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all,
-                                         reaches_all && has_long_part(me)};
+    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U,
+                                         reaches_all && has_long_part(me) ? 1U : 0U};
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
     if (listed) {
       write_lists(mine);
     }
     const windows my_windows(row(me), me, capacity);
-    if (!places.keeps) {
+    if (places.keeps == 0) {
       fill(call, mine, my_windows, 0, header);
     }
     steps_.publish(call);
@@ -75,14 +76,14 @@ class deal {
     bool everyone_reaches_all = true;
     bool anything_kept = false;
     for (std::size_t from = 0; from < ranks; ++from) {
-      everyone_reaches_all = everyone_reaches_all && places_of(from, first).reaches_all;
-      anything_kept = anything_kept || places_of(from, first).keeps;
+      everyone_reaches_all = everyone_reaches_all && places_of(from, first).reaches_all != 0;
+      anything_kept = anything_kept || places_of(from, first).keeps != 0;
     }
     if (anything_kept) {
-      if (everyone_reaches_all) {
-        read_in_place(call, mine, first, out);
+      if (everyone_reaches_all && read_in_place(call, mine, first, out)) {
         return;
       }
+      peers_.give_up();
       fill(call, mine, my_windows, 0, header);
       steps_.publish(call);
       steps_.wait_all(call);
@@ -117,6 +118,9 @@ class deal {
       std::rethrow_exception(problem);
     }
   }
+
+  /// How many operations have been done by reading the others' parts where they are.
+  [[nodiscard]] std::uint64_t single_copies() const noexcept { return single_copies_; }
 
  private:
   /// Equal parts that fit into the cells.
@@ -163,13 +167,16 @@ class deal {
     return places;
   }
 
-  void read_in_place(const operation& call, const parcels& mine, std::uint64_t first, receiver& out) {
+  /// Reads all parts for this rank where they are. False, on all ranks, where one of them could not: some memory can be
+  /// read by its owner alone. What has been received then may be received once more.
+  [[nodiscard]] bool read_in_place(const operation& call, const parcels& mine, std::uint64_t first, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
-    // What goes wrong here must not leave the peers alone: take the last step, then throw.
+    // What the receiver throws must not leave the peers alone: take the last step, then throw.
     std::exception_ptr problem;
+    bool found_all = true;
     try {
-      for (std::size_t turn = 0; turn < ranks; ++turn) {
+      for (std::size_t turn = 0; found_all && turn < ranks; ++turn) {
         const std::size_t from = (me + turn) % ranks;
         const auto total = static_cast<std::size_t>(sent_[from * ranks + me]);
         if (from == me || total == 0) {
@@ -179,32 +186,42 @@ class deal {
         }
         const std::uint64_t address = call.content == payload::buffer ? places_of(from, first).equal + me * total
                                                                       : number_at(from, first, 2 * ranks + me);
-        read_part(call, static_cast<int>(from), address, total, out);
+        found_all = read_part(static_cast<int>(from), address, total, out);
       }
     } catch (...) {
       problem = std::current_exception();
     }
+    steps_.require_whole(call);
+    const layout::outgoing_places outcome{0, found_all ? 1U : 0U, 0};
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &outcome, sizeof(outcome));
     steps_.publish(call);
     steps_.wait_all(call);
+    for (std::size_t from = 0; from < ranks; ++from) {
+      if (places_of(from, steps_.step()).reaches_all == 0) {
+        return false;
+      }
+    }
     if (problem) {
       std::rethrow_exception(problem);
     }
+    ++single_copies_;
+    return true;
   }
 
-  void read_part(const operation& call, int from, std::uint64_t address, std::size_t total, receiver& out) const {
+  [[nodiscard]] bool read_part(int from, std::uint64_t address, std::size_t total, receiver& out) const {
     std::vector<std::byte> passing;
     std::byte* to = out.place_for(from, total);
     if (to == nullptr) {
       passing.resize(total);
       to = passing.data();
     }
-    if (const int code = peers_.read(from, address, {to, total}); code != 0) {
-      throw engine_error(steps_.context(call),
-                         "the memory of rank " + std::to_string(from) + " could not be read: " + std::strerror(code));
+    if (!peers_.read(from, address, {to, total})) {
+      return false;
     }
     if (!passing.empty()) {
       out.receive(from, passing, 0, total);
     }
+    return true;
   }
 
   [[nodiscard]] static bool sends(const operation& call, std::size_t from, std::size_t to) {
@@ -306,6 +323,7 @@ class deal {
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch
   std::vector<windows> sources_;         // scratch
+  std::uint64_t single_copies_ = 0;
 };
 
 }  // namespace hfcomm::engines

@@ -20,7 +20,7 @@ namespace hfcomm::engines {
 /// is.
 class exchange {
  public:
-  explicit exchange(lockstep& steps) : steps_(steps) {}
+  explicit exchange(lockstep& steps) : steps_(steps) { contributions_.reserve(static_cast<std::size_t>(size())); }
 
   void run(const operation& call, std::span<const std::byte> contribution, receiver& out) {
     steps_.begin(call);
@@ -34,7 +34,7 @@ class exchange {
     // What only this rank itself receives needs to be nowhere.
     const bool is_read = call.pattern != movement::to_root || !call.receives(rank());
     const std::uint64_t place =
-        is_read && contribution.size() > layout::least_in_heap ? steps_.memory().place_of(contribution) : 0;
+        is_read && contribution.size() > layout::least_in_heap ? steps_.place_of(contribution) : 0;
     const bool staged = is_read && place == 0;
     if (staged) {
       fill(contribution, 0, chunk, in_cell);
@@ -102,15 +102,16 @@ class exchange {
       if (!more) {
         break;
       }
-      // Whoever is not read here may be behind, by as much as there are places.
+      // Who is not read here may be behind, by two steps.
       if (call.pattern == movement::from_root) {
-        steps_.wait_for_next(call, call.root);
+        steps_.wait_for_unchecked(call, call.root);
       } else if (receives) {
         steps_.wait_all(call);
       }
     }
     steps_.wait_all(call);
     if (anywhere) {  // nobody may change its buffer before all have read it
+      steps_.require_whole(call);
       steps_.publish(call);
       steps_.wait_all(call);
     }
@@ -134,7 +135,8 @@ class exchange {
     longest_ = 0;
     contributions_.assign(static_cast<std::size_t>(size()), {});
     for (int source = 0; source < size(); ++source) {
-      if (!call.contributes(source)) {
+      // What the one receiver brings itself goes through no slot.
+      if (!call.contributes(source) || (call.pattern == movement::to_root && source == call.root)) {
         continue;
       }
       auto& theirs = contributions_[static_cast<std::size_t>(source)];

@@ -58,6 +58,11 @@ class group_watch {
   [[nodiscard]] bool at_home() const noexcept { return home_.at_home(); }
   [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
 
+  /// Whether the job has more ranks on this machine than cores for them.
+  [[nodiscard]] bool shares_cores() const noexcept {
+    return detail::ranks_share_cores(job_->people->size(), job_->people->of_processes());
+  }
+
   /// "rank 2 (pid 4711 on node3)"
   [[nodiscard]] std::string who(int rank) const {
     return "rank " + std::to_string(rank) + " (" + job_->people->identity(index_of(rank)) + ')';
@@ -150,12 +155,13 @@ class group_watch {
     break_group(context, lost.rank, {}, false,
                 [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
   }
-  /// This rank left an operation under way because of an exception.
-  void abandon(const error_context& context) const noexcept {
+  /// This rank leaves an operation under way, because of an exception or without one.
+  void abandon(const error_context& context, bool because_of_exception = true) const noexcept {
     try {
-      break_group(context, rank_, {}, true, [&] {
-        return who(rank_) + " left " + context.operation + " (" + detail::describe(context.where) +
-               ") under way because of an exception";
+      break_group(context, rank_, {}, because_of_exception, [&] {
+        return who(rank_) + (because_of_exception ? " left " : " left the group in the middle of ") +
+               context.operation + " (" + detail::describe(context.where) + ')' +
+               (because_of_exception ? " under way because of an exception" : "");
       });
     } catch (...) {
       // That is what the others hear; here the exception itself goes on.

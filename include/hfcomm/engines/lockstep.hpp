@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -29,17 +30,19 @@ namespace hfcomm::engines {
 /// The ranks of a group, step by step. In a step every rank publishes one cell (and perhaps its slot) and then waits
 /// for the cells of the others; every algorithm is a row of such steps, and all ranks take the same row.
 ///
-/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2. A
-/// rank publishes step s only after it has seen every rank publish s - 2 (`begin` waits for a step that was left
-/// unwaited), by when all have read step s - 4 and its place is free.
+/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2, and
+/// fills and publishes step s only after it has seen every rank publish s - 2. By then all have read step s - 4, and
+/// its place is free. So a rank may be two steps ahead of another one that it does not read.
 class lockstep {
  public:
   explicit lockstep(std::shared_ptr<const group_watch> watch)
       : watch_(std::move(watch)),
         memory_(watch_->memory()),
         rank_(watch_->rank()),
-        shares_cores_(watch_->job()->people->size() > detail::cores_of_job()),
-        patience_(detail::patience::for_ranks(watch_->job()->people->size())) {}
+        shares_cores_(watch_->shares_cores()),
+        patience_(detail::patience::of(!shares_cores_)) {
+    memory_.block(rank_).has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
+  }
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
 
@@ -114,13 +117,13 @@ class lockstep {
   }
 
   /// Waits for one rank's current step, which need not be checked: an earlier one of the same operation has been.
-  void wait_for_next(const operation& call, int source) {
+  void wait_for_unchecked(const operation& call, int source) {
     wait(call, source, step_, [&]() noexcept { return has_come(source, step_); });
   }
 
   /// Waits for one rank's current step and checks it; the other ranks are left for the next operation to wait for.
   void wait_for(const operation& call, int source) {
-    wait_for_next(call, source);
+    wait_for_unchecked(call, source);
     try {
       check_failure(call, source);
       if (cell(source, step_).signature.load(std::memory_order_relaxed) != call.signature()) {
@@ -147,6 +150,26 @@ class lockstep {
         throw_mismatch(call, 0, rank);
       }
     }
+  }
+
+  /// After the last access to other ranks' own memory, before the step that tells them so. Who leaves an operation
+  /// early breaks the group before that memory goes: where the group is whole, what was read there is good.
+  void require_whole(const operation& call) const {
+    if (watch_->broken()) {
+      watch_->throw_verdict(context(call));
+    }
+  }
+
+  /// Where in the segment a buffer is that lies in a heap that all ranks can read; 0 for any other.
+  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
+    const std::uint64_t place = memory_.place_of(buffer);
+    if (place != 0 && !all_have_heaps_ && step_ != 0) {  // once all have taken a step, all have told
+      all_have_heaps_ = true;
+      for (int rank = 0; rank < size(); ++rank) {
+        all_have_heaps_ = *all_have_heaps_ && block(rank).has_heaps != 0;
+      }
+    }
+    return all_have_heaps_.value_or(false) ? place : 0;
   }
 
   /// For a loss that was noticed outside a wait: breaks the group, so that all its ranks name the same culprit.
@@ -178,6 +201,7 @@ class lockstep {
   }
 
   void cancel() noexcept {
+    unwinding_.store(std::uncaught_exceptions() > 0);
     cancelled_.store(true);
     memory_.wake();
   }
@@ -186,7 +210,7 @@ class lockstep {
   [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
   void set_polite(bool polite) noexcept {
-    patience_ = polite ? detail::patience{} : detail::patience::for_ranks(watch_->job()->people->size());
+    patience_ = polite ? detail::patience{} : detail::patience::of(!shares_cores_);
   }
 
   [[nodiscard]] error_context context(const operation& call) const {
@@ -284,6 +308,7 @@ class lockstep {
         return;
       }
       if (cancelled_.load()) {
+        watch_->abandon(context(call), unwinding_.load());  // the others must know before this rank's memory goes
         throw engine_error(context(call), "the group is being closed");
       }
       if (watch_->broken()) {
@@ -370,6 +395,7 @@ class lockstep {
   const group_memory& memory_;
   int rank_;
   const bool shares_cores_;
+  std::optional<bool> all_have_heaps_;
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;
@@ -378,6 +404,7 @@ class lockstep {
   std::uint64_t verified_ = 0;                // the last step for which all ranks were waited for
   std::uint64_t excused_ = 0;                 // a step whose failure this rank has already reported or caused
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
 };
 
 }  // namespace hfcomm::engines

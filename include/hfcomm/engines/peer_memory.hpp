@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <random>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -24,8 +26,12 @@ namespace hfcomm::engines {
 class peer_memory {
  public:
   peer_memory(const group_memory& memory, int rank) : memory_(memory), rank_(rank) {
-    std::random_device random;
-    word_ = std::uint64_t{random()} << 32 | random();
+    try {
+      std::random_device random;
+      word_ = std::uint64_t{random()} << 32 | random();
+    } catch (const std::exception&) {
+      return;  // without a landmark, nobody reads here
+    }
     layout::landmark& mine = memory.block(rank).mark;
     mine.pid = static_cast<std::int32_t>(::getpid());
     mine.address = reinterpret_cast<std::uintptr_t>(&word_);
@@ -37,41 +43,55 @@ class peer_memory {
   /// Whether this rank can read the memory of all others. To be asked once they all have taken a step.
   [[nodiscard]] bool reaches_all() {
     if (!reaches_all_) {
-      const char* choice = std::getenv("HFCOMM_SINGLE_COPY");
-      reaches_all_ = choice == nullptr || std::string_view(choice) != "0";
-      for (int other = 0; *reaches_all_ && other < memory_.sizes().ranks; ++other) {
-        const layout::landmark& theirs = memory_.block(other).mark;
-        std::uint64_t found = 0;
-        *reaches_all_ =
-            other == rank_ ||
-            (read(other, theirs.address, std::as_writable_bytes(std::span(&found, 1))) == 0 && found == theirs.word);
-      }
+      reaches_all_ = try_all();
     }
     return *reaches_all_;
   }
 
-  /// Fills `to` with what `rank` has from `address` on. Returns 0, or errno.
-  [[nodiscard]] int read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
+  /// From here on, as if it could not: all ranks have seen that one of them cannot.
+  void give_up() noexcept { reaches_all_ = false; }
+
+  /// Fills `to` with what `rank` has from `address` on. False where not all of that can be read.
+  [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
     while (!to.empty()) {  // at most 2 GiB at once
       iovec local{to.data(), to.size()};
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): it is no pointer of this process
       iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
-      const ssize_t count = ::process_vm_readv(memory_.block(rank).mark.pid, &local, 1, &remote, 1, 0);
+      const ssize_t count = ::process_vm_readv(pids_[static_cast<std::size_t>(rank)], &local, 1, &remote, 1, 0);
       if (count < 0 && errno == EINTR) {
         continue;
       }
       if (count <= 0) {
-        return count < 0 ? errno : EFAULT;
+        return false;
       }
       address += static_cast<std::uint64_t>(count);
       to = to.subspan(static_cast<std::size_t>(count));
     }
-    return 0;
+    return true;
   }
 
  private:
+  [[nodiscard]] bool try_all() {
+    if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
+      return false;
+    }
+    for (int other = 0; other < memory_.sizes().ranks; ++other) {
+      const layout::landmark theirs = memory_.block(other).mark;
+      pids_.push_back(theirs.pid);
+      std::uint64_t found = 0;
+      if (other != rank_ &&
+          (theirs.pid == 0 || found == theirs.word ||
+           !read(other, theirs.address, std::as_writable_bytes(std::span(&found, 1))) || found != theirs.word)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   const group_memory& memory_;
   int rank_;
-  std::uint64_t word_;
+  std::uint64_t word_ = 0;
+  std::vector<pid_t> pids_;  // of all ranks, once they have been reached
   std::optional<bool> reaches_all_;
 };
 

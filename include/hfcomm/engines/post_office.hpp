@@ -38,7 +38,7 @@ namespace hfcomm::engines {
 class post_office {
  public:
   explicit post_office(std::shared_ptr<const group_watch> watch)
-      : patience_(detail::patience::for_ranks(watch->job()->people->size())), desk_(std::move(watch)) {}
+      : patience_(detail::patience::of(!watch->shares_cores())), desk_(std::move(watch)) {}
   post_office(const post_office&) = delete;
   post_office& operator=(const post_office&) = delete;
 

@@ -18,7 +18,13 @@ namespace hfcomm::engines {
 /// Equally long buffers become one, in rank order, on the ranks that receive.
 class reduce {
  public:
-  explicit reduce(lockstep& steps) : steps_(steps) {}
+  explicit reduce(lockstep& steps) : steps_(steps) {
+    // Nothing may fail once this rank has published.
+    const auto ranks = static_cast<std::size_t>(steps.size());
+    inputs_.reserve(ranks + 1);
+    outputs_.reserve(ranks + 1);
+    places_.reserve(ranks + 1);
+  }
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     steps_.begin(call);
@@ -61,7 +67,7 @@ class reduce {
   /// step for its first chunk, too; if only some have, the others put in a step for theirs.
   void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool receives = call.receives(rank());
-    layout::buffer_places mine{steps_.memory().place_of(in), receives ? steps_.memory().place_of(out) : 0};
+    layout::buffer_places mine{steps_.place_of(in), receives ? steps_.place_of(out) : 0};
     const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
     if (!reachable) {
       mine = {};
@@ -108,6 +114,7 @@ class reduce {
       }
     }
     detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+    steps_.require_whole(call);
     steps_.publish(call);
     steps_.wait_all(call);
   }

@@ -19,7 +19,12 @@ namespace hfcomm::engines {
 /// reduces that window of all slots straight into its output: nothing is published twice.
 class reduce_scatter {
  public:
-  explicit reduce_scatter(lockstep& steps) : steps_(steps) {}
+  explicit reduce_scatter(lockstep& steps) : steps_(steps) {
+    // Nothing may fail once this rank has published.
+    const auto ranks = static_cast<std::size_t>(steps.size());
+    begins_.reserve(ranks + 1);
+    inputs_.reserve(ranks + 1);
+  }
 
   /// `parts`: the bytes for each rank, the same on all ranks; `in` has their sum.
   void run(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,

@@ -49,7 +49,7 @@ class shared_heap final : public std::pmr::memory_resource {
         continue;
       }
       if (!segment_->commit(offset, wanted)) {
-        segment_->release(offset, wanted);
+        static_cast<void>(segment_->release(offset, wanted));  // as far as it came
         throw std::bad_alloc();
       }
       if (size > wanted) {
@@ -73,7 +73,9 @@ class shared_heap final : public std::pmr::memory_resource {
     }
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment_->data());
     std::size_t size = whole_pages(bytes);
-    segment_->release(offset, size);
+    if (!segment_->release(offset, size)) {
+      std::memset(pointer, 0, size);
+    }
     const std::scoped_lock lock(mutex_);
     auto next = free_.upper_bound(offset);
     if (next != free_.end() && offset + size == next->first) {

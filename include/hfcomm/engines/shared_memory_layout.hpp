@@ -125,6 +125,7 @@ struct alignas(128) rank_block {
   flag_cell cells[depth];
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
   landmark mark;
+  std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps, too
   site_text sites[site_count];
   rendezvous::last_words failures[depth];
   mailbox mail;
@@ -140,9 +141,10 @@ static_assert(sizeof(buffer_places) <= inline_bytes);
 
 /// What a rank tells in the cell that begins an all-to-all.
 struct outgoing_places {
-  std::uint64_t equal = 0;   // the address of its parts, where they are equally long
-  bool reaches_all = false;  // it can read all others' memory
-  bool keeps = false;        // it has put nothing into its slot yet, in the hope that all read its parts where they are
+  std::uint64_t equal = 0;        // the address of its parts, where they are equally long
+  std::uint32_t reaches_all = 0;  // 1: it can read all others' memory; in the last step, it has
+  std::uint32_t keeps =
+      0;  // 1: it has put nothing into its slot yet, in the hope that all read its parts where they are
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
 

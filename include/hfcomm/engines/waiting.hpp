@@ -46,11 +46,11 @@ inline int allowed_cores(pid_t process) noexcept {
   return ::sched_getaffinity(process, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-/// How many cores the ranks on this machine have, as far as one of them can tell: where a launcher has bound it to one
-/// core, those of the launcher, which has others for the other ranks.
-inline int cores_of_job() noexcept {
-  const int own = allowed_cores(0);
-  return own == 1 ? allowed_cores(::getppid()) : own;
+/// Whether so many ranks, on this machine, have to share cores, as far as one of them can tell. Where they are
+/// processes, one that may run on fewer cores than its parent has been bound to its own by a launcher, which has others
+/// for the others.
+inline bool ranks_share_cores(int ranks, bool processes) noexcept {
+  return ranks > allowed_cores(0) && (!processes || ranks > allowed_cores(::getppid()));
 }
 
 /// After how long a rank that waits names the ranks it waits for: 30 s, or HFCOMM_WARN_AFTER_MS.
@@ -66,9 +66,9 @@ struct patience {
   std::chrono::nanoseconds spin{};   ///< Spinning with pauses.
   std::chrono::nanoseconds yield{};  ///< After that, giving the core away in between looks.
 
-  static patience for_ranks(int ranks) noexcept {
+  static patience of(bool own_core) noexcept {
     patience result;
-    result.spin = std::chrono::microseconds(ranks <= cores_of_job() ? 5 : 0);
+    result.spin = std::chrono::microseconds(own_core ? 5 : 0);
     result.yield = std::chrono::milliseconds(1);
     if (const char* text = std::getenv("HFCOMM_SPIN_US"); text != nullptr) {
       result.spin = std::chrono::microseconds(std::clamp(std::atol(text), 0L, 1'000'000L));

@@ -111,8 +111,11 @@ class shared_segment {
     // The page faults, too. Best effort: an older kernel just faults later.
     return ::madvise(data_ + offset, bytes, populate_write) == 0 || errno == EINVAL;
   }
-  /// Gives a part of the room back to the system.
-  void release(std::size_t offset, std::size_t bytes) const noexcept { ::madvise(data_ + offset, bytes, MADV_REMOVE); }
+  /// Gives a part of the room back to the system; what is there next are zeros. False where the system does not take
+  /// it, such as pages that the user has locked.
+  [[nodiscard]] bool release(std::size_t offset, std::size_t bytes) const noexcept {
+    return ::madvise(data_ + offset, bytes, MADV_REMOVE) == 0;
+  }
   static constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
   /// -1 for an anonymous segment.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }

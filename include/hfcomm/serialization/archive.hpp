@@ -34,8 +34,20 @@ inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 class output_bytes {
  public:
   /// In the vector, that comes behind its first `kept` bytes. Its size may be more than was written: see `written`.
-  explicit output_bytes(std::vector<std::byte>& spill, std::size_t kept = 0, std::span<std::byte> room = {})
-      : spill_(spill), kept_(kept), begin_(room.data()), next_(room.data()), end_(room.data() + room.size()) {}
+  template <class Allocator>
+  explicit output_bytes(std::vector<std::byte, Allocator>& spill, std::size_t kept = 0, std::span<std::byte> room = {})
+      : spill_(&spill),
+        enlarge_([](void* vector, std::size_t size) -> std::span<std::byte> {
+          auto& bytes = *static_cast<std::vector<std::byte, Allocator>*>(vector);
+          if (size > bytes.size()) {
+            bytes.resize(std::max({size, 2 * bytes.size(), std::size_t{256}}));
+          }
+          return bytes;
+        }),
+        kept_(kept),
+        begin_(room.data()),
+        next_(room.data()),
+        end_(room.data() + room.size()) {}
   output_bytes(const output_bytes&) = delete;
   output_bytes& operator=(const output_bytes&) = delete;
 
@@ -53,19 +65,19 @@ class output_bytes {
  private:
   void grow(std::size_t more) {
     const std::size_t used = written().size();
-    const bool moves = begin_ != spill_.data() + kept_ || spill_.empty();
-    if (const std::size_t least = kept_ + used + more; least > spill_.size()) {
-      spill_.resize(std::max({least, 2 * spill_.size(), std::size_t{256}}));
-    }
+    const std::span<std::byte> before = enlarge_(spill_, 0);
+    const bool moves = before.empty() || begin_ != before.data() + kept_;
+    const std::span<std::byte> spill = enlarge_(spill_, kept_ + used + more);
     if (moves && used != 0) {
-      std::memcpy(spill_.data() + kept_, begin_, used);
+      std::memcpy(spill.data() + kept_, begin_, used);
     }
-    begin_ = spill_.data() + kept_;
+    begin_ = spill.data() + kept_;
     next_ = begin_ + used;
-    end_ = spill_.data() + spill_.size();
+    end_ = spill.data() + spill.size();
   }
 
-  std::vector<std::byte>& spill_;
+  void* spill_;
+  std::span<std::byte> (*enlarge_)(void* vector, std::size_t size);  // to `size` at least; all of it
   std::size_t kept_;
   std::byte* begin_;
   std::byte* next_;
