@@ -52,19 +52,6 @@ inline void say(const std::string& text) {
   [[maybe_unused]] const auto written = ::write(voice(), line.data(), line.size());
 }
 
-/// How long, so far, the host of a virtual machine has kept its cores from it: no fault of the processes that take so
-/// much longer. In all, over the cores.
-inline std::chrono::milliseconds stolen() {
-  std::ifstream statistics("/proc/stat");
-  std::string name;
-  statistics >> name;
-  long ticks = 0;
-  for (int column = 0; column < 8 && statistics; ++column) {  // user nice system idle iowait irq softirq steal
-    statistics >> ticks;
-  }
-  return std::chrono::milliseconds(statistics ? ticks * 1000 / ::sysconf(_SC_CLK_TCK) : 0);
-}
-
 /// Children that run `body(index)`; an exception is said, and ends the child with status 1.
 class family {
  public:
