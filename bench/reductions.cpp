@@ -50,10 +50,9 @@ int main(int count, char** arguments) {
       units.push_back(unit);
     }
   }
-  const std::array names{"plain", "avx2", "avx512"};
   std::printf("%-12s %10s", "type", "KiB");
   for (const vector_unit unit : units) {
-    std::printf(" %8s", names[static_cast<std::size_t>(unit)]);
+    std::printf(" %8s", std::string(to_string(unit)).c_str());
   }
   std::puts("   GB/s");
   for (const element_type type :

@@ -69,7 +69,7 @@ class unheard_problems {
 
 /// What all handles of one group share.
 struct group_state {
-  explicit group_state(std::shared_ptr<host_engine> carrier) : engine(std::move(carrier)), memory(engine->memory()) {}
+  explicit group_state(std::shared_ptr<host_engine> carrier) : engine(std::move(carrier)) {}
 
   group_state(const group_state&) = delete;
   group_state& operator=(const group_state&) = delete;
@@ -87,16 +87,16 @@ struct group_state {
   static constexpr std::size_t kept_scratch_bytes = std::size_t{32} << 20;
 
   std::shared_ptr<host_engine> engine;
-  std::shared_ptr<std::pmr::memory_resource> memory;  // the engine's
   std::atomic<bool> busy{false};
   std::atomic<int> master_sections{0};  // scopes in which only the master runs, and nobody could answer it
   std::mutex deferred_mutex;
   std::exception_ptr deferred;  // what a destructor could not throw
   std::atomic<bool> has_deferred{false};
-  bool served_busy = false;                           // `busy` of the thread that runs an asynchronous operation
-  std::vector<std::byte> scratch;                     // one collective at a time
-  std::pmr::vector<std::byte> objects{memory.get()};  // objects as bytes, where the others can read them
-  std::shared_ptr<work_queue> queue;                  // once there is an asynchronous operation
+  bool served_busy = false;        // `busy` of the thread that runs an asynchronous operation
+  std::vector<std::byte> scratch;  // one collective at a time
+  /// Objects as bytes, where the others can read them: in the engine's memory, which it keeps as long as it lives.
+  std::pmr::vector<std::byte> objects{engine->memory().get()};
+  std::shared_ptr<work_queue> queue;  // once there is an asynchronous operation
 };
 
 struct group_access;

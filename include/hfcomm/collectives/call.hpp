@@ -123,10 +123,9 @@ inline void require_valid(running_call& running, const operation& call) {
   require_factor(running, call);
 }
 
-/// Appends an object's bytes to a vector or to output_bytes. Where serialization throws, the other ranks are told
-/// before it is thrown on.
-template <class T, class Out>
-void encode_or_tell(running_call& running, const operation& call, const T& value, Out& out) {
+/// Appends an object's bytes. Where serialization throws, the other ranks are told before it is thrown on.
+template <class T>
+void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
   try {
     encode_to(value, out);
   } catch (...) {

@@ -49,7 +49,7 @@ class deal {
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
-    const bool reaches_all = call.pattern == movement::to_all && steps_.step() != 0 && peers_.reaches_all();
+    const bool reaches_all = call.pattern == movement::to_all && peers_.reaches_all();
     const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U,
                                          reaches_all && has_long_part(me) ? 1U : 0U};
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
@@ -76,8 +76,9 @@ class deal {
     bool everyone_reaches_all = true;
     bool anything_kept = false;
     for (std::size_t from = 0; from < ranks; ++from) {
-      everyone_reaches_all = everyone_reaches_all && places_of(from, first).reaches_all != 0;
-      anything_kept = anything_kept || places_of(from, first).keeps != 0;
+      const auto theirs = places_of(from, first);
+      everyone_reaches_all = everyone_reaches_all && theirs.reaches_all != 0;
+      anything_kept = anything_kept || theirs.keeps != 0;
     }
     if (anything_kept) {
       if (everyone_reaches_all && read_in_place(call, mine, first, out)) {
@@ -148,8 +149,8 @@ class deal {
     }
   }
 
-  /// Whether `from` sends a part that the kernel copies once sooner than it is copied into a slot and out of it: where
-  /// each rank has a core, slots are as fast for what fits into one of them.
+  /// Whether `from` sends a part that is worth being read where it is: one that fills a slot, or, where ranks share
+  /// cores, a piece. The kernel takes longer to find its way to shorter ones than two copies take.
   [[nodiscard]] bool has_long_part(std::size_t from) const {
     const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
     const auto lengths = row(from);

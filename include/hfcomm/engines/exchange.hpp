@@ -12,6 +12,7 @@
 #include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/lockstep.hpp>
+#include <hfcomm/engines/peer_memory.hpp>
 
 namespace hfcomm::engines {
 
@@ -20,7 +21,9 @@ namespace hfcomm::engines {
 /// is.
 class exchange {
  public:
-  explicit exchange(lockstep& steps) : steps_(steps) { contributions_.reserve(static_cast<std::size_t>(size())); }
+  exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
+    contributions_.reserve(static_cast<std::size_t>(size()));
+  }
 
   void run(const operation& call, std::span<const std::byte> contribution, receiver& out) {
     steps_.begin(call);
@@ -34,7 +37,7 @@ class exchange {
     // What only this rank itself receives needs to be nowhere.
     const bool is_read = call.pattern != movement::to_root || !call.receives(rank());
     const std::uint64_t place =
-        is_read && contribution.size() > layout::least_in_heap ? steps_.place_of(contribution) : 0;
+        is_read && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
     const bool staged = is_read && place == 0;
     if (staged) {
       fill(contribution, 0, chunk, in_cell);
@@ -90,8 +93,7 @@ class exchange {
         }
         if (theirs.place != 0) {
           if (offset == 0) {
-            receive(source, {steps_.memory().at(theirs.place), static_cast<std::size_t>(theirs.bytes)}, 0,
-                    theirs.bytes);
+            receive(source, {peers_.at(theirs.place), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
           }
         } else if (offset == 0 || offset < theirs.bytes) {
           const std::byte* from =
@@ -163,6 +165,7 @@ class exchange {
   }
 
   lockstep& steps_;
+  peer_memory& peers_;
   std::vector<contribution_of> contributions_;  // scratch
   std::uint64_t longest_ = 0;                   // of those that go through slots
 };

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,9 +39,7 @@ class lockstep {
         memory_(watch_->memory()),
         rank_(watch_->rank()),
         shares_cores_(watch_->shares_cores()),
-        patience_(detail::patience::of(!shares_cores_)) {
-    memory_.block(rank_).has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
-  }
+        patience_(detail::patience::of(!shares_cores_)) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
 
@@ -104,6 +101,9 @@ class lockstep {
 
   /// Waits until every rank has published `step`, this one or an earlier one.
   void wait_all(const operation& call, std::uint64_t step) {
+    if (step <= verified_) {
+      return;
+    }
     int rank = 0;
     wait(call, everyone, step, [&]() noexcept {
       for (; rank < size(); ++rank) {
@@ -113,7 +113,7 @@ class lockstep {
       }
       return true;
     });
-    verified_ = std::max(verified_, step);
+    verified_ = step;
   }
 
   /// Waits for one rank's current step, which need not be checked: an earlier one of the same operation has been.
@@ -158,18 +158,6 @@ class lockstep {
     if (watch_->broken()) {
       watch_->throw_verdict(context(call));
     }
-  }
-
-  /// Where in the segment a buffer is that lies in a heap that all ranks can read; 0 for any other.
-  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
-    const std::uint64_t place = memory_.place_of(buffer);
-    if (place != 0 && !all_have_heaps_ && step_ != 0) {  // once all have taken a step, all have told
-      all_have_heaps_ = true;
-      for (int rank = 0; rank < size(); ++rank) {
-        all_have_heaps_ = *all_have_heaps_ && block(rank).has_heaps != 0;
-      }
-    }
-    return all_have_heaps_.value_or(false) ? place : 0;
   }
 
   /// For a loss that was noticed outside a wait: breaks the group, so that all its ranks name the same culprit.
@@ -395,7 +383,6 @@ class lockstep {
   const group_memory& memory_;
   int rank_;
   const bool shares_cores_;
-  std::optional<bool> all_have_heaps_;
   detail::patience patience_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;

@@ -16,36 +16,58 @@
 #include <unistd.h>
 
 #include <hfcomm/engines/group_memory.hpp>
+#include <hfcomm/engines/lockstep.hpp>
 
 namespace hfcomm::engines {
 
-/// Reads the other ranks' own memory: one copy by the kernel instead of one into a slot and one out of it. Not every
+/// What a rank can read of the others besides their slots. Every rank tells its own side when the group is made, and
+/// asks for the others' once all have taken a step: before the group's first, nothing but slots is read.
+///
+/// Buffers in the heaps of the group's segment are read where they are, where all ranks have mapped them.
+///
+/// The others' own memory is read by the kernel: one copy instead of one into a slot and one out of it. Not every
 /// system lets a process do that (Yama's ptrace_scope, a container's seccomp filter, different users), and a process id
 /// may mean another process in another namespace. So each rank tells the others where a random word of its memory is;
 /// who finds it there can read the rest, too. `HFCOMM_SINGLE_COPY=0` has a rank do without.
 class peer_memory {
  public:
-  peer_memory(const group_memory& memory, int rank) : memory_(memory), rank_(rank) {
+  explicit peer_memory(const lockstep& steps) : steps_(steps), memory_(steps.memory()) {
+    layout::rank_block& block = memory_.block(steps.rank());
+    block.has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
     try {
       std::random_device random;
       word_ = std::uint64_t{random()} << 32 | random();
     } catch (const std::exception&) {
       return;  // without a landmark, nobody reads here
     }
-    layout::landmark& mine = memory.block(rank).mark;
-    mine.pid = static_cast<std::int32_t>(::getpid());
-    mine.address = reinterpret_cast<std::uintptr_t>(&word_);
-    mine.word = word_;
+    block.mark.pid = static_cast<std::int32_t>(::getpid());
+    block.mark.address = reinterpret_cast<std::uintptr_t>(&word_);
+    block.mark.word = word_;
   }
   peer_memory(const peer_memory&) = delete;
   peer_memory& operator=(const peer_memory&) = delete;
 
-  /// Whether this rank can read the memory of all others. To be asked once they all have taken a step.
+  /// Where in the segment a buffer is that lies in a heap that all ranks can read; 0 for any other.
+  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
+    const std::uint64_t place = memory_.place_of(buffer);
+    if (place != 0 && !all_have_heaps_ && all_have_told()) {
+      all_have_heaps_ = true;
+      for (int rank = 0; rank < steps_.size(); ++rank) {
+        all_have_heaps_ = *all_have_heaps_ && memory_.block(rank).has_heaps != 0;
+      }
+    }
+    return all_have_heaps_.value_or(false) ? place : 0;
+  }
+
+  /// What is at a place that another rank has told.
+  [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return memory_.at(place); }
+
+  /// Whether this rank can read the own memory of all others.
   [[nodiscard]] bool reaches_all() {
-    if (!reaches_all_) {
+    if (!reaches_all_ && all_have_told()) {
       reaches_all_ = try_all();
     }
-    return *reaches_all_;
+    return reaches_all_.value_or(false);
   }
 
   /// From here on, as if it could not: all ranks have seen that one of them cannot.
@@ -71,15 +93,17 @@ class peer_memory {
   }
 
  private:
+  [[nodiscard]] bool all_have_told() const noexcept { return steps_.step() != 0; }
+
   [[nodiscard]] bool try_all() {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
       return false;
     }
-    for (int other = 0; other < memory_.sizes().ranks; ++other) {
+    for (int other = 0; other < steps_.size(); ++other) {
       const layout::landmark theirs = memory_.block(other).mark;
       pids_.push_back(theirs.pid);
       std::uint64_t found = 0;
-      if (other != rank_ &&
+      if (other != steps_.rank() &&
           (theirs.pid == 0 || found == theirs.word ||
            !read(other, theirs.address, std::as_writable_bytes(std::span(&found, 1))) || found != theirs.word)) {
         return false;
@@ -88,8 +112,9 @@ class peer_memory {
     return true;
   }
 
+  const lockstep& steps_;
   const group_memory& memory_;
-  int rank_;
+  std::optional<bool> all_have_heaps_;
   std::uint64_t word_ = 0;
   std::vector<pid_t> pids_;  // of all ranks, once they have been reached
   std::optional<bool> reaches_all_;

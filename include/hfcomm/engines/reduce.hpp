@@ -11,6 +11,7 @@
 
 #include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/engines/lockstep.hpp>
+#include <hfcomm/engines/peer_memory.hpp>
 #include <hfcomm/engines/reduction.hpp>
 
 namespace hfcomm::engines {
@@ -18,7 +19,7 @@ namespace hfcomm::engines {
 /// Equally long buffers become one, in rank order, on the ranks that receive.
 class reduce {
  public:
-  explicit reduce(lockstep& steps) : steps_(steps) {
+  reduce(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
@@ -67,7 +68,7 @@ class reduce {
   /// step for its first chunk, too; if only some have, the others put in a step for theirs.
   void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool receives = call.receives(rank());
-    layout::buffer_places mine{steps_.place_of(in), receives ? steps_.place_of(out) : 0};
+    layout::buffer_places mine{peers_.place_of(in), receives ? peers_.place_of(out) : 0};
     const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
     if (!reachable) {
       mine = {};
@@ -108,9 +109,9 @@ class reduce {
     outputs_.clear();
     for (int other = 0; other < size(); ++other) {
       const auto& theirs = places_[static_cast<std::size_t>(other)];
-      inputs_.push_back(steps_.memory().at(theirs.in) + begin * width);
+      inputs_.push_back(peers_.at(theirs.in) + begin * width);
       if (call.receives(other)) {
-        outputs_.push_back(steps_.memory().at(theirs.out) + begin * width);
+        outputs_.push_back(peers_.at(theirs.out) + begin * width);
       }
     }
     detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
@@ -200,6 +201,7 @@ class reduce {
   }
 
   lockstep& steps_;
+  peer_memory& peers_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
   std::vector<std::byte*> outputs_;            // scratch: where they go
   std::vector<layout::buffer_places> places_;  // scratch

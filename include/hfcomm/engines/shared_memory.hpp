@@ -214,9 +214,9 @@ class shared_memory final : public host_engine {
   lockstep steps_;
   std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
   std::shared_ptr<std::pmr::memory_resource> heap_;
-  engines::exchange exchange_{steps_};
-  engines::reduce reduce_{steps_};
-  engines::peer_memory peers_{watch_->memory(), watch_->rank()};
+  engines::peer_memory peers_{steps_};
+  engines::exchange exchange_{steps_, peers_};
+  engines::reduce reduce_{steps_, peers_};
   engines::deal deal_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_};
   std::string id_;

@@ -143,8 +143,7 @@ static_assert(sizeof(buffer_places) <= inline_bytes);
 struct outgoing_places {
   std::uint64_t equal = 0;        // the address of its parts, where they are equally long
   std::uint32_t reaches_all = 0;  // 1: it can read all others' memory; in the last step, it has
-  std::uint32_t keeps =
-      0;  // 1: it has put nothing into its slot yet, in the hope that all read its parts where they are
+  std::uint32_t keeps = 0;        // 1: its slot has none of them yet, in the hope that all read them where they are
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
 

@@ -50,15 +50,6 @@ void encode(const T& value, std::vector<std::byte>& out) {
   }
 }
 
-namespace detail {
-
-template <class T>
-void encode_to(const T& value, std::vector<std::byte>& out) {
-  encode(value, out);
-}
-
-}  // namespace detail
-
 /// Replaces `value` by the object that `bytes` hold. The bytes are not trusted: sizes are checked before memory is
 /// taken, nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be
 /// used.
