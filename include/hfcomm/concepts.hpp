@@ -23,10 +23,11 @@ concept buffer =
 template <class R>
 concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// A buffer that does not own its elements (std::span): where an owner, such as a vector, is taken as an object that
-/// may change its size, a view is taken as the memory it shows.
+/// A buffer that can only be taken as the memory that it shows: one that does not own its elements (std::span), or no
+/// object that could be serialized (a shared_buffer). An owner such as a vector is taken as an object, which may change
+/// its size.
 template <class R>
-concept buffer_view = buffer<R> && std::ranges::view<std::remove_cvref_t<R>>;
+concept buffer_view = buffer<R> && (std::ranges::view<std::remove_cvref_t<R>> || !serializable<std::remove_cvref_t<R>>);
 
 /// A buffer that reductions can add up.
 template <class R>

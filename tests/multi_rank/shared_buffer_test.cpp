@@ -247,4 +247,34 @@ TEST_CASE("shared buffers: what is freed in a lost group is not used again") {
   });
 }
 
+TEST_CASE("shared buffers: taken as spans are by what takes other containers as objects") {
+  at_every_size([](const process_group& world) {
+    const std::size_t count = 3000;
+    auto data = world.allocate<int>(count);
+    const int root = world.size() - 1;
+    std::fill(data.begin(), data.end(), world.rank() == root ? 7 : -1);
+    broadcast(data, root, world);
+    CHECK(std::count(data.begin(), data.end(), 7) == static_cast<std::ptrdiff_t>(count));
+
+    std::fill(data.begin(), data.end(), world.rank() == root ? 8 : -1);
+    broadcast_async(data, root, world).wait();
+    CHECK(data[count - 1] == 8);
+
+    auto other = world.allocate<int>(count);
+    std::fill(data.begin(), data.end(), world.rank());
+    const int next = (world.rank() + 1) % world.size();
+    const int previous = (world.rank() + world.size() - 1) % world.size();
+    send_receive(data, next, other, previous, world);
+    CHECK(other[0] == previous);
+    std::fill(other.begin(), other.end(), -1);
+    if (world.size() == 1) {
+      return;  // recv wants another rank
+    }
+    auto sent = isend(data, next, world);
+    recv(other, previous, world);
+    sent.wait();
+    CHECK(other[count - 1] == previous);
+  });
+}
+
 }  // namespace

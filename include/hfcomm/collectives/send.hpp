@@ -44,7 +44,7 @@ work<void> isend(const T& value, int destination, const process_group& group = w
 /// Starts to send a buffer's elements, which must stay untouched until the work is done.
 template <buffer_view R>
   requires lasting_buffer<R>
-work<void> isend(const R& data, int destination, const process_group& group = world(), int tag = 0,
+work<void> isend(R&& data, int destination, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::partner::any_rank, group, tag, where);
