@@ -58,6 +58,14 @@ struct bush {
   }
 };
 
+struct counted_bush {
+  counted_vector<counted_bush> branches;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(CEREAL_NVP(branches));
+  }
+};
+
 struct flags {
   bool values[3] = {};
   template <class Archive>
@@ -169,6 +177,14 @@ TEST_CASE("memory is taken for elements that are there, not for those that are a
                                   counting_allocator<std::pair<const int, int>>>>(bytes_of(std::uint64_t{60'000}, 1, 1))
            .empty());
   CHECK(allocated < 2000);
+}
+
+TEST_CASE("containers within containers that announce much take no more memory together than the bytes do") {
+  std::vector<std::byte> bytes = bytes_of(std::uint64_t{20'000}, std::uint64_t{20'000}, std::uint64_t{20'000});
+  bytes.resize(60'000, std::byte{0xff});
+  allocated = 0;
+  CHECK(!refusal<counted_bush>(bytes).empty());
+  CHECK(allocated <= bytes.size() + 1000);
 }
 
 TEST_CASE("elements without bytes are limited over the whole message") {

@@ -261,6 +261,15 @@ TEST_CASE("sequences") {
   check_round_trip(std::forward_list<int>{3, 2, 1});
 }
 
+TEST_CASE("blocks of plain elements, wherever in the bytes they begin") {
+  for (std::size_t before = 0; before < 9; ++before) {
+    const std::string text(before, 'x');
+    check_round_trip(std::pair(text, std::vector<double>{1, 2, 3}));
+    check_round_trip(std::pair(text, std::vector<std::vector<std::int16_t>>{{1}, {}, {2, 3}}));
+    check_round_trip(std::pair(text, std::u32string(U"thirty-two")));
+  }
+}
+
 TEST_CASE("valarrays") {
   const auto check = []<class T>(const std::valarray<T>& values) {
     const auto result = round_trip(values);

@@ -110,14 +110,17 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
 class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit input_archive(std::span<const std::byte> bytes)
-      : InputArchive(this), bytes_(bytes), elements_left_(bytes.size() + max_elements_without_bytes) {}
+      : InputArchive(this),
+        bytes_(bytes),
+        elements_left_(bytes.size() + max_elements_without_bytes),
+        room_left_(bytes.size()) {}
 
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
 
   /// The next `size` bytes, in place.
   [[nodiscard]] const std::byte* take(std::uint64_t size) {
     if (size > remaining()) {
-      fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
+      fail_for_bytes(size);
     }
     const std::byte* result = bytes_.data() + position_;
     position_ += static_cast<std::size_t>(size);
@@ -152,8 +155,7 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
     std::uint64_t size = 0;
     read(&size, sizeof(size));
     if (size > remaining() / element_size) {
-      fail("there are " + std::to_string(size) + " elements of " + std::to_string(element_size) + " bytes in " +
-           std::to_string(remaining()) + " bytes");
+      fail_for_elements(size, element_size);
     }
     return static_cast<std::size_t>(size);
   }
@@ -161,9 +163,17 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   /// Without the sum over the message, each of many nested containers could be full of elements without bytes.
   void declare_elements(std::uint64_t count) {
     if (count > elements_left_ || count > remaining() + max_elements_without_bytes) {
-      fail("there are " + std::to_string(count) + " elements in " + std::to_string(remaining()) + " bytes");
+      fail_for_elements(count, 0);
     }
     elements_left_ -= count;
+  }
+
+  /// For how many of `count` elements room may be made before they are decoded: all rooms together are as large as the
+  /// bytes, whatever the sizes say.
+  [[nodiscard]] std::size_t to_reserve(std::size_t count, std::size_t element_size) noexcept {
+    count = std::min(count, room_left_ / element_size);
+    room_left_ -= count * element_size;
+    return count;
   }
 
   void enter() {
@@ -182,9 +192,20 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   [[noreturn]] static void fail(std::string detail) { throw decode_error({}, std::move(detail)); }
 
  private:
+  // Apart from what calls them, so that that is short enough to be inlined.
+  [[noreturn]] void fail_for_bytes(std::uint64_t size) const {
+    fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
+  }
+  [[noreturn]] void fail_for_elements(std::uint64_t count, std::size_t element_size) const {
+    fail("there are " + std::to_string(count) + " elements " +
+         (element_size != 0 ? "of " + std::to_string(element_size) + " bytes " : std::string()) + "in " +
+         std::to_string(remaining()) + " bytes");
+  }
+
   std::span<const std::byte> bytes_;
   std::size_t position_ = 0;
   std::uint64_t elements_left_;
+  std::size_t room_left_;
   std::size_t depth_ = 0;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <deque>
 #include <forward_list>
 #include <iterator>
@@ -10,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -46,14 +49,28 @@ template <class C>
 void load_block(input_archive& archive, C& container) {
   using element = typename C::value_type;
   const std::size_t size = archive.read_size(sizeof(element));
+  const std::byte* from = archive.take(size * sizeof(element));
+  if constexpr (std::is_copy_assignable_v<element>) {
+    if (reinterpret_cast<std::uintptr_t>(from) % alignof(element) == 0) {
+      const auto* first = reinterpret_cast<const element*>(from);
+      container.assign(first, first + size);  // new elements are not zeroed first
+      return;
+    }
+  }
   container.resize(size);
-  archive.read(static_cast<void*>(container.data()), size * sizeof(element));
+  if (size != 0) {
+    std::memcpy(static_cast<void*>(container.data()), from, size * sizeof(element));
+  }
 }
 
 template <class C>
 void load_back(input_archive& archive, C& container) {
   container.clear();
-  for (std::size_t left = archive.read_size(); left != 0; --left) {
+  std::size_t left = archive.read_size();
+  if constexpr (requires { container.reserve(left); }) {
+    container.reserve(archive.to_reserve(left, sizeof(typename C::value_type)));
+  }
+  for (; left != 0; --left) {
     archive(container.emplace_back());
   }
 }
