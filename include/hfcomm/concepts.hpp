@@ -23,11 +23,16 @@ concept buffer =
 template <class R>
 concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// A buffer that can only be taken as the memory that it shows: one that does not own its elements (std::span), or no
-/// object that could be serialized (a shared_buffer). An owner such as a vector is taken as an object, which may change
-/// its size.
+/// Whether R, which owns its elements and is not serializable, is taken as the memory that they are in: a
+/// shared_buffer, or a vector with a shared_allocator. May be specialized for other such types.
 template <class R>
-concept buffer_view = buffer<R> && (std::ranges::view<std::remove_cvref_t<R>> || !serializable<std::remove_cvref_t<R>>);
+inline constexpr bool enable_buffer_view = false;
+
+/// A buffer that is taken as the memory that it shows: one that does not own its elements (std::span), or that says so
+/// (`enable_buffer_view`). Any other owner, such as a vector, is taken as an object, which may change its size.
+template <class R>
+concept buffer_view =
+    buffer<R> && (std::ranges::view<std::remove_cvref_t<R>> || enable_buffer_view<std::remove_cvref_t<R>>);
 
 /// A buffer that reductions can add up.
 template <class R>

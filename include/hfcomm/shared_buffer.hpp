@@ -9,7 +9,9 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include <hfcomm/concepts.hpp>
 #include <hfcomm/serialization/plain.hpp>
 
 namespace hfcomm {
@@ -78,8 +80,12 @@ class shared_buffer {
   std::size_t size_ = 0;
 };
 
+template <plain T>
+inline constexpr bool enable_buffer_view<shared_buffer<T>> = true;
+
 /// For containers of the standard library whose elements shall lie where a `shared_buffer`'s do: `std::vector<float,
-/// shared_allocator<float>> v(n, shared_allocator<float>(group))`. Every allocation takes whole pages.
+/// shared_allocator<float>> v(n, shared_allocator<float>(group))`. Every allocation takes whole pages. Such a vector is
+/// a buffer, not an object: it cannot be made without a group, and so not by decoding.
 template <class T>
 class shared_allocator {
  public:
@@ -113,5 +119,8 @@ class shared_allocator {
 
   std::shared_ptr<std::pmr::memory_resource> memory_;
 };
+
+template <plain T>
+inline constexpr bool enable_buffer_view<std::vector<T, shared_allocator<T>>> = true;
 
 }  // namespace hfcomm

@@ -250,30 +250,65 @@ TEST_CASE("shared buffers: what is freed in a lost group is not used again") {
 TEST_CASE("shared buffers: taken as spans are by what takes other containers as objects") {
   at_every_size([](const process_group& world) {
     const std::size_t count = 3000;
-    auto data = world.allocate<int>(count);
     const int root = world.size() - 1;
-    std::fill(data.begin(), data.end(), world.rank() == root ? 7 : -1);
+    const auto hold = [&](const auto& data, int value) {
+      return std::count(data.begin(), data.end(), value) == static_cast<std::ptrdiff_t>(count);
+    };
+    auto data = world.allocate<int>(count);
+    const auto set = [&](int value) { std::fill(data.begin(), data.end(), value); };
+    set(world.rank() == root ? 7 : -1);
     broadcast(data, root, world);
-    CHECK(std::count(data.begin(), data.end(), 7) == static_cast<std::ptrdiff_t>(count));
-
-    std::fill(data.begin(), data.end(), world.rank() == root ? 8 : -1);
+    CHECK(hold(data, 7));
+    set(world.rank() == root ? 8 : -1);
     broadcast_async(data, root, world).wait();
-    CHECK(data[count - 1] == 8);
+    CHECK(hold(data, 8));
+    set(1);
+    all_reduce(data, [](int left, int right) { return left + 2 * right; }, world);
+    CHECK(hold(data, 2 * world.size() - 1));
 
-    auto other = world.allocate<int>(count);
-    std::fill(data.begin(), data.end(), world.rank());
+    std::vector<shared_buffer<int>> list;
+    for (int index = 0; index < 3; ++index) {
+      list.push_back(world.allocate<int>(count));
+      std::fill(list.back().begin(), list.back().end(), world.rank() == root ? index : -1);
+    }
+    broadcast(list, root, world);
+    CHECK((hold(list[0], 0) && hold(list[1], 1) && hold(list[2], 2)));
+
+    std::vector<int, shared_allocator<int>> vector(count, world.rank() == root ? 9 : -1, shared_allocator<int>(world));
+    broadcast(vector, root, world);
+    CHECK(hold(vector, 9));
+  });
+}
+
+TEST_CASE("shared buffers: as messages") {
+  at_every_size([](const process_group& world) {
+    const std::size_t count = 3000;
     const int next = (world.rank() + 1) % world.size();
     const int previous = (world.rank() + world.size() - 1) % world.size();
-    send_receive(data, next, other, previous, world);
-    CHECK(other[0] == previous);
-    std::fill(other.begin(), other.end(), -1);
+    auto data = world.allocate<int>(count);
+    std::fill(data.begin(), data.end(), world.rank());
+    const auto& constant = data;
+    auto into = world.allocate<int>(count);
+    const auto clear = [&] { std::fill(into.begin(), into.end(), -1); };
+    const auto arrived = [&] {
+      return std::count(into.begin(), into.end(), previous) == static_cast<std::ptrdiff_t>(count);
+    };
+    clear();
+    send_receive(constant, next, into, previous, world);
+    CHECK(arrived());
     if (world.size() == 1) {
-      return;  // recv wants another rank
+      return;  // what follows is between two ranks
     }
-    auto sent = isend(data, next, world);
-    recv(other, previous, world);
+    clear();
+    auto sent = isend(constant, next, world);
+    recv(into, previous, world);
     sent.wait();
-    CHECK(other[count - 1] == previous);
+    CHECK(arrived());
+    clear();
+    auto came = irecv(into, any_source, world);
+    send(constant, next, world);
+    CHECK(came.wait() == previous);
+    CHECK(arrived());
   });
 }
 

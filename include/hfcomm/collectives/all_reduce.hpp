@@ -54,11 +54,11 @@ template <serializable T, combines<T> BinaryOp>
   return detail::fold(detail::collect_objects("all_reduce", movement::to_all, value, -1, group, where), op);
 }
 
-/// Reduces a view (std::span) of plain elements, of any such type, element by element and in place, on every rank, by
-/// any callable: `op(op(element0, element1), element2)...` in rank order. The callable runs on every rank on equal
-/// arguments, element after element; a deterministic one gives every rank the same result. Through memory for at most 4
-/// MiB of elements at a time; for what `reduce_op` can say, that is much faster. (An owning container is one object,
-/// for a callable on whole containers.)
+/// Reduces a view (std::span) or shared_buffer of plain elements, of any such type, element by element and in place, on
+/// every rank, by any callable: `op(op(element0, element1), element2)...` in rank order. The callable runs on every
+/// rank on equal arguments, element after element; a deterministic one gives every rank the same result. Through memory
+/// for at most 4 MiB of elements at a time; for what `reduce_op` can say, that is much faster. (An owning container is
+/// one object, for a callable on whole containers.)
 ///
 /// What the callable throws on a rank is thrown there, and peer_error elsewhere; a part of the elements may then have
 /// been reduced already.

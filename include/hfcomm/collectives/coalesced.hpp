@@ -14,11 +14,15 @@
 /// Many spans in one call, at the price of few operations instead of one each.
 namespace hfcomm {
 
-/// A list of writable views of one element type, such as std::vector<std::span<float>>. (A list of vectors is an
-/// object, which may change its size.)
+/// A list of writable views of one element type, such as std::vector<std::span<float>>, or of shared buffers. (A list
+/// of vectors is an object, which may change its size.)
 template <class L>
 concept buffer_list = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
                       writable_buffer<std::ranges::range_reference_t<L>>;
+
+/// A list of views that can be copied: what asynchronous operations take.
+template <class L>
+concept lasting_buffer_list = buffer_list<L> && std::ranges::view<std::ranges::range_value_t<L>>;
 
 /// A list whose elements reductions can add up.
 template <class L>
@@ -110,7 +114,7 @@ void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_
 }
 
 /// Starts to broadcast every span; what they show must stay, untouched, until the work is done. The list is copied.
-template <buffer_list L>
+template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   return detail::start("broadcast", group, where,
@@ -119,6 +123,7 @@ work<void> broadcast_async(const L& list, int root = 0, const process_group& gro
 
 /// Starts to reduce every span; what they show must stay, untouched, until the work is done. The list is copied.
 template <reducible_buffer_list L>
+  requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
@@ -126,7 +131,7 @@ work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t
                        [list = detail::views_of(list), op, group, where] { all_reduce(list, op, group, where); });
 }
 
-template <buffer_list L>
+template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
                            const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
@@ -136,6 +141,7 @@ work<void> broadcast_async(const L& list, int root, const coalesce_options& opti
 }
 
 template <reducible_buffer_list L>
+  requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {

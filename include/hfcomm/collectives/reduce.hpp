@@ -60,9 +60,9 @@ template <serializable T, combines<T> BinaryOp>
   return values.empty() ? std::nullopt : std::optional<T>(detail::fold(std::move(values), op));
 }
 
-/// Reduces a view (std::span) of plain elements element by element into the root's, in place, by any callable, which
-/// runs on the root only; the other ranks' elements stay as they are. What it throws is thrown on the root, and
-/// peer_error elsewhere. Otherwise as `all_reduce` with a callable.
+/// Reduces a view (std::span) or shared_buffer of plain elements element by element into the root's, in place, by any
+/// callable, which runs on the root only; the other ranks' elements stay as they are. What it throws is thrown on the
+/// root, and peer_error elsewhere. Otherwise as `all_reduce` with a callable.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),

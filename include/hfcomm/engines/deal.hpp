@@ -20,7 +20,7 @@ namespace hfcomm::engines {
 
 /// Every rank has a part for each rank (all-to-all), or the root has (scatter), or each has one for the root (gather).
 /// A rank's slot is divided into windows, one for each rank that gets something from it; each receiver reads its
-/// windows alone. Parts that fit into the slot all together lie there one behind the other and take one step.
+/// windows alone. Parts that fit into a chunk all together lie there one behind the other and take one step.
 ///
 /// Where the lengths are not part of the signature, the first step's slot begins with them: the bytes that this rank
 /// sends to each rank, those that it expects from each, and where what it sends is. Every rank compares all of them, so

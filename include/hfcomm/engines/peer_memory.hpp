@@ -21,7 +21,7 @@
 namespace hfcomm::engines {
 
 /// What a rank can read of the others besides their slots. Every rank tells its own side when the group is made, and
-/// asks for the others' once all have taken a step: before the group's first, nothing but slots is read.
+/// asks for the others' once all have taken a step. So the group's first operation uses nothing but cells and slots.
 ///
 /// Buffers in the heaps of the group's segment are read where they are, where all ranks have mapped them.
 ///
@@ -99,6 +99,7 @@ class peer_memory {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
       return false;
     }
+    pids_.clear();
     for (int other = 0; other < steps_.size(); ++other) {
       const layout::landmark theirs = memory_.block(other).mark;
       pids_.push_back(theirs.pid);

@@ -12,8 +12,9 @@
 #include <hfcomm/rendezvous/roster.hpp>
 #include <hfcomm/version.hpp>
 
-/// What the ranks of a group share. Everything a rank writes here has this rank as its only writer (the header's
-/// counters aside), so there is no lock that a dying rank could hold.
+/// What the ranks of a group share. Cells, sites, failure texts and slots have their rank as the only writer; counters
+/// and envelopes are atomics, and what lies in a heap belongs to whose turn it is. So there is no lock that a dying
+/// rank could hold.
 ///
 ///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
 ///          | rank 0: mail slots | rank 1: mail slots | ... | rank 0: heap | rank 1: heap | ...

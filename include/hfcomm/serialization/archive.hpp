@@ -104,9 +104,9 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   std::size_t depth_ = 0;
 };
 
-/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and never takes more
-/// memory than the elements do that the bytes really hold: sizes are compared with what is left before anything is
-/// allocated.
+/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and takes no more memory
+/// than the elements do that the bytes really hold, and the bytes' size: sizes are compared with what is left before
+/// anything is allocated.
 class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit input_archive(std::span<const std::byte> bytes)
@@ -168,8 +168,8 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
     elements_left_ -= count;
   }
 
-  /// For how many of `count` elements room may be made before they are decoded: all rooms together are as large as the
-  /// bytes, whatever the sizes say.
+  /// For how many of `count` elements room may be made before they are decoded: all such rooms together are at most
+  /// as large as the bytes, whatever the sizes say.
   [[nodiscard]] std::size_t to_reserve(std::size_t count, std::size_t element_size) noexcept {
     count = std::min(count, room_left_ / element_size);
     room_left_ -= count * element_size;

@@ -23,7 +23,7 @@
 
 /// Containers, in place of cereal's functions for them, which are more general and so lose against these. cereal's take
 /// the memory that a size asks for before anything has shown that there are so many elements; these grow with what they
-/// decode. Plain elements travel as one block.
+/// decode, and make room ahead for no more than the message's size. Plain elements travel as one block.
 namespace hfcomm::serialization {
 
 namespace detail {
@@ -50,10 +50,10 @@ void load_block(input_archive& archive, C& container) {
   using element = typename C::value_type;
   const std::size_t size = archive.read_size(sizeof(element));
   const std::byte* from = archive.take(size * sizeof(element));
-  if constexpr (std::is_copy_assignable_v<element>) {
+  if constexpr (std::is_copy_constructible_v<element> && std::is_copy_assignable_v<element>) {
     if (reinterpret_cast<std::uintptr_t>(from) % alignof(element) == 0) {
       const auto* first = reinterpret_cast<const element*>(from);
-      container.assign(first, first + size);  // new elements are not zeroed first
+      container.assign(first, first + size);  // one block copy: new elements are not zeroed first
       return;
     }
   }

@@ -51,6 +51,11 @@ struct first_unserializable_part<parts<T, More...>> {
   using type = typename decltype(find())::type;
 };
 
+/// A container whose allocator needs something to start from cannot be made by decoding, whatever its constructors say.
+template <class T>
+concept needs_an_allocator =
+    requires { typename T::allocator_type; } && !std::default_initializable<typename T::allocator_type>;
+
 template <class T>
 consteval auto find_unserializable() {
   if constexpr (!std::same_as<T, std::remove_cv_t<T>>) {
@@ -59,7 +64,7 @@ consteval auto find_unserializable() {
     return std::type_identity<everything_is_serializable>{};
   } else if constexpr (standard_type<T>) {
     using found = typename first_unserializable_part<typename std_parts<T>::type>::type;
-    if constexpr (std::same_as<found, everything_is_serializable> && !has_functions<T>()) {
+    if constexpr (std::same_as<found, everything_is_serializable> && (needs_an_allocator<T> || !has_functions<T>())) {
       return std::type_identity<T>{};
     } else {
       return std::type_identity<found>{};

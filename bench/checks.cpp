@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// What hfcomm's checks cost at most: signatures, call sites, deadlines, lost ranks. Ranks meet with nothing but a flag
+// each in shared memory, and by hfcomm's barrier, in turns; the median of the turns, as nanoseconds for each meeting.
+//   checks [ranks] [meetings in a turn]     (2 20000)
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <hfcomm/comm.hpp>
+
+#include "machine.hpp"
+
+namespace {
+
+constexpr int turns = 21;
+
+struct alignas(128) flag {
+  std::atomic<std::uint64_t> meetings{0};
+};
+
+/// Waits as hfcomm does, so that the difference is not one in waiting. (It sleeps after a millisecond; this goes on.)
+void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::detail::patience& patience) {
+  flags[static_cast<std::size_t>(rank)].meetings.store(meeting);
+  auto other = flags.begin();
+  const auto all_have_come = [&] {
+    while (other != flags.end() && other->meetings.load() >= meeting) {
+      ++other;
+    }
+    return other == flags.end();
+  };
+  while (!hfcomm::detail::wait_briefly(patience, all_have_come)) {
+  }
+}
+
+template <class Meeting>
+double nanoseconds_of(int meetings, Meeting&& meeting) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int index = 0; index < meetings; ++index) {
+    meeting();
+  }
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+  return time.count() / meetings;
+}
+
+void compare(std::span<flag> flags, int meetings) {
+  const int rank = hfcomm::rank();
+  const int cores = bench::allowed_cores();
+  const bool own_cores = hfcomm::world_size() <= cores;
+  hfcomm::barrier();
+  if (own_cores) {
+    bench::bind_to_core(rank);
+  }
+  const auto patience = hfcomm::detail::patience::of(own_cores);
+  std::uint64_t met = 0;
+  std::array<std::vector<double>, 3> times;
+  for (int turn = 0; turn < turns; ++turn) {
+    times[0].push_back(nanoseconds_of(meetings, [&] { meet(flags, rank, ++met, patience); }));
+    times[1].push_back(nanoseconds_of(meetings, [] { hfcomm::barrier(); }));
+    std::array<float, 2> sums{};
+    times[2].push_back(nanoseconds_of(meetings, [&] { hfcomm::all_reduce(sums); }));
+  }
+  if (rank == 0) {
+    std::printf("%d ranks on %d cores, ns:", hfcomm::world_size(), cores);
+    const std::array names{"bare flags", "barrier", "all_reduce of 8 bytes"};
+    for (std::size_t index = 0; index < times.size(); ++index) {
+      std::nth_element(times[index].begin(), times[index].begin() + turns / 2, times[index].end());
+      std::printf("%s %s %.0f", index == 0 ? "" : ",", names[index], times[index][turns / 2]);
+    }
+    std::puts("");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int ranks = count > 1 ? std::atoi(arguments[1]) : 2;
+  const int meetings = count > 2 ? std::atoi(arguments[2]) : 20'000;
+  if (ranks < 1 || meetings < 1) {
+    std::fputs("checks [ranks] [meetings in a turn]\n", stderr);
+    return 2;
+  }
+  const auto size = static_cast<std::size_t>(ranks) * sizeof(flag);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    std::perror("checks: mmap");
+    return 1;
+  }
+  auto* flags = static_cast<flag*>(memory);
+  std::uninitialized_default_construct_n(flags, ranks);
+  return hfcomm::launch(ranks, [&] { compare({flags, static_cast<std::size_t>(ranks)}, meetings); });
+}

@@ -1,0 +1,11 @@
+// error: (does not satisfy|satisfaction of) .lasting_buffer_list(<L>)?.
+// SPDX-License-Identifier: MIT
+#include <vector>
+
+#include <hfcomm/collectives/coalesced.hpp>
+
+// The list is copied until the work is done, which buffers that own their elements cannot be.
+int main() {
+  std::vector<hfcomm::shared_buffer<float>> list;
+  hfcomm::broadcast_async(list).wait();
+}
