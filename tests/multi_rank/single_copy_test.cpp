@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "../single_copies.hpp"
 #include "parts.hpp"
 
 #include <hfcomm/collectives/all_to_all.hpp>
@@ -26,12 +27,6 @@ bool can_read_memory() {
   iovec local{&to, sizeof(to)};
   iovec remote{const_cast<int*>(&from), sizeof(from)};
   return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == sizeof(to) && to == from;
-}
-
-/// How many all-to-alls of the group have been done without slots.
-std::uint64_t single_copies(const process_group& group) {
-  const auto* engine = dynamic_cast<const engines::shared_memory*>(detail::group_access::state(group).engine.get());
-  return engine == nullptr ? 0 : engine->single_copies();
 }
 
 std::int32_t element(int from, int to, std::size_t index) {

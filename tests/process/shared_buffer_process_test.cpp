@@ -90,17 +90,18 @@ TEST_CASE("shared buffers of processes: reduced where they are, and given back")
         }
         barrier();
         // 12 MB for each rank and round, of which nothing is left.
-        if (const long after = shared_kib(); before < 0 || after > before + 4096) {
-          throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after));
-        }
+        const auto require_no_more = [before](const std::string& how) {
+          if (const long after = shared_kib(); before < 0 || after > before + 4096) {
+            throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after) +
+                                     how);
+          }
+        };
+        require_no_more("");
         // Long objects are read in the same memory, of which a rank keeps 32 MiB.
         gather_objects(1 << 20);
         gather_objects(40'000'000);
         barrier();
-        if (const long after = shared_kib(); before < 0 || after > before + 4096) {
-          throw std::runtime_error(std::to_string(before) + " KiB of shared memory became " + std::to_string(after) +
-                                   " by way of objects");
-        }
+        require_no_more(" by way of objects");
         const process_group pair = world().split(rank() / 2);
         auto of_pair = pair.allocate<int>(100'000);
         std::fill(of_pair.begin(), of_pair.end(), 1);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "../single_copies.hpp"
 #include "processes.hpp"
 
 using namespace hfcomm;
@@ -66,11 +67,6 @@ void exchange_long_parts() {
   }
 }
 
-std::uint64_t single_copies() {
-  const auto* engine = dynamic_cast<const engines::shared_memory*>(detail::group_access::state(world()).engine.get());
-  return engine == nullptr ? 0 : engine->single_copies();
-}
-
 /// A process that only its siblings may read: root may read everything, and under Yama nobody his sibling.
 void become_readable() {
   if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) {
@@ -91,7 +87,7 @@ void run(const std::string& name, const std::function<void()>& prepare, const st
     prepare();
     exchange_long_parts();
     barrier();
-    processes::say(std::to_string(single_copies()));
+    processes::say(std::to_string(single_copies(world())));
   });
   for (const auto& outcome : family.wait(std::chrono::seconds(60))) {
     CHECK(outcome.exited_with(0));

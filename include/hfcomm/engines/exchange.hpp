@@ -34,11 +34,10 @@ class exchange {
     const std::size_t chunk =
         call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1);
     const bool in_cell = contribution.size() <= layout::inline_bytes;
-    // What only this rank itself receives needs to be nowhere.
-    const bool is_read = call.pattern != movement::to_root || !call.receives(rank());
+    const bool offered = is_read_by_others(call, rank());
     const std::uint64_t place =
-        is_read && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
-    const bool staged = is_read && place == 0;
+        offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
+    const bool staged = offered && place == 0;
     if (staged) {
       fill(contribution, 0, chunk, in_cell);
     }
@@ -88,7 +87,7 @@ class exchange {
       for (int turn = 1; turn < size(); ++turn) {
         const int source = (rank() + turn) % size();
         const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
-        if (!call.contributes(source)) {
+        if (!is_read_by_others(call, source)) {
           continue;
         }
         if (theirs.place != 0) {
@@ -131,14 +130,18 @@ class exchange {
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
 
+  /// What the one receiver brings itself goes through no slot.
+  [[nodiscard]] static bool is_read_by_others(const operation& call, int source) {
+    return call.contributes(source) && !(call.pattern == movement::to_root && source == call.root);
+  }
+
   /// Reads from the cells what comes from whom. True where one of them lies in a heap.
   bool look(const operation& call) {
     bool anywhere = false;
     longest_ = 0;
     contributions_.assign(static_cast<std::size_t>(size()), {});
     for (int source = 0; source < size(); ++source) {
-      // What the one receiver brings itself goes through no slot.
-      if (!call.contributes(source) || (call.pattern == movement::to_root && source == call.root)) {
+      if (!is_read_by_others(call, source)) {
         continue;
       }
       auto& theirs = contributions_[static_cast<std::size_t>(source)];

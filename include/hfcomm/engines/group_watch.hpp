@@ -159,9 +159,9 @@ class group_watch {
   void abandon(const error_context& context, bool because_of_exception = true) const noexcept {
     try {
       break_group(context, rank_, {}, because_of_exception, [&] {
-        return who(rank_) + (because_of_exception ? " left " : " left the group in the middle of ") +
-               context.operation + " (" + detail::describe(context.where) + ')' +
-               (because_of_exception ? " under way because of an exception" : "");
+        const std::string operation = context.operation + " (" + detail::describe(context.where) + ')';
+        return who(rank_) + (because_of_exception ? " left " + operation + " under way because of an exception"
+                                                  : " left the group in the middle of " + operation);
       });
     } catch (...) {
       // That is what the others hear; here the exception itself goes on.

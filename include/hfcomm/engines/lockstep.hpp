@@ -152,8 +152,9 @@ class lockstep {
     }
   }
 
-  /// After the last access to other ranks' own memory, before the step that tells them so. Who leaves an operation
-  /// early breaks the group before that memory goes: where the group is whole, what was read there is good.
+  /// Throws what broke the group, where something has. Also to be called after the last access to other ranks' own
+  /// memory, before the step that tells them so: who leaves an operation early breaks the group before that memory
+  /// goes, so where the group is whole, what was read there is good.
   void require_whole(const operation& call) const {
     if (watch_->broken()) {
       watch_->throw_verdict(context(call));
@@ -162,9 +163,7 @@ class lockstep {
 
   /// For a loss that was noticed outside a wait: breaks the group, so that all its ranks name the same culprit.
   void throw_if_lost(const operation& call, const std::vector<int>& ranks) {
-    if (watch_->broken()) {
-      watch_->throw_verdict(context(call));
-    }
+    require_whole(call);
     if (const auto loss = watch_->find_loss(ranks, [](int) { return false; })) {
       watch_->break_group(context(call), *loss);
     }
@@ -254,9 +253,7 @@ class lockstep {
     if (cancelled_.load(std::memory_order_relaxed)) {
       throw engine_error(context(call), "the group is being closed");
     }
-    if (watch_->broken()) {
-      watch_->throw_verdict(context(call));
-    }
+    require_whole(call);
     if (verified_ < step_) {
       wait_all(call);
       try {
@@ -299,9 +296,7 @@ class lockstep {
         watch_->abandon(context(call), unwinding_.load());  // the others must know before this rank's memory goes
         throw engine_error(context(call), "the group is being closed");
       }
-      if (watch_->broken()) {
-        watch_->throw_verdict(context(call));
-      }
+      require_whole(call);
       const auto now = clock::now();
       if (now < next_look) {
         continue;

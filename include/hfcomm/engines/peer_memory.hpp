@@ -10,7 +10,6 @@
 #include <random>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -79,7 +78,7 @@ class peer_memory {
       iovec local{to.data(), to.size()};
       // NOLINTNEXTLINE(performance-no-int-to-ptr): it is no pointer of this process
       iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
-      const ssize_t count = ::process_vm_readv(pids_[static_cast<std::size_t>(rank)], &local, 1, &remote, 1, 0);
+      const ssize_t count = ::process_vm_readv(memory_.block(rank).mark.pid, &local, 1, &remote, 1, 0);
       if (count < 0 && errno == EINTR) {
         continue;
       }
@@ -99,10 +98,8 @@ class peer_memory {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
       return false;
     }
-    pids_.clear();
     for (int other = 0; other < steps_.size(); ++other) {
-      const layout::landmark theirs = memory_.block(other).mark;
-      pids_.push_back(theirs.pid);
+      const layout::landmark& theirs = memory_.block(other).mark;
       std::uint64_t found = 0;
       if (other != steps_.rank() &&
           (theirs.pid == 0 || found == theirs.word ||
@@ -117,7 +114,6 @@ class peer_memory {
   const group_memory& memory_;
   std::optional<bool> all_have_heaps_;
   std::uint64_t word_ = 0;
-  std::vector<pid_t> pids_;  // of all ranks, once they have been reached
   std::optional<bool> reaches_all_;
 };
 
