@@ -5,6 +5,9 @@
 
 // IWYU pragma: begin_exports
 #include <hfcomm/concepts.hpp>
+#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/device_work.hpp>
 #include <hfcomm/element_type.hpp>
 #include <hfcomm/environment.hpp>
 #include <hfcomm/error.hpp>
@@ -34,6 +37,7 @@
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
 #include <hfcomm/collectives/collect_results_in_files.hpp>
+#include <hfcomm/collectives/device_call.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
@@ -52,6 +56,7 @@
 #include <hfcomm/scopes/local_master_first.hpp>
 #include <hfcomm/scopes/master_first.hpp>
 #include <hfcomm/scopes/master_only.hpp>
+#include <hfcomm/scopes/nccl_group_scope.hpp>
 #include <hfcomm/scopes/on_rank.hpp>
 #include <hfcomm/scopes/print_main.hpp>
 
@@ -59,4 +64,8 @@
 #include <hfcomm/ddp/all_reduce_params.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
 #include <hfcomm/ddp/join.hpp>
+
+#if defined(HFCOMM_NCCL)
+#include <hfcomm/nccl.hpp>
+#endif
 // IWYU pragma: end_exports

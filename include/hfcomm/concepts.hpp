@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/element_type.hpp>
 #include <hfcomm/serialization/plain.hpp>
 #include <hfcomm/serialization/serializable.hpp>
@@ -16,8 +17,8 @@ namespace hfcomm {
 
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
 template <class R>
-concept buffer =
-    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
+concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+                 plain<std::ranges::range_value_t<R>> && !enable_device_range<std::remove_cvref_t<R>>;
 
 /// A buffer that may be written to.
 template <class R>

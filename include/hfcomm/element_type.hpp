@@ -51,6 +51,11 @@ inline constexpr element_type last_element_type = element_type::float8_e5m2;
 
 [[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept { return type >= element_type::float16; }
 
+/// What the bits of a type that is not hfcomm's own are. May be specialized for a type that has the same bits as one of
+/// the above, which reductions then take; <hfcomm/nccl.hpp> does so for CUDA's 16-bit and 8-bit floats.
+template <class T>
+inline constexpr element_type enable_element_type = element_type::none;
+
 namespace detail {
 
 template <class T>
@@ -78,7 +83,8 @@ consteval element_type deduce_element_type() {
       default: return is_signed ? element_type::int64 : element_type::uint64;
     }
   } else {
-    return element_type::none;
+    static_assert(enable_element_type<U> == element_type::none || sizeof(U) == size_of(enable_element_type<U>));
+    return enable_element_type<U>;
   }
 }
 

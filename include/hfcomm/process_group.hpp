@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include <hfcomm/engines/call_text.hpp>
+#include <hfcomm/engines/device_engine.hpp>
 #include <hfcomm/engines/engine.hpp>
 #include <hfcomm/engines/self.hpp>
 #include <hfcomm/error.hpp>
@@ -74,6 +76,7 @@ struct group_state {
   group_state(const group_state&) = delete;
   group_state& operator=(const group_state&) = delete;
   ~group_state() {
+    devices.reset();  // while there is a host plane
     if (queue) {
       queue->stop();
     }
@@ -97,9 +100,19 @@ struct group_state {
   /// Objects as bytes, where the others can read them: in the engine's memory, which it keeps as long as it lives.
   std::pmr::vector<std::byte> objects{engine->memory().get()};
   std::shared_ptr<work_queue> queue;  // once there is an asynchronous operation
+  std::shared_ptr<device_engine> devices;  // once there is a device operation
+  std::atomic<bool> has_devices{false};
 };
 
 struct group_access;
+
+[[nodiscard]] inline bool device_checks_wanted() noexcept {
+  static const bool wanted = [] {
+    const char* value = std::getenv("HFCOMM_CHECK_DEVICE");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return wanted;
+}
 
 }  // namespace detail
 
@@ -121,8 +134,11 @@ class process_group {
 
   /// The engine that carries host data: "self" or "shared_memory".
   [[nodiscard]] std::string_view host_backend() const noexcept { return state_->engine->name(); }
-  /// The engine that carries device data: "none" in this version.
-  [[nodiscard]] std::string_view device_backend() const noexcept { return "none"; }
+  /// The engine that carries device data: "nccl", "cuda" in a group of one, or "none" before the first device operation
+  /// (see connect_device).
+  [[nodiscard]] std::string_view device_backend() const noexcept {
+    return state_->has_devices.load() ? state_->devices->name() : "none";
+  }
 
   /// True once a rank of the group is lost or a deadline passed: every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept { return state_->engine->broken(); }
@@ -155,6 +171,17 @@ class process_group {
   }
   [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
 
+  /// The same group, whose device operations through this handle are compared over the host plane before they are put
+  /// on a device: a mismatch is a mismatch_error that names both ranks and call sites, where it is a hang otherwise, or
+  /// wrong numbers. Costs a meeting of all ranks for each. All ranks do it, or none. The variable
+  /// HFCOMM_CHECK_DEVICE=1 does it for all groups.
+  [[nodiscard]] process_group with_device_checks(bool checks = true) const {
+    process_group copy = *this;
+    copy.checks_devices_ = checks;
+    return copy;
+  }
+  [[nodiscard]] bool checks_devices() const noexcept { return checks_devices_; }
+
   /// New groups, one for each `color` (>= 0); within a group the ranks are ordered by `key`, then by their rank here.
   /// Collective: every rank of this group calls it. Throws usage_error for a negative color: a rank that wants no group
   /// is left out by `subgroup`.
@@ -184,6 +211,7 @@ class process_group {
   std::shared_ptr<detail::group_state> state_;
   std::chrono::nanoseconds timeout_ = default_timeout;
   std::uint64_t tag_ = 0;
+  bool checks_devices_ = detail::device_checks_wanted();
 };
 
 namespace detail {

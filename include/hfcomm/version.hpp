@@ -9,6 +9,6 @@
 namespace hfcomm {
 
 /// What two processes must agree on before they share memory: it grows whenever a shared layout changes.
-inline constexpr unsigned wire_version = 2;
+inline constexpr unsigned wire_version = 3;
 
 }  // namespace hfcomm

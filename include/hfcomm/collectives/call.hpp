@@ -65,8 +65,8 @@ template <class R>
                                              : "no memory has room for " + count + " elements";
 }
 
-template <class R>
-void require_memory(running_call& running, const R& range) {
+template <class Running, class R>
+void require_memory(Running& running, const R& range) {
   running.require(is_there(range), [&] { return memory_problem(range); });
 }
 
@@ -84,7 +84,8 @@ inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> o
 }
 
 /// `out` must be `allowed`, a part of the input, or overlap no part of the input.
-inline void require_apart(running_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
+template <class Running>
+void require_apart(Running& running, std::span<const std::byte> in, std::span<const std::byte> out,
                           std::span<const std::byte> allowed = {}) {
   const bool same = out.data() == allowed.data() && out.size() == allowed.size();
   running.require(!overlap(in, out) || same, [] { return "the output overlaps the input"; });
@@ -113,12 +114,14 @@ inline std::string undefined_reduction(reduce_kind op, std::string_view elements
                                    : "it is there for integers only");
 }
 
-inline void require_factor(running_call& running, const operation& call) {
+template <class Running>
+void require_factor(Running& running, const operation& call) {
   running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(std::bit_cast<double>(call.tag)),
                   [] { return std::string("the factor of the premultiplied sum is not a number"); });
 }
 
-inline void require_valid(running_call& running, const operation& call) {
+template <class Running>
+void require_valid(Running& running, const operation& call) {
   running.require(valid(call.op, call.element), [&] { return undefined_reduction(call.op, to_string(call.element)); });
   require_factor(running, call);
 }

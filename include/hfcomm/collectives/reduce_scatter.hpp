@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/async.hpp>
+#include <hfcomm/collectives/device_call.hpp>
 #include <hfcomm/collectives/uneven.hpp>
 
 namespace hfcomm {
@@ -95,6 +96,86 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
   return detail::start("reduce_scatter", group, where,
                        [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), op, group,
                         where] { reduce_scatter(in, out, counts, op, group, where); });
+}
+
+namespace detail {
+
+template <class In, class Out, class How>
+auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, How how, reduce_op op,
+                           const process_group& group, std::source_location where) {
+  using T = typename In::value_type;
+  auto call = reduction_call<T>("device reduce_scatter", movement::to_all, in.size(), -1, op, where);
+  const bool uneven = !counts.empty();
+  if (uneven) {
+    call.type_hash = mix(call.type_hash, fingerprint(counts));
+  }
+  running_device_call running(group, call);
+  require_valid(running, call);
+  require_device_memory(running, in);
+  require_device_memory(running, out);
+  std::vector<std::size_t> equal;
+  if (uneven) {
+    require_length(running, in.size(), require_counts(running, counts, group.size(), "the input"), "the input");
+  } else {
+    running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {
+      return "the input has " + std::to_string(in.size()) + " elements, but each of " + std::to_string(group.size()) +
+             " ranks wants " + std::to_string(out.size());
+    });
+    equal = equal_counts(out.size(), group.size());
+    counts = equal;
+  }
+  const auto rank = static_cast<std::size_t>(group.rank());
+  running.require(out.size() == counts[rank], [&] {
+    return "the output has " + std::to_string(out.size()) + " elements, the count of rank " + std::to_string(rank) +
+           " is " + std::to_string(counts[rank]);
+  });
+  require_apart(running, device_bytes(in), device_bytes(out), parts_of(device_bytes(in), counts, sizeof(T))[rank]);
+  return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
+    engine.reduce_scatter(call, in.data(), out.data(), counts, stream);
+  });
+}
+
+}  // namespace detail
+
+/// Reduces device memory and leaves each rank one part of the result in `out`, which may be this rank's part of `in`;
+/// `in` is `group.size()` times as long. Otherwise as `all_reduce` of device memory.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                    const process_group& group = world(),
+                    std::source_location where = std::source_location::current()) {
+  detail::device_reduce_scatter(as_device_span(in), as_device_span(out), {}, detail::on_stream{stream}, op, group,
+                                where);
+}
+
+/// Parts of different lengths: rank r gets `counts[r]` elements; the counts are the same on all ranks.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                    detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+                    std::source_location where = std::source_location::current()) {
+  detail::device_reduce_scatter(as_device_span(in), as_device_span(out), counts, detail::on_stream{stream}, op, group,
+                                where);
+}
+
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
+                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                                 const process_group& group = world(),
+                                 std::source_location where = std::source_location::current()) {
+  return detail::device_reduce_scatter(as_device_span(in), as_device_span(out), {}, detail::on_own_stream{stream}, op,
+                                       group, where);
+}
+
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                                 const process_group& group = world(),
+                                 std::source_location where = std::source_location::current()) {
+  return detail::device_reduce_scatter(as_device_span(in), as_device_span(out), counts, detail::on_own_stream{stream},
+                                       op, group, where);
 }
 
 }  // namespace hfcomm

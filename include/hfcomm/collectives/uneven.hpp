@@ -34,7 +34,8 @@ inline std::uint64_t fingerprint(std::span<const std::size_t> counts) {
 }
 
 /// The elements of all parts, where they make sense; throws usage_error otherwise.
-inline std::size_t require_counts(running_call& running, std::span<const std::size_t> counts, int ranks,
+template <class Running>
+std::size_t require_counts(Running& running, std::span<const std::size_t> counts, int ranks,
                                   const char* what) {
   running.require(counts.size() == static_cast<std::size_t>(ranks), [&] {
     return std::string(what) + " has " + std::to_string(counts.size()) + " counts for " + std::to_string(ranks) +
@@ -48,7 +49,8 @@ inline std::size_t require_counts(running_call& running, std::span<const std::si
   return total;
 }
 
-inline void require_length(running_call& running, std::size_t length, std::size_t wanted, const char* what) {
+template <class Running>
+void require_length(Running& running, std::size_t length, std::size_t wanted, const char* what) {
   running.require(length == wanted, [&] {
     return std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
            std::to_string(wanted);
@@ -56,7 +58,8 @@ inline void require_length(running_call& running, std::size_t length, std::size_
 }
 
 /// A rank's part for itself.
-inline void require_own(running_call& running, std::size_t sent, std::size_t received) {
+template <class Running>
+void require_own(Running& running, std::size_t sent, std::size_t received) {
   running.require(sent == received, [&] {
     return "the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
            std::to_string(received) + " where it is received";

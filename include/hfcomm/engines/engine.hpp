@@ -8,7 +8,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <hfcomm/engines/device_board.hpp>
 #include <hfcomm/engines/operation.hpp>
 #include <hfcomm/engines/transfer.hpp>
 #include <hfcomm/error.hpp>
@@ -135,6 +137,19 @@ class host_engine {
 
   /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
   virtual void cancel() noexcept = 0;
+
+  /// Any thread: this rank gives the group up because of what the device plane met. `what` goes on a sentence that begins
+  /// with this rank; but where ranks are `missing`, because they have not come in time, it is one of its own.
+  virtual void condemn(const error_context& context, const std::string& what,
+                       const std::vector<int>& missing) noexcept = 0;
+
+  /// Any thread, not an operation: throws peer_error where the device operation of that number can never end, because
+  /// a rank is lost, or has left or refused without having put its part on its device. A `number` of 0 is none of those
+  /// that are counted.
+  virtual void look(const error_context& context, std::uint64_t number) const = 0;
+
+  /// What `rank` shows of its device operations; null where this engine has no place for it.
+  [[nodiscard]] virtual engines::device_board* board(int rank) const noexcept = 0;
 
   /// Memory in which this group's operations are fastest: that its ranks see, where they share a machine. It gives
   /// zeros. Any thread; it may outlive the engine.

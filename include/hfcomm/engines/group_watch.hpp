@@ -179,6 +179,49 @@ class group_watch {
     });
   }
 
+  /// The device plane gives the group up: see host_engine.
+  void condemn(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
+    try {
+      if (missing.empty()) {
+        break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
+      }
+      break_group(context, missing, what);
+    } catch (...) {
+      // That is what the others hear; the caller throws its own.
+    }
+  }
+
+  /// Throws where the group is lost, or the device operation of that number can never end.
+  void look(const error_context& context, std::uint64_t number) const {
+    if (broken()) {
+      throw_verdict(context);
+    }
+    std::optional<loss> found;
+    for (int rank = 0; rank < size(); ++rank) {
+      const device_board& board = block(rank).devices;
+      if (rank == rank_) {
+        continue;
+      }
+      auto end = job_->people->ending(index_of(rank));
+      const bool departed = block(rank).departed.load() != 0;
+      // In this order: it may have begun the operation just before it left.
+      const bool begun = board.begun.load() >= number;
+      if (end && (end->how != kind::left || !begun)) {
+        if (!found || end->how < found->end.how) {
+          found.emplace(loss{rank, std::move(*end)});
+        }
+      } else if (departed && !begun && !found) {
+        found.emplace(loss{rank, {kind::left, "has left the group"}});
+      } else if (const auto refused = board.refused.load(std::memory_order_acquire);
+                 refused > block(rank_).devices.refused.load() && refused <= number && !found) {
+        found.emplace(loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
+      }
+    }
+    if (found) {
+      break_group(context, *found);
+    }
+  }
+
   [[noreturn]] void throw_verdict(const error_context& context) const {
     const layout::verdict& lost = header().lost;
     const std::string text =

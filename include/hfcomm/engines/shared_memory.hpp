@@ -53,6 +53,14 @@ class shared_memory final : public host_engine {
     steps_.cancel();
     mail_->cancel();
   }
+  void condemn(const error_context& context, const std::string& what,
+               const std::vector<int>& missing) noexcept override {
+    watch_->condemn(context, what, missing);
+  }
+  void look(const error_context& context, std::uint64_t number) const override { watch_->look(context, number); }
+  [[nodiscard]] device_board* board(int rank) const noexcept override {
+    return &watch_->memory().block(rank).devices;
+  }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 

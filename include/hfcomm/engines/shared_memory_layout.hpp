@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include <hfcomm/engines/device_board.hpp>
 #include <hfcomm/rendezvous/roster.hpp>
 #include <hfcomm/version.hpp>
 
@@ -129,6 +130,7 @@ struct alignas(128) rank_block {
   std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps, too
   site_text sites[site_count];
   rendezvous::last_words failures[depth];
+  device_board devices;
   mailbox mail;
 };
 

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/device_work.hpp>
+#include <hfcomm/engines/device_engine.hpp>
+
+/// What the device forms of the collectives have in common.
+namespace hfcomm {
+
+namespace detail {
+
+/// Makes the group's device engine, if it has none, and connects it on the current device.
+inline void connect_device(const process_group& group, std::source_location where) {
+  operation call{.name = "connect_device", .where = where};
+  running_call running(group, call);
+  auto& state = group_access::state(group);
+  auto engine = state.devices;
+  const auto make = device_engines().load();
+  running.require(make != nullptr, [] {
+    return "this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the compiler must "
+           "find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)";
+  });
+  if (!engine) {
+    running.attempt("it has no device plane: ", [&] {
+      try {
+        engine = make(running.shared_engine(), call);
+      } catch (const engine_error& problem) {
+        throw engine_error(running.context(), problem.detail());
+      }
+    });
+  }
+  (void)running.engine();
+  engine->connect(call);
+  state.devices = std::move(engine);
+  state.has_devices.store(true);
+}
+
+/// What comes before a device operation.
+struct device_preparation {
+  device_preparation(const process_group& group, const operation& call) {
+    if (!group_access::state(group).has_devices.load(std::memory_order_acquire)) [[unlikely]] {
+      connect_device(group, call.where);
+    }
+    if (group.checks_devices() && call.pattern != movement::send && call.pattern != movement::receive) [[unlikely]] {
+      operation compared = call;
+      compared.pattern = movement::none;
+      running_call running(group, compared);
+      no_receiver nothing;
+      running.engine().exchange(compared, {}, nothing);
+    }
+  }
+};
+
+/// Where a device operation goes: onto the caller's stream,
+struct on_stream {
+  stream_ref stream;
+};
+/// or onto the engine's own, behind what is on the caller's.
+struct on_own_stream {
+  stream_ref stream;
+};
+
+/// One device operation on one group: the counterpart of running_call. Where an exception ends the call before the
+/// engine has it, the destructor shows that to the other ranks.
+class running_device_call {
+ public:
+  running_device_call(const process_group& group, operation& call)
+      : group_(group),
+        call_(call),
+        prepared_(group, call),
+        guard_(group, call),
+        engine_(*group_access::state(group).devices) {
+    call_.timeout = group.timeout();
+    number_ = engine_.begin(call_);
+  }
+  running_device_call(const running_device_call&) = delete;
+  running_device_call& operator=(const running_device_call&) = delete;
+  ~running_device_call() {
+    if (!put_) {
+      engine_.refuse(number_, "an exception ended its part before that began");
+    }
+  }
+
+  [[nodiscard]] error_context context() const {
+    return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
+  }
+  /// Throws usage_error, and shows it to the others, unless `condition` holds.
+  template <class Text>
+  void require(bool condition, Text&& text) {
+    if (!condition) [[unlikely]] {
+      const std::string words = text();
+      put_ = true;
+      engine_.refuse(number_, words);
+      throw usage_error(context(), words);
+    }
+  }
+  void require_root() {
+    require(call_.root >= 0 && call_.root < group_.size(), [this] {
+      return "root " + std::to_string(call_.root) + " is not a rank of this group of " + std::to_string(group_.size());
+    });
+  }
+
+  /// `launch(engine, stream)` hands the operation to the engine.
+  template <class Launch>
+  void put(on_stream how, device_memory /*memory*/, Launch&& launch) {
+    put_ = true;  // from here on its failures are the engine's to tell
+    launch(engine_, how.stream);
+  }
+  template <class Launch>
+  [[nodiscard]] device_work put(on_own_stream how, device_memory memory, Launch&& launch) {
+    require(!engine_.in_batch(), [] {
+      return "inside an nccl_group_scope nothing is started on another stream; start it outside";
+    });
+    put_ = true;
+    const stream_ref own = engine_.fork(call_, memory, how.stream);
+    launch(engine_, own);
+    return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), how.stream, call_,
+                       number_);
+  }
+
+ private:
+  const process_group& group_;
+  operation& call_;
+  device_preparation prepared_;
+  group_guard guard_;
+  device_engine& engine_;
+  std::uint64_t number_ = 0;
+  bool put_ = false;
+};
+
+/// A device range's bytes, for what only compares addresses.
+template <class T>
+std::span<const std::byte> device_bytes(device_span<T> range) {
+  return {reinterpret_cast<const std::byte*>(range.data()), range.size_bytes()};
+}
+
+template <class T>
+device_memory memory_of(device_span<T> range) {
+  return {range.data(), range.size_bytes()};
+}
+
+/// A range's parts, `bytes[r]` for each rank, one behind the other; none where there is nothing.
+template <class T>
+std::vector<device_part> device_parts(device_span<T> range, std::span<const std::size_t> bytes) {
+  auto* place = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data()));
+  std::vector<device_part> parts;
+  parts.reserve(bytes.size());
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+    if (bytes[rank] != 0) {
+      parts.push_back({static_cast<int>(rank), place, bytes[rank]});
+      place += bytes[rank];
+    }
+  }
+  return parts;
+}
+/// All of a range, as one part.
+template <class T>
+std::vector<device_part> device_parts(device_span<T> range, int rank) {
+  if (range.empty()) {
+    return {};
+  }
+  return {{rank, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data())), range.size_bytes()}};
+}
+
+template <class T>
+void require_device_memory(running_device_call& running, device_span<T> range) {
+  running.require(range.empty() || range.data() != nullptr,
+                  [&] { return "a buffer of " + std::to_string(range.size()) + " elements is at address 0"; });
+}
+
+}  // namespace detail
+
+/// Gets a group ready for operations on the current device, which the first one does otherwise: all ranks make an NCCL
+/// communicator together. Collective. Each rank makes its own device current first, cudaSetDevice(local_rank()).
+///
+/// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked for
+/// where; usage_error where two ranks use one GPU; mismatch_error where their versions of NCCL differ; timeout_error and
+/// peer_error as every collective.
+inline void connect_device(const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  detail::connect_device(group, where);
+}
+
+/// Blocks until all that is on the stream by now is done, as cudaStreamSynchronize does; but where an operation of this
+/// group waits there for a rank that died, left, or refused its part, this frees the device and throws peer_error; and
+/// timeout_error, naming the ranks that have not come, where the group's deadline passes, counted from here.
+inline void synchronize(stream_ref stream, const process_group& group = world(),
+                        std::source_location where = std::source_location::current()) {
+  operation call{.name = "synchronize", .where = where};
+  if (!detail::group_access::state(group).has_devices.load(std::memory_order_acquire)) {
+    detail::connect_device(group, where);
+  }
+  const auto engine = detail::group_access::state(group).devices;
+  call.timeout = group.timeout();
+  (void)engine->await(call, engine->sequence(), {nullptr, stream}, {});
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <hfcomm/element_type.hpp>
+#include <hfcomm/serialization/plain.hpp>
+
+/// CUDA's narrow floats have the bits of hfcomm's, and are taken wherever these are, on the host as on a device.
+namespace hfcomm {
+
+template <>
+inline constexpr element_type enable_element_type<__half> = element_type::float16;
+template <>
+inline constexpr element_type enable_element_type<__nv_bfloat16> = element_type::bfloat16;
+template <>
+inline constexpr element_type enable_element_type<__nv_fp8_e4m3> = element_type::float8_e4m3;
+template <>
+inline constexpr element_type enable_element_type<__nv_fp8_e5m2> = element_type::float8_e5m2;
+
+template <>
+inline constexpr bool enable_raw_bytes<__half> = true;
+template <>
+inline constexpr bool enable_raw_bytes<__nv_bfloat16> = true;
+template <>
+inline constexpr bool enable_raw_bytes<__nv_fp8_e4m3> = true;
+template <>
+inline constexpr bool enable_raw_bytes<__nv_fp8_e5m2> = true;
+
+}  // namespace hfcomm

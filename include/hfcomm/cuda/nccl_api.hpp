@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <source_location>
+#include <string>
+
+#include <nccl.h>
+
+#include <hfcomm/cuda/library.hpp>
+#include <hfcomm/error.hpp>
+
+namespace hfcomm::cuda {
+
+/// The functions of NCCL that hfcomm calls, under their own names. The last ones are nullptr where NCCL is too old for
+/// them.
+struct nccl_api {
+  decltype(&::ncclGetVersion) ncclGetVersion = nullptr;
+  decltype(&::ncclGetErrorString) ncclGetErrorString = nullptr;
+  decltype(&::ncclGetLastError) ncclGetLastError = nullptr;
+  decltype(&::ncclGetUniqueId) ncclGetUniqueId = nullptr;
+  decltype(&::ncclCommInitRankConfig) ncclCommInitRankConfig = nullptr;
+  decltype(&::ncclCommSplit) ncclCommSplit = nullptr;
+  decltype(&::ncclCommDestroy) ncclCommDestroy = nullptr;
+  decltype(&::ncclCommAbort) ncclCommAbort = nullptr;
+  decltype(&::ncclCommGetAsyncError) ncclCommGetAsyncError = nullptr;
+  decltype(&::ncclCommCount) ncclCommCount = nullptr;
+  decltype(&::ncclCommUserRank) ncclCommUserRank = nullptr;
+  decltype(&::ncclGroupStart) ncclGroupStart = nullptr;
+  decltype(&::ncclGroupEnd) ncclGroupEnd = nullptr;
+  decltype(&::ncclAllReduce) ncclAllReduce = nullptr;
+  decltype(&::ncclReduce) ncclReduce = nullptr;
+  decltype(&::ncclReduceScatter) ncclReduceScatter = nullptr;
+  decltype(&::ncclBroadcast) ncclBroadcast = nullptr;
+  decltype(&::ncclAllGather) ncclAllGather = nullptr;
+  decltype(&::ncclSend) ncclSend = nullptr;
+  decltype(&::ncclRecv) ncclRecv = nullptr;
+  decltype(&::ncclRedOpCreatePreMulSum) ncclRedOpCreatePreMulSum = nullptr;
+  decltype(&::ncclRedOpDestroy) ncclRedOpDestroy = nullptr;
+  // Since 2.19, 2.27.
+  ncclResult_t (*ncclMemAlloc)(void**, size_t) = nullptr;
+  ncclResult_t (*ncclMemFree)(void*) = nullptr;
+  ncclResult_t (*ncclCommRegister)(ncclComm_t, void*, size_t, void**) = nullptr;
+  ncclResult_t (*ncclCommDeregister)(ncclComm_t, void*) = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  decltype(&::ncclCommWindowRegister) ncclCommWindowRegister = nullptr;
+  decltype(&::ncclCommWindowDeregister) ncclCommWindowDeregister = nullptr;
+#endif
+};
+
+namespace detail {
+
+inline std::atomic<const nccl_api*>& nccl_table() noexcept {
+  static std::atomic<const nccl_api*> table{nullptr};
+  return table;
+}
+
+inline nccl_api load_nccl(const std::source_location& where) {
+  const library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
+  if (!found.found()) {
+    throw engine_error({-1, 0, "NCCL", 0, where}, found.problem());
+  }
+  nccl_api api;
+#define HFCOMM_FILL(name, optional) found.fill(api.name, #name, optional, where)
+  HFCOMM_FILL(ncclGetVersion, false);
+  HFCOMM_FILL(ncclGetErrorString, false);
+  HFCOMM_FILL(ncclGetLastError, false);
+  HFCOMM_FILL(ncclGetUniqueId, false);
+  HFCOMM_FILL(ncclCommInitRankConfig, false);
+  HFCOMM_FILL(ncclCommSplit, false);
+  HFCOMM_FILL(ncclCommDestroy, false);
+  HFCOMM_FILL(ncclCommAbort, false);
+  HFCOMM_FILL(ncclCommGetAsyncError, false);
+  HFCOMM_FILL(ncclCommCount, false);
+  HFCOMM_FILL(ncclCommUserRank, false);
+  HFCOMM_FILL(ncclGroupStart, false);
+  HFCOMM_FILL(ncclGroupEnd, false);
+  HFCOMM_FILL(ncclAllReduce, false);
+  HFCOMM_FILL(ncclReduce, false);
+  HFCOMM_FILL(ncclReduceScatter, false);
+  HFCOMM_FILL(ncclBroadcast, false);
+  HFCOMM_FILL(ncclAllGather, false);
+  HFCOMM_FILL(ncclSend, false);
+  HFCOMM_FILL(ncclRecv, false);
+  HFCOMM_FILL(ncclRedOpCreatePreMulSum, false);
+  HFCOMM_FILL(ncclRedOpDestroy, false);
+  HFCOMM_FILL(ncclMemAlloc, true);
+  HFCOMM_FILL(ncclMemFree, true);
+  HFCOMM_FILL(ncclCommRegister, true);
+  HFCOMM_FILL(ncclCommDeregister, true);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  HFCOMM_FILL(ncclCommWindowRegister, true);
+  HFCOMM_FILL(ncclCommWindowDeregister, true);
+#endif
+#undef HFCOMM_FILL
+  return api;
+}
+
+}  // namespace detail
+
+/// NCCL; found when it is first asked for. Throws engine_error, naming what was looked for where, if there is none. Any
+/// thread.
+inline const nccl_api& nccl(std::source_location where = std::source_location::current()) {
+  if (const auto* table = detail::nccl_table().load(std::memory_order_acquire); table != nullptr) [[likely]] {
+    return *table;
+  }
+  static const nccl_api loaded = detail::load_nccl(where);
+  const nccl_api* none = nullptr;
+  detail::nccl_table().compare_exchange_strong(none, &loaded);
+  return *detail::nccl_table().load(std::memory_order_acquire);
+}
+
+/// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
+/// tests.
+inline void use_nccl(const nccl_api* table) noexcept {
+  detail::nccl_table().store(table, std::memory_order_release);
+}
+
+}  // namespace hfcomm::cuda

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <source_location>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include <hfcomm/cuda/library.hpp>
+#include <hfcomm/error.hpp>
+
+namespace hfcomm::cuda {
+
+/// The functions of the CUDA runtime that hfcomm calls, under their own names. A program that is compiled with hfcomm's
+/// device plane runs where there is no CUDA, as long as it does no device operation; and tests put functions of their
+/// own here. Types are spelled out where C++ has more than one function of that name.
+struct runtime_api {
+  decltype(&::cudaRuntimeGetVersion) cudaRuntimeGetVersion = nullptr;
+  decltype(&::cudaGetErrorString) cudaGetErrorString = nullptr;
+  decltype(&::cudaGetLastError) cudaGetLastError = nullptr;
+  decltype(&::cudaGetDeviceCount) cudaGetDeviceCount = nullptr;
+  decltype(&::cudaGetDevice) cudaGetDevice = nullptr;
+  decltype(&::cudaSetDevice) cudaSetDevice = nullptr;
+  decltype(&::cudaDeviceGetPCIBusId) cudaDeviceGetPCIBusId = nullptr;
+  decltype(&::cudaDeviceGetStreamPriorityRange) cudaDeviceGetStreamPriorityRange = nullptr;
+  decltype(&::cudaThreadExchangeStreamCaptureMode) cudaThreadExchangeStreamCaptureMode = nullptr;
+  decltype(&::cudaPointerGetAttributes) cudaPointerGetAttributes = nullptr;
+  cudaError_t (*cudaMalloc)(void**, std::size_t) = nullptr;
+  decltype(&::cudaFree) cudaFree = nullptr;
+  cudaError_t (*cudaHostAlloc)(void**, std::size_t, unsigned) = nullptr;
+  decltype(&::cudaFreeHost) cudaFreeHost = nullptr;
+  cudaError_t (*cudaMemcpyAsync)(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) = nullptr;
+  cudaError_t (*cudaMemsetAsync)(void*, int, std::size_t, cudaStream_t) = nullptr;
+  decltype(&::cudaStreamCreateWithPriority) cudaStreamCreateWithPriority = nullptr;
+  decltype(&::cudaStreamDestroy) cudaStreamDestroy = nullptr;
+  cudaError_t (*cudaStreamQuery)(cudaStream_t) = nullptr;
+  cudaError_t (*cudaStreamSynchronize)(cudaStream_t) = nullptr;
+  cudaError_t (*cudaStreamWaitEvent)(cudaStream_t, cudaEvent_t, unsigned) = nullptr;
+  cudaError_t (*cudaStreamIsCapturing)(cudaStream_t, cudaStreamCaptureStatus*) = nullptr;
+  cudaError_t (*cudaEventCreateWithFlags)(cudaEvent_t*, unsigned) = nullptr;
+  decltype(&::cudaEventDestroy) cudaEventDestroy = nullptr;
+  cudaError_t (*cudaEventRecord)(cudaEvent_t, cudaStream_t) = nullptr;
+  decltype(&::cudaEventQuery) cudaEventQuery = nullptr;
+  decltype(&::cudaEventSynchronize) cudaEventSynchronize = nullptr;
+  decltype(&::cudaEventElapsedTime) cudaEventElapsedTime = nullptr;
+
+  /// Throws engine_error, with what CUDA says, unless `status` is success.
+  void check(cudaError_t status, const char* what, const std::source_location& where) const {
+    if (status != cudaSuccess) [[unlikely]] {
+      (void)cudaGetLastError();  // what is thrown need not be found again
+      throw engine_error({-1, 0, what, 0, where}, std::string(cudaGetErrorString(status)) + " (CUDA error " +
+                                                      std::to_string(static_cast<int>(status)) + ')');
+    }
+  }
+};
+
+namespace detail {
+
+inline std::atomic<const runtime_api*>& runtime_table() noexcept {
+  static std::atomic<const runtime_api*> table{nullptr};
+  return table;
+}
+
+inline runtime_api load_runtime(const std::source_location& where) {
+  const std::string versioned = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
+  const library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
+                      {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
+  if (!found.found()) {
+    throw engine_error({-1, 0, "the CUDA runtime", 0, where}, found.problem());
+  }
+  runtime_api api;
+#define HFCOMM_FILL(name) found.fill(api.name, #name, false, where)
+  HFCOMM_FILL(cudaRuntimeGetVersion);
+  HFCOMM_FILL(cudaGetErrorString);
+  HFCOMM_FILL(cudaGetLastError);
+  HFCOMM_FILL(cudaGetDeviceCount);
+  HFCOMM_FILL(cudaGetDevice);
+  HFCOMM_FILL(cudaSetDevice);
+  HFCOMM_FILL(cudaDeviceGetPCIBusId);
+  HFCOMM_FILL(cudaDeviceGetStreamPriorityRange);
+  HFCOMM_FILL(cudaThreadExchangeStreamCaptureMode);
+  HFCOMM_FILL(cudaPointerGetAttributes);
+  HFCOMM_FILL(cudaMalloc);
+  HFCOMM_FILL(cudaFree);
+  HFCOMM_FILL(cudaHostAlloc);
+  HFCOMM_FILL(cudaFreeHost);
+  HFCOMM_FILL(cudaMemcpyAsync);
+  HFCOMM_FILL(cudaMemsetAsync);
+  HFCOMM_FILL(cudaStreamCreateWithPriority);
+  HFCOMM_FILL(cudaStreamDestroy);
+  HFCOMM_FILL(cudaStreamQuery);
+  HFCOMM_FILL(cudaStreamSynchronize);
+  HFCOMM_FILL(cudaStreamWaitEvent);
+  HFCOMM_FILL(cudaStreamIsCapturing);
+  HFCOMM_FILL(cudaEventCreateWithFlags);
+  HFCOMM_FILL(cudaEventDestroy);
+  HFCOMM_FILL(cudaEventRecord);
+  HFCOMM_FILL(cudaEventQuery);
+  HFCOMM_FILL(cudaEventSynchronize);
+  HFCOMM_FILL(cudaEventElapsedTime);
+#undef HFCOMM_FILL
+  return api;
+}
+
+}  // namespace detail
+
+/// The CUDA runtime; found when it is first asked for. Throws engine_error, naming what was looked for where, if there
+/// is none. Any thread.
+inline const runtime_api& runtime(std::source_location where = std::source_location::current()) {
+  if (const auto* table = detail::runtime_table().load(std::memory_order_acquire); table != nullptr) [[likely]] {
+    return *table;
+  }
+  static const runtime_api loaded = detail::load_runtime(where);
+  const runtime_api* none = nullptr;
+  detail::runtime_table().compare_exchange_strong(none, &loaded);
+  return *detail::runtime_table().load(std::memory_order_acquire);
+}
+
+/// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
+/// tests, and for programs that are linked with a CUDA runtime that the loader does not know.
+inline void use_runtime(const runtime_api* table) noexcept {
+  detail::runtime_table().store(table, std::memory_order_release);
+}
+
+/// Makes a device the current one of this thread for a scope.
+class device_guard {
+ public:
+  device_guard(const runtime_api& api, int device) : api_(api) {
+    api_.check(api_.cudaGetDevice(&before_), "cudaGetDevice", std::source_location::current());
+    if (before_ != device) {
+      api_.check(api_.cudaSetDevice(device), "cudaSetDevice", std::source_location::current());
+      changed_ = true;
+    }
+  }
+  device_guard(const device_guard&) = delete;
+  device_guard& operator=(const device_guard&) = delete;
+  ~device_guard() {
+    if (changed_) {
+      (void)api_.cudaSetDevice(before_);
+    }
+  }
+
+ private:
+  const runtime_api& api_;
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace hfcomm::cuda

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/cuda/nccl_api.hpp>
+#include <hfcomm/cuda/runtime_api.hpp>
+#include <hfcomm/engines/bounded_call.hpp>
+#include <hfcomm/engines/call_text.hpp>
+#include <hfcomm/engines/device_plane.hpp>
+#include <hfcomm/engines/nccl_types.hpp>
+
+namespace hfcomm {
+
+/// What a program may set for all its NCCL communicators, before the first one is made.
+struct nccl_options {
+  /// How long aborting or destroying a communicator may take before it is left to itself.
+  std::chrono::nanoseconds teardown_timeout = std::chrono::seconds(5);
+};
+
+inline nccl_options& default_nccl_options() noexcept {
+  static nccl_options options;
+  return options;
+}
+
+}  // namespace hfcomm
+
+namespace hfcomm::engines {
+
+/// A group's NCCL communicator on one device.
+///
+/// It is made by two: NCCL gives a deadline only to what it does for a non-blocking communicator, but starts a thread
+/// for every single call on such a one. So the ranks meet in a non-blocking one, which can be polled, given up and
+/// aborted while it is being made, and split off a blocking one of the same ranks, in which operations cost what they
+/// cost in NCCL. The two share NCCL's resources.
+class nccl_communicator {
+ public:
+  /// Collective over `host`: either all ranks get one, or all throw, the group staying usable where no rank was lost.
+  /// Null where all have one already, which is what `again` says.
+  static std::unique_ptr<nccl_communicator> open(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl,
+                                                 host_engine& host, const operation& call, int device, bool again) {
+    const std::vector<greeting> all = greet(cuda, nccl, host, call, device, again);
+    if (std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; })) {
+      return nullptr;
+    }
+    // NOLINTNEXTLINE(*make-unique*): the constructor is private
+    std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda, nccl, device));
+    outcome mine;
+    try {
+      made->init(host, call, all.front());
+    } catch (const peer_error&) {
+      made->abort();
+      throw;
+    } catch (const timeout_error& failure) {
+      mine.how = outcome::waited_in_vain;
+      write(mine.problem, failure.detail());
+    } catch (const error& failure) {
+      mine.how = outcome::failed;
+      write(mine.problem, failure.detail());
+    }
+    try {
+      agree(host, call, mine);
+    } catch (...) {
+      made->abort();
+      throw;
+    }
+    return made;
+  }
+
+  nccl_communicator(const nccl_communicator&) = delete;
+  nccl_communicator& operator=(const nccl_communicator&) = delete;
+  ~nccl_communicator() = default;
+
+  [[nodiscard]] ncclComm_t get() const noexcept { return operations_; }
+  /// One element, for operations whose data does not matter.
+  [[nodiscard]] void* nothing() const noexcept { return nothing_; }
+
+  /// Frees what waits on the device. Bounded; the second time it does nothing.
+  void abort() noexcept {
+    tear_down("aborting", [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommAbort(one); });
+  }
+  /// Lets what is under way end first. Bounded.
+  void destroy() noexcept {
+    tear_down("destroying", [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommDestroy(one); });
+  }
+
+  /// Polls until NCCL has an answer. `look()` may throw, every few milliseconds.
+  template <class Look>
+  ncclResult_t settle(ncclComm_t one, std::chrono::nanoseconds timeout, const error_context& context,
+                      std::string_view what, Look&& look) const {
+    using clock = std::chrono::steady_clock;
+    const auto start = clock::now();
+    auto next_look = start;
+    auto nap = std::chrono::microseconds(20);
+    while (true) {
+      ncclResult_t state = ncclInternalError;
+      if (const auto asked = nccl_.ncclCommGetAsyncError(one, &state); asked != ncclSuccess) {
+        return asked;
+      }
+      if (state != ncclInProgress) {
+        return state;
+      }
+      const auto now = clock::now();
+      if (now >= next_look) {
+        look();
+        next_look = now + std::chrono::milliseconds(5);
+      }
+      if (timeout > std::chrono::nanoseconds::zero() && now - start >= timeout) {
+        throw timeout_error(context, std::string(what) + " has not ended within " + format_duration(timeout), {});
+      }
+      std::this_thread::sleep_for(nap);
+      nap = std::min<std::chrono::microseconds>(nap * 2, std::chrono::microseconds(1000));
+    }
+  }
+
+ private:
+  /// What the ranks tell each other first.
+  struct greeting {
+    std::array<char, 256> problem{};
+    std::array<char, 128> gpu{};  // the same on two ranks that use the same GPU
+    int version = 0;
+    bool again = false;
+    ncclUniqueId id{};  // of rank 0
+  };
+  /// What they tell each other last. Where one failed, the others wait for it in vain: it is the one to name.
+  struct outcome {
+    enum : int { made, waited_in_vain, failed } how = made;
+    std::array<char, 512> problem{};
+  };
+
+  nccl_communicator(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device)
+      : cuda_(cuda), nccl_(nccl), device_(device) {}
+
+  template <std::size_t n>
+  static void write(std::array<char, n>& text, std::string_view value) {
+    value.copy(text.data(), std::min(value.size(), n - 1));
+  }
+
+  /// Everyone's `mine`, in rank order.
+  template <class T>
+  static std::vector<T> exchange(host_engine& host, const operation& call, const T& mine,
+                                 std::chrono::nanoseconds timeout) {
+    struct table final : receiver {
+      std::vector<T> values;
+      void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
+        std::memcpy(reinterpret_cast<std::byte*>(&values[static_cast<std::size_t>(source)]) + offset, chunk.data(),
+                    chunk.size());
+      }
+    };
+    table all;
+    all.values.resize(static_cast<std::size_t>(host.size()));
+    const operation meet{.name = "connect_device",
+                         .pattern = movement::to_all,
+                         .content = payload::buffer,
+                         .bytes = sizeof(T),
+                         .where = call.where,
+                         .timeout = timeout};
+    host.exchange(meet, std::as_bytes(std::span(&mine, 1)), all);
+    return std::move(all.values);
+  }
+
+  /// Two ranks whose machine and slot are the same share a GPU, which NCCL refuses in words that name neither.
+  static std::string gpu_identity(const cuda::runtime_api& cuda, int device, const std::source_location& where) {
+    std::string machine;
+    if (const char* named = std::getenv("NCCL_HOSTID"); named != nullptr) {
+      machine = named;  // NCCL goes by it, too
+    } else {
+      std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+    }
+    std::array<char, 32> bus{};
+    cuda.check(cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId",
+               where);
+    return machine + ' ' + bus.data();
+  }
+
+  /// Whether NCCL has been told (since 2.30) that several ranks may use one GPU.
+  static bool may_share_gpus() noexcept {
+    const char* allowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return allowed != nullptr && std::string_view(allowed) == "1";
+  }
+
+  static std::vector<greeting> greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, host_engine& host,
+                                     const operation& call, int device, bool again) {
+    greeting mine;
+    mine.again = again;
+    try {
+      write(mine.gpu, gpu_identity(cuda, device, call.where));
+      const auto must = [&](ncclResult_t result, const char* what) {
+        if (result != ncclSuccess) {
+          throw engine_error({-1, 0, what, 0, call.where}, nccl_text(nccl, result));
+        }
+      };
+      must(nccl.ncclGetVersion(&mine.version), "ncclGetVersion");
+      if (host.rank() == 0) {
+        must(nccl.ncclGetUniqueId(&mine.id), "ncclGetUniqueId");
+      }
+    } catch (const error& failure) {
+      write(mine.problem, failure.operation() + ": " + failure.detail());
+    }
+    auto all = exchange(host, call, mine, call.timeout);
+    const error_context context{host.rank(), host.size(), call_name(call), 0, call.where};
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const greeting& theirs = all[rank];
+      if (theirs.problem.front() != '\0') {
+        throw engine_error(context,
+                           "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
+      }
+      if (theirs.version != all.front().version) {
+        throw mismatch_error(context,
+                             "rank 0 has version " + std::to_string(all.front().version) + " of NCCL, rank " +
+                                 std::to_string(rank) + " version " + std::to_string(theirs.version),
+                             0, static_cast<int>(rank));
+      }
+      for (std::size_t other = 0; other < rank && !may_share_gpus(); ++other) {
+        if (all[other].gpu == theirs.gpu) {
+          throw usage_error(context, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
+                                         " use the same GPU (" + theirs.gpu.data() +
+                                         "); give each its own: cudaSetDevice(hfcomm::local_rank())");
+        }
+      }
+    }
+    return all;
+  }
+
+  static void agree(host_engine& host, const operation& call, const outcome& mine) {
+    // Who waits in vain for a rank that failed comes a whole deadline later.
+    const auto all = exchange(host, call, mine, 2 * call.timeout + std::chrono::seconds(1) * (call.timeout.count() > 0));
+    const auto worst =
+        std::max_element(all.begin(), all.end(), [](const auto& one, const auto& other) { return one.how < other.how; });
+    if (worst->how != outcome::made) {
+      throw engine_error({host.rank(), host.size(), call_name(call), 0, call.where},
+                         "the communicator could not be made: on rank " + std::to_string(worst - all.begin()) + ", " +
+                             worst->problem.data());
+    }
+  }
+
+  void init(host_engine& host, const operation& call, const greeting& first) {
+    const cuda::device_guard here(cuda_, device_);
+    const error_context context{host.rank(), host.size(), call_name(call), 0, call.where};
+    const auto look = [&] { host.look(context, 0); };
+    const auto require = [&](ncclResult_t result, ncclComm_t polled, const char* what) {
+      if (result == ncclInProgress) {
+        result = settle(polled, call.timeout, context, what, look);
+      }
+      if (result != ncclSuccess) {
+        throw engine_error(context, std::string(what) + ": " + nccl_text(nccl_, result));
+      }
+    };
+    ncclConfig_t meeting = NCCL_CONFIG_INITIALIZER;
+    meeting.blocking = 0;
+    ncclComm_t made = nullptr;
+    const ncclResult_t begun = nccl_.ncclCommInitRankConfig(&made, host.size(), first.id, host.rank(), &meeting);
+    meeting_ = made;
+    require(begun, made, "ncclCommInitRankConfig");
+    ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
+    blocking.blocking = 1;
+    blocking.splitShare = 1;
+    // NCCL writes to it later; what is given up while that is under way outlives this function.
+    const auto child = std::make_shared<ncclComm_t>(nullptr);
+    splitting_ = child;
+    require(nccl_.ncclCommSplit(made, 0, host.rank(), child.get(), &blocking), made, "ncclCommSplit");
+    operations_ = *child;
+    int rank = -1;
+    int size = 0;
+    require(nccl_.ncclCommUserRank(*child, &rank), *child, "ncclCommUserRank");
+    require(nccl_.ncclCommCount(*child, &size), *child, "ncclCommCount");
+    if (rank != host.rank() || size != host.size()) {
+      throw engine_error(context, "NCCL made it rank " + std::to_string(rank) + " of " + std::to_string(size));
+    }
+    void* nothing = nullptr;
+    cuda_.check(cuda_.cudaMalloc(&nothing, 16), "cudaMalloc", call.where);
+    nothing_ = nothing;
+  }
+
+  template <class End>
+  void tear_down(const char* what, End end) noexcept {
+    const ncclComm_t operations = operations_.exchange(nullptr);
+    const ncclComm_t meeting = meeting_.exchange(nullptr);
+    void* const nothing = nothing_.exchange(nullptr);
+    if (operations == nullptr && meeting == nullptr) {
+      return;
+    }
+    const auto patience = default_nccl_options().teardown_timeout;
+    const bool ended = run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting,
+                                              nothing, end, splitting = splitting_] {
+      const relaxed_capture apart(cuda);
+      (void)cuda.cudaSetDevice(device);
+      if (operations != nullptr) {
+        end(nccl, operations);
+      }
+      if (meeting != nullptr) {
+        end(nccl, meeting);
+      }
+      (void)cuda.cudaFree(nothing);
+    });
+    if (!ended) {
+      std::fprintf(stderr, "[hfcomm] %s an NCCL communicator of device %d takes longer than %s; it is left to itself\n",
+                   what, device_, format_duration(patience).c_str());
+    }
+  }
+
+  const cuda::runtime_api& cuda_;
+  const cuda::nccl_api& nccl_;
+  int device_;
+  std::atomic<ncclComm_t> meeting_{nullptr};
+  std::atomic<ncclComm_t> operations_{nullptr};
+  std::atomic<void*> nothing_{nullptr};
+  std::shared_ptr<ncclComm_t> splitting_;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <string>
+
+#include <hfcomm/engines/device_plane.hpp>
+#include <hfcomm/engines/self.hpp>
+
+namespace hfcomm::engines {
+
+/// A group of one: what is reduced or moved is copied, on the stream. It needs no NCCL, whose own short cut for one
+/// rank leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit floats.
+class one_device final : public device_plane {
+ public:
+  using device_plane::device_plane;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  void connect(const operation& /*call*/) override {}
+
+  void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
+    if (call.op == reduce_kind::premultiplied_sum && std::bit_cast<double>(call.tag) != 1.0) {
+      const std::string why =
+          "in a group of one nothing multiplies on the device: scale the buffer with a kernel of your own";
+      refuse(sequence(), why);
+      throw engine_error(context(call, sequence()), why);
+    }
+    copy(call, in, out, count * size_of(call.element), stream);
+  }
+  void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
+                      stream_ref stream) override {
+    reduce(call, in, out, counts[0], stream);
+  }
+  void broadcast(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
+    copy(call, in, out, bytes, stream);
+  }
+  void all_gather(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
+    copy(call, in, out, bytes, stream);
+  }
+  void all_gather(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
+                  stream_ref stream) override {
+    copy(call, in, out, counts[0], stream);
+  }
+  void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
+            stream_ref stream) override {
+    for (std::size_t index = 0; index < std::min(outgoing.size(), incoming.size()); ++index) {
+      copy(call, outgoing[index].data, incoming[index].data, outgoing[index].bytes, stream);
+    }
+  }
+  void meet(const operation& /*call*/, stream_ref /*stream*/) override {}
+
+  void begin_batch(const operation& /*call*/) override { in_batch_ = true; }
+  void end_batch(const operation& /*call*/) override { in_batch_ = false; }
+  [[nodiscard]] bool in_batch() const noexcept override { return in_batch_; }
+
+  void abort() noexcept override {}  // nothing here waits for other ranks
+
+ protected:
+  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
+
+ private:
+  void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) {
+    (void)device_of(call, {in, bytes}, {out, bytes});
+    if (bytes != 0 && in != out) {
+      api_.check(api_.cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream.get()), "cudaMemcpyAsync",
+                 call.where);
+    }
+  }
+
+  bool in_batch_ = false;
+};
+
+}  // namespace hfcomm::engines

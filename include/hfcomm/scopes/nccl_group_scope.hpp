@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+#include <source_location>
+#include <utility>
+
+#include <hfcomm/collectives/device_call.hpp>
+
+namespace hfcomm {
+
+/// Device operations of one group inside it are put on their streams together, which costs one kernel instead of many,
+/// and lets sends and receives wait for each other in any order. What they give is there, in the streams' order, once
+/// the scope has ended: nothing that reads it may be put on a stream before. After each 1024 operations, what there is
+/// is put on the streams, and a new lot begins.
+///
+/// The destructor ends it too, also where an exception leaves the scope: what was called by then is done. What NCCL says
+/// to that is then thrown by the group's next collective; `end` throws it at once. Throws usage_error inside another
+/// scope of the same group. One thread. (NCCL's ncclGroupStart and ncclGroupEnd; torch's coalescing manager.)
+class nccl_group_scope {
+ public:
+  explicit nccl_group_scope(const process_group& group = world(),
+                            std::source_location where = std::source_location::current())
+      : group_(group), call_{.name = "nccl_group_scope", .where = where} {
+    const detail::device_preparation prepared(group_, call_);
+    const detail::group_guard guard(group_, call_);
+    auto& engine = *detail::group_access::state(group_).devices;
+    call_.timeout = group_.timeout();
+    if (engine.in_batch()) {
+      throw usage_error({group_.rank(), group_.size(), call_.name.text, 0, where},
+                        "there is an nccl_group_scope of this group already");
+    }
+    engine.begin_batch(call_);
+    open_ = true;
+  }
+  nccl_group_scope(const nccl_group_scope&) = delete;
+  nccl_group_scope& operator=(const nccl_group_scope&) = delete;
+  ~nccl_group_scope() {
+    try {
+      end();
+    } catch (...) {
+      detail::defer(group_, std::current_exception());
+    }
+  }
+
+  /// Puts what was called inside on the streams. The second time it does nothing.
+  void end() {
+    if (std::exchange(open_, false)) {
+      detail::group_access::state(group_).devices->end_batch(call_);
+    }
+  }
+
+ private:
+  process_group group_;
+  operation call_;
+  bool open_ = false;
+};
+
+}  // namespace hfcomm

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device_ranks.hpp"
+
+namespace {
+
+using namespace hfcomm;
+using namespace device_ranks;
+using namespace std::chrono_literals;
+
+bool says(const error& problem, std::string_view text) {
+  return std::string_view(problem.what()).find(text) != std::string_view::npos;
+}
+
+/// Aborting and destroying have little time, for the tests in which they never end.
+class short_teardown {
+ public:
+  explicit short_teardown(std::chrono::nanoseconds patience)
+      : before_(std::exchange(default_nccl_options().teardown_timeout, patience)) {}
+  short_teardown(const short_teardown&) = delete;
+  short_teardown& operator=(const short_teardown&) = delete;
+  ~short_teardown() { default_nccl_options().teardown_timeout = before_; }
+
+ private:
+  std::chrono::nanoseconds before_;
+};
+
+TEST_CASE("device failures: a rank that never comes is named when the deadline passes") {
+  const fake_cuda::install fake;
+  testing::run_ranks(3, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    if (world.rank() != 2) {
+      const auto hurried = world.with_timeout(200ms);
+      all_reduce(data, stream, reduce_op::sum, hurried);
+      const auto problem = error_of<timeout_error>([&] { synchronize(stream, hurried); });
+      CHECK((problem.missing() == std::vector<int>{2}));
+      CHECK(world.broken());
+      CHECK((error_of<timeout_error>([&] { barrier(world); }).missing() == std::vector<int>{2}));
+    } else {
+      while (!world.broken()) {
+        std::this_thread::sleep_for(1ms);
+      }
+      CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::sum, world), timeout_error);
+    }
+  });
+  CHECK(fake_cuda::live().communicators == 0);
+}
+
+TEST_CASE("device failures: a rank that leaves by an exception frees the others' devices") {
+  const fake_cuda::install fake;
+  std::string heard;
+  try {
+    testing::run_ranks(3, [&](const process_group& world) {
+      const rank_stream stream(world);
+      connect_device(world);
+      device_buffer<float> data(8);
+      if (world.rank() == 1) {
+        throw std::runtime_error("out of data");
+      }
+      auto work = all_reduce_async(data, stream, reduce_op::sum, world);
+      try {
+        work.synchronize();
+      } catch (const peer_error& problem) {
+        if (world.rank() == 0) {
+          heard = problem.what();
+        }
+        CHECK(problem.peer() == 1);
+        throw;
+      }
+    });
+    FAIL("nothing was thrown");
+  } catch (const std::runtime_error& cause) {
+    CHECK(std::string(cause.what()) == "out of data");
+  }
+  CHECK(heard.find("rank 1") != std::string::npos);
+  CHECK(fake_cuda::live().communicators == 0);
+}
+
+TEST_CASE("device failures: a host operation that breaks the group frees the device") {
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    if (world.rank() == 0) {
+      all_reduce(data, stream, reduce_op::sum, world);
+      CHECK_THROWS_AS(barrier(world.with_timeout(100ms)), timeout_error);
+      // Nothing of the device is left spinning: this returns.
+      CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+    } else {
+      while (!world.broken()) {
+        std::this_thread::sleep_for(1ms);
+      }
+    }
+  });
+}
+
+TEST_CASE("device failures: what NCCL returns becomes the right error") {
+  for (const ncclResult_t result : {ncclSystemError, ncclUnhandledCudaError, ncclInternalError, ncclRemoteError,
+                                    ncclInvalidArgument, ncclInvalidUsage}) {
+    const bool fatal = result != ncclInvalidArgument && result != ncclInvalidUsage;
+    INFO("NCCL error ", static_cast<int>(result));
+    const fake_cuda::install fake;
+    testing::run_ranks(2, [&](const process_group& world) {
+      const rank_stream stream(world);
+      connect_device(world);
+      device_buffer<float> data(8);
+      barrier(world);
+      if (world.rank() == 1) {
+        fake_cuda::fail_call("ncclAllReduce", 1, result, 1);
+        if (fatal) {
+          CHECK(says(error_of<engine_error>([&] { all_reduce(data, stream, reduce_op::sum, world); }), "NCCL error"));
+          CHECK(world.broken());
+        } else {
+          CHECK(says(error_of<usage_error>([&] { all_reduce(data, stream, reduce_op::sum, world); }), "NCCL error"));
+        }
+      } else {
+        all_reduce(data, stream, reduce_op::sum, world);
+        const auto problem = error_of<peer_error>([&] { synchronize(stream, world); });
+        CHECK(problem.peer() == 1);
+        CHECK(says(problem, "NCCL error"));
+      }
+    });
+    CHECK(fake_cuda::live().communicators == 0);
+  }
+}
+
+TEST_CASE("device failures: an error that NCCL finds later") {
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    barrier(world);
+    if (world.rank() == 0) {
+      fake_cuda::never_complete(0);
+      fake_cuda::async_error_after(2, ncclRemoteError, 0);
+    }
+    barrier(world);
+    all_reduce(data, stream, reduce_op::sum, world);
+    if (world.rank() == 0) {
+      CHECK_THROWS_AS(synchronize(stream, world), engine_error);
+    } else {
+      CHECK(error_of<peer_error>([&] { synchronize(stream, world); }).peer() == 0);
+    }
+    CHECK(world.broken());
+  });
+}
+
+TEST_CASE("device failures: a communicator that cannot be made is an error on every rank, and the group goes on") {
+  for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit", "cudaMalloc",
+                           "cudaDeviceGetPCIBusId", "ncclCommUserRank"}) {
+    INFO(call);
+    const fake_cuda::install fake;
+    testing::run_ranks(3, [&](const process_group& world) {
+      REQUIRE(cuda::runtime().cudaSetDevice(world.rank()) == cudaSuccess);
+      const int culprit = std::string_view(call) == "ncclGetUniqueId" ? 0 : 1;
+      const bool of_cuda = std::string_view(call).starts_with("cuda");
+      if (world.rank() == 0) {
+        of_cuda ? fake_cuda::fail_call(call, 1, cudaErrorMemoryAllocation, culprit)
+                : fake_cuda::fail_call(call, 1, ncclSystemError, culprit);
+      }
+      barrier(world);
+      const auto problem = error_of<engine_error>([&] { connect_device(world.with_timeout(500ms)); });
+      CHECK(says(problem, "rank " + std::to_string(culprit)));
+      CHECK_FALSE(world.broken());
+      CHECK(world.device_backend() == "none");
+      barrier(world);
+      connect_device(world);
+      CHECK(world.device_backend() == "nccl");
+    });
+    CHECK(fake_cuda::live().communicators == 0);
+  }
+}
+
+TEST_CASE("device failures: a rank that is gone while the communicator is made") {
+  const fake_cuda::install fake;
+  std::string cause;
+  try {
+    testing::run_ranks(3, [](const process_group& world) {
+      REQUIRE(cuda::runtime().cudaSetDevice(world.rank()) == cudaSuccess);
+      if (world.rank() == 2) {
+        throw std::runtime_error("gone");
+      }
+      connect_device(world);
+    });
+  } catch (const std::exception& problem) {
+    cause = problem.what();
+  }
+  CHECK(cause == "gone");
+  CHECK(fake_cuda::live().communicators == 0);
+}
+
+TEST_CASE("device failures: an abort that hangs keeps nobody") {
+  const short_teardown soon(50ms);
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    fake_cuda::hang_abort(world.rank());
+    barrier(world);
+    if (world.rank() == 0) {
+      const auto hurried = world.with_timeout(100ms);
+      all_reduce(data, stream, reduce_op::sum, hurried);
+      CHECK_THROWS_AS(synchronize(stream, hurried), timeout_error);
+      fake_cuda::release_aborts();
+    } else {
+      while (!world.broken()) {
+        std::this_thread::sleep_for(1ms);
+      }
+    }
+  });
+}
+
+TEST_CASE("device failures: a group can be dropped whatever its device does") {
+  const short_teardown soon(50ms);
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    device_buffer<float> data(8);
+    {
+      const auto own = world.split(0);
+      connect_device(own);
+      barrier(world);
+      fake_cuda::hang_destroy(world.rank());
+      all_reduce(data, stream, reduce_op::sum, own);
+      synchronize(stream, own);
+      barrier(world);
+    }  // says that it is left to itself
+    fake_cuda::release_destroys();
+    barrier(world);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+#include <hfcomm/nccl.hpp>
+#include <hfcomm/testing.hpp>
+
+#include "../multi_rank/ranks.hpp"
+#include <fake/fake_cuda.hpp>
+
+/// What the tests of the device plane have in common: ranks as threads, each with a pretended device of its own.
+namespace device_ranks {
+
+using namespace hfcomm;
+using multi_rank::as_index;
+using multi_rank::each_of;
+using multi_rank::error_of;
+using multi_rank::rank_counts;
+
+/// A rank's own stream, on its device.
+class rank_stream {
+ public:
+  explicit rank_stream(const process_group& world) {
+    const auto& api = cuda::runtime();
+    REQUIRE(api.cudaSetDevice(world.rank()) == cudaSuccess);
+    REQUIRE(api.cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0) == cudaSuccess);
+  }
+  rank_stream(const rank_stream&) = delete;
+  rank_stream& operator=(const rank_stream&) = delete;
+  ~rank_stream() { (void)cuda::runtime().cudaStreamDestroy(stream_); }
+
+  operator stream_ref() const { return stream_; }  // NOLINT(*explicit*)
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+template <class T>
+device_buffer<T> on_device(const std::vector<T>& values, stream_ref stream) {
+  device_buffer<T> made(values.size());
+  copy(values, made, stream);
+  REQUIRE(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);  // `values` may end
+  return made;
+}
+
+/// What the memory holds once all that is on the stream is done.
+template <device_range R>
+auto on_host(const R& range, stream_ref stream) {
+  std::vector<device_value_t<R>> values(range.size());
+  copy(range, values, stream);
+  REQUIRE(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+  return values;
+}
+
+/// Runs `rank_main(world, stream)` on so many ranks over the double. Afterwards nothing may be left of what it gave.
+template <class RankMain>
+void run_devices(int ranks, RankMain rank_main, testing::run_ranks_options options = {}) {
+  testing::run_ranks(
+      ranks,
+      [&](const process_group& world) {
+        const rank_stream stream(world);
+        rank_main(world, stream_ref(stream));
+      },
+      std::move(options));
+  const auto left = fake_cuda::live();
+  CHECK(left.streams == 0);
+  CHECK(left.events == 0);
+  CHECK(left.allocations == 0);
+  CHECK(left.communicators == 0);
+  CHECK(left.registrations == 0);
+  CHECK(left.red_ops == 0);
+  CHECK(fake_cuda::illegal_accesses() == 0);
+}
+
+/// The same with each number of ranks from `least` on, each on a fresh double.
+template <class RankMain>
+void at_every_size(RankMain rank_main, int least = 1) {
+  for (const int ranks : rank_counts) {
+    if (ranks >= least) {
+      INFO("with ", ranks, " ranks");
+      const fake_cuda::install fake;
+      run_devices(ranks, rank_main);
+    }
+  }
+}
+
+}  // namespace device_ranks
