@@ -7,6 +7,7 @@
 #include <hfcomm/concepts.hpp>
 #include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/device_watch.hpp>
 #include <hfcomm/device_work.hpp>
 #include <hfcomm/element_type.hpp>
 #include <hfcomm/environment.hpp>

@@ -99,7 +99,7 @@ struct group_state {
   std::vector<std::byte> scratch;  // one collective at a time
   /// Objects as bytes, where the others can read them: in the engine's memory, which it keeps as long as it lives.
   std::pmr::vector<std::byte> objects{engine->memory().get()};
-  std::shared_ptr<work_queue> queue;  // once there is an asynchronous operation
+  std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation
   std::shared_ptr<device_engine> devices;  // once there is a device operation
   std::atomic<bool> has_devices{false};
 };
@@ -184,7 +184,7 @@ class process_group {
 
   /// New groups, one for each `color` (>= 0); within a group the ranks are ordered by `key`, then by their rank here.
   /// Collective: every rank of this group calls it. Throws usage_error for a negative color: a rank that wants no group
-  /// is left out by `subgroup`.
+  /// is left out by `subgroup`. Where this group has been connected for device operations, the new ones are, too.
   [[nodiscard]] process_group split(int color, int key = 0,
                                     std::source_location where = std::source_location::current()) const;
 
@@ -207,6 +207,9 @@ class process_group {
   friend struct detail::group_access;
   explicit process_group(std::shared_ptr<host_engine> engine, std::chrono::nanoseconds timeout = default_timeout)
       : state_(std::make_shared<detail::group_state>(std::move(engine))), timeout_(timeout) {}
+
+  /// A new group of these ranks, with a device plane where this one has one.
+  [[nodiscard]] std::optional<process_group> part(const operation& call, std::span<const int> members) const;
 
   std::shared_ptr<detail::group_state> state_;
   std::chrono::nanoseconds timeout_ = default_timeout;

@@ -84,7 +84,7 @@ inline process_group process_group::split(int color, int key, std::source_locati
            std::pair(wishes[static_cast<std::size_t>(right)][1], right);
   });
   operation make{.name = "split", .where = where, .timeout = timeout_};
-  return process_group(running.engine().subgroup(make, members), timeout_);
+  return *part(make, members);
 }
 
 inline std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
@@ -118,8 +118,25 @@ inline std::optional<process_group> process_group::subgroup(std::span<const int>
   }
   const bool inside = seen[static_cast<std::size_t>(rank())];
   operation make{.name = "subgroup", .where = where, .timeout = timeout_};
-  auto engine = running.engine().subgroup(make, inside ? ranks : std::span<const int>());
-  return engine ? std::optional<process_group>(process_group(std::move(engine), timeout_)) : std::nullopt;
+  return part(make, inside ? ranks : std::span<const int>());
+}
+
+inline std::optional<process_group> process_group::part(const operation& call, std::span<const int> members) const {
+  auto engine = state_->engine->subgroup(call, members);
+  std::shared_ptr<device_engine> devices;
+  if (state_->devices) {
+    devices = state_->devices->subgroup(call, engine, members.empty() ? 0 : members.front());
+  }
+  if (!engine) {
+    return std::nullopt;
+  }
+  process_group made(std::move(engine), timeout_);
+  made.checks_devices_ = checks_devices_;
+  if (devices) {
+    made.state_->devices = std::move(devices);
+    made.state_->has_devices.store(true);
+  }
+  return made;
 }
 
 }  // namespace hfcomm

@@ -33,9 +33,8 @@ class gate {
 };
 
 void fill(device_buffer<float>& data, float value, stream_ref stream) {
-  fake_cuda::launch(stream.get(), [memory = data.data(), count = data.size(), value] {
-    std::fill_n(memory, count, value);
-  });
+  fake_cuda::launch(stream.get(),
+                    [memory = data.data(), count = data.size(), value] { std::fill_n(memory, count, value); });
 }
 
 TEST_CASE("device works: what was put on the stream before is done before, and wait orders what follows") {
@@ -92,9 +91,13 @@ TEST_CASE("device works: dropped, moved, and every form") {
     const std::vector<std::size_t> fours(n, 4);
     for (int turn = 0; turn < 3; ++turn) {
       fill(one, static_cast<float>(world.rank() + 1), stream);
-      { const auto dropped = all_gather_async(one, all, stream, world); }
+      {
+        const auto dropped = all_gather_async(one, all, stream, world);
+      }
       // The stream is behind it now.
-      { const auto dropped = all_to_all_async(all, more, stream, world); }
+      {
+        const auto dropped = all_to_all_async(all, more, stream, world);
+      }
       std::vector<float> want;
       for (std::size_t rank = 0; rank < n; ++rank) {
         want.insert(want.end(), 4, static_cast<float>(world.rank() + 1));
@@ -214,7 +217,9 @@ TEST_CASE("nccl_group_scope: splits, and ends when an exception leaves it") {
       fake_cuda::fail_call("ncclGroupEnd", 1, ncclInvalidUsage, 1);
     }
     barrier(world);
-    { const nccl_group_scope together(world); }
+    {
+      const nccl_group_scope together(world);
+    }
     if (world.rank() == 1) {
       CHECK_THROWS_AS(barrier(world), usage_error);
     } else {

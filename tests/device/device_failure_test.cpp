@@ -101,6 +101,58 @@ TEST_CASE("device failures: a host operation that breaks the group frees the dev
   });
 }
 
+TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    const device_watch watch(100ms, world);
+    CHECK_THROWS_AS(device_watch(100ms, world), usage_error);
+    for (int turn = 0; turn < 3; ++turn) {
+      all_reduce(data, stream, reduce_op::max, world);
+    }
+    CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+    // Computation before it takes longer than the deadline: that is no stuck operation.
+    fake_cuda::launch(stream.get(), [] { std::this_thread::sleep_for(300ms); });
+    all_reduce(data, stream, reduce_op::max, world);
+    CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+    CHECK_FALSE(world.broken());
+    if (world.rank() == 0) {
+      all_reduce(data, stream, reduce_op::max, world);
+      CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+      CHECK((error_of<timeout_error>([&] { all_reduce(data, stream, reduce_op::max, world); }).missing() ==
+             std::vector<int>{1}));
+    } else {
+      while (!world.broken()) {
+        std::this_thread::sleep_for(1ms);
+      }
+    }
+  });
+}
+
+TEST_CASE("device failures: a watch notices a rank that is gone") {
+  const fake_cuda::install fake;
+  std::string cause;
+  try {
+    testing::run_ranks(2, [](const process_group& world) {
+      const rank_stream stream(world);
+      connect_device(world);
+      device_buffer<float> data(8);
+      if (world.rank() == 1) {
+        throw std::runtime_error("gone");
+      }
+      const device_watch watch(world);
+      all_reduce(data, stream, reduce_op::max, world);
+      CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+      CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::max, world), peer_error);
+    });
+  } catch (const std::exception& problem) {
+    cause = problem.what();
+  }
+  CHECK(cause == "gone");
+}
+
 TEST_CASE("device failures: what NCCL returns becomes the right error") {
   for (const ncclResult_t result : {ncclSystemError, ncclUnhandledCudaError, ncclInternalError, ncclRemoteError,
                                     ncclInvalidArgument, ncclInvalidUsage}) {

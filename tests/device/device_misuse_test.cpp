@@ -23,14 +23,12 @@ TEST_CASE("device operations: what is wrong on every rank is a usage_error, and 
                "the output has 5 elements, the input 4"));
     CHECK(says(error_of<usage_error>([&] { broadcast(data, stream, world.size(), world); }), "is not a rank"));
     CHECK(says(error_of<usage_error>([&] { reduce(data, stream, -1, reduce_op::sum, world); }), "root -1"));
-    CHECK(says(error_of<usage_error>([&] {
-                 all_reduce(data.span().first(3), data.span().subspan(1, 3), stream, reduce_op::sum, world);
-               }),
+    CHECK(says(error_of<usage_error>(
+                   [&] { all_reduce(data.span().first(3), data.span().subspan(1, 3), stream, reduce_op::sum, world); }),
                "overlaps"));
-    CHECK(says(error_of<usage_error>([&] {
-                 all_reduce(device_span<float>(nullptr, 4), stream, reduce_op::sum, world);
-               }),
-               "at address 0"));
+    CHECK(
+        says(error_of<usage_error>([&] { all_reduce(device_span<float>(nullptr, 4), stream, reduce_op::sum, world); }),
+             "at address 0"));
     CHECK(says(error_of<usage_error>([&] { send(data, stream, world.rank(), world); }), "oneself"));
     CHECK(says(error_of<usage_error>([&] { recv(data, stream, world.size(), world); }), "is not a rank"));
     if (world.size() > 1) {
@@ -49,14 +47,11 @@ TEST_CASE("device operations: memory that is none of the device's is named befor
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     std::vector<float> ordinary(4, 1.0F);
-    CHECK(says(error_of<usage_error>([&] {
-                 all_reduce(device_span<float>(ordinary.data(), 4), stream, reduce_op::sum, world);
-               }),
+    CHECK(says(error_of<usage_error>(
+                   [&] { all_reduce(device_span<float>(ordinary.data(), 4), stream, reduce_op::sum, world); }),
                "host memory"));
     pinned_buffer<float> pinned(4);
-    CHECK(says(error_of<usage_error>([&] {
-                 broadcast(device_span<float>(pinned.data(), 4), stream, 0, world);
-               }),
+    CHECK(says(error_of<usage_error>([&] { broadcast(device_span<float>(pinned.data(), 4), stream, 0, world); }),
                "pinned host memory"));
     if (world.size() > 1) {
       const auto& api = cuda::runtime();
@@ -93,9 +88,8 @@ TEST_CASE("device operations: compared over the host plane where that is wanted"
     const auto checked = world.with_device_checks();
     device_buffer<float> data(8);
     const auto count = world.rank() == 2 ? 7U : 8U;
-    const auto problem = error_of<mismatch_error>([&] {
-      all_reduce(data.span().first(count), stream, reduce_op::sum, checked);
-    });
+    const auto problem =
+        error_of<mismatch_error>([&] { all_reduce(data.span().first(count), stream, reduce_op::sum, checked); });
     CHECK(problem.first_rank() == 0);
     CHECK(problem.second_rank() == 2);
     CHECK(says(problem, "device_misuse_test.cpp"));

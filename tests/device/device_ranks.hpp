@@ -14,8 +14,8 @@
 #include <hfcomm/nccl.hpp>
 #include <hfcomm/testing.hpp>
 
-#include "../multi_rank/ranks.hpp"
 #include <fake/fake_cuda.hpp>
+#include "../multi_rank/ranks.hpp"
 
 /// What the tests of the device plane have in common: ranks as threads, each with a pretended device of its own.
 namespace device_ranks {

@@ -152,9 +152,10 @@ TEST_CASE("device reductions: nothing allocates, synchronizes or asks again once
     all_reduce(data, stream, reduce_op::sum, world);
     synchronize(stream, world);
     barrier(world);
-    const std::vector<const char*> slow{"cudaStreamSynchronize",    "cudaEventSynchronize", "cudaMalloc",
-                                        "cudaPointerGetAttributes", "cudaStreamQuery",      "cudaEventCreateWithFlags",
-                                        "cudaGetDevice",            "cudaEventRecord",      "ncclCommGetAsyncError"};
+    const std::vector<const char*> slow{
+        "cudaStreamSynchronize", "cudaEventSynchronize",     "cudaMalloc",    "cudaPointerGetAttributes",
+        "cudaStreamQuery",       "cudaEventCreateWithFlags", "cudaGetDevice", "cudaEventRecord",
+        "ncclCommGetAsyncError"};
     std::vector<std::size_t> before;
     for (const char* name : slow) {
       before.push_back(fake_cuda::calls(name));

@@ -112,21 +112,49 @@ TEST_CASE("a stream does its work in order, and not on the caller's thread") {
   CHECK(runtime().cudaStreamQuery(gone) == cudaErrorInvalidResourceHandle);
 }
 
-TEST_CASE("a destroyed stream's work still gets done, and freed memory is no memory") {
+TEST_CASE("a destroyed stream's work still gets done") {
   const fake_cuda::install fake;
   latch go;
   latch done;
   {
     const stream one;
-    buffer<int> data(4);
     fake_cuda::launch(one, [&] { go.wait(); });
-    CHECK(runtime().cudaMemsetAsync(data.get(), 0, 16, one) == cudaSuccess);
     fake_cuda::launch(one, [&] { done.open(); });
   }
   CHECK(fake_cuda::live().streams == 0);
   go.open();
   done.wait();
-  CHECK(fake_cuda::illegal_accesses() == 1);
+}
+
+TEST_CASE("memory is freed once its device has done what was put on it before, and is no memory then") {
+  const fake_cuda::install fake;
+  const stream one;
+  bool used = false;
+  void* gone = nullptr;
+  {
+    buffer<int> data(4);
+    gone = data.get();
+    fake_cuda::launch(one, [&] { used = true; });
+    CHECK(runtime().cudaMemsetAsync(gone, 0, 16, one) == cudaSuccess);
+  }
+  CHECK(used);
+  CHECK(fake_cuda::illegal_accesses() == 0);
+  CHECK(runtime().cudaMemsetAsync(gone, 0, 16, one) == cudaErrorInvalidValue);
+}
+
+TEST_CASE("the time between two events is the streams'") {
+  const fake_cuda::install fake;
+  const stream one;
+  const event start;
+  const event end;
+  float milliseconds = -1;
+  CHECK(runtime().cudaEventElapsedTime(&milliseconds, start, end) == cudaErrorInvalidResourceHandle);
+  CHECK(runtime().cudaEventRecord(start, one) == cudaSuccess);
+  fake_cuda::launch(one, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  CHECK(runtime().cudaEventRecord(end, one) == cudaSuccess);
+  CHECK(runtime().cudaEventSynchronize(end) == cudaSuccess);
+  CHECK(runtime().cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess);
+  CHECK(milliseconds >= 5);
 }
 
 TEST_CASE("the legacy default stream waits for the others, and they for it; not so those that do not block") {

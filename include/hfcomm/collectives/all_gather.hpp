@@ -142,8 +142,8 @@ auto device_all_gather(In in, Out out, std::span<const std::size_t> counts, How 
 
 }  // namespace detail
 
-/// Every rank's device memory, in rank order, in `out` on every rank, which is `group.size()` times as long as `in`; `in`
-/// may be this rank's own place in it. Any trivially copyable type. Put on the stream; returns at once.
+/// Every rank's device memory, in rank order, in `out` on every rank, which is `group.size()` times as long as `in`;
+/// `in` may be this rank's own place in it. Any trivially copyable type. Put on the stream; returns at once.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),

@@ -148,8 +148,8 @@ auto device_all_reduce(In in, Out out, How how, reduce_op op, const process_grou
 /// NCCL's: all ranks get the same bits, but 16-bit floats may be rounded more than once, and `average` divides in the
 /// elements' type.
 ///
-/// Throws usage_error for memory that is not the current communicator's device's, 16-bit integers and bitwise reductions
-/// (NCCL has neither); the other ranks hear of it where they wait (`synchronize`).
+/// Throws usage_error for memory that is not the current communicator's device's, 16-bit integers and bitwise
+/// reductions (NCCL has neither); the other ranks hear of it where they wait (`synchronize`).
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,

@@ -162,8 +162,8 @@ void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group&
                             where);
 }
 
-/// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must be
-/// what its receiver wants: nothing compares them.
+/// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must
+/// be what its receiver wants: nothing compares them.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <hfcomm/collectives/async.hpp>
-#include <hfcomm/engines/copy_bytes.hpp>
 #include <hfcomm/collectives/device_call.hpp>
+#include <hfcomm/engines/copy_bytes.hpp>
 
 namespace hfcomm {
 

@@ -86,7 +86,7 @@ inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> o
 /// `out` must be `allowed`, a part of the input, or overlap no part of the input.
 template <class Running>
 void require_apart(Running& running, std::span<const std::byte> in, std::span<const std::byte> out,
-                          std::span<const std::byte> allowed = {}) {
+                   std::span<const std::byte> allowed = {}) {
   const bool same = out.data() == allowed.data() && out.size() == allowed.size();
   running.require(!overlap(in, out) || same, [] { return "the output overlaps the input"; });
 }

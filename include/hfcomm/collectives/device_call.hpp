@@ -112,23 +112,43 @@ class running_device_call {
 
   /// `launch(engine, stream)` hands the operation to the engine.
   template <class Launch>
-  void put(on_stream how, device_memory /*memory*/, Launch&& launch) {
+  void put(on_stream how, device_memory memory, Launch&& launch) {
     put_ = true;  // from here on its failures are the engine's to tell
+    if (auto* notes = engine_.watched(); notes != nullptr) [[unlikely]] {
+      put_noted(*notes, how.stream, memory, launch);
+      return;
+    }
     launch(engine_, how.stream);
   }
   template <class Launch>
   [[nodiscard]] device_work put(on_own_stream how, device_memory memory, Launch&& launch) {
-    require(!engine_.in_batch(), [] {
-      return "inside an nccl_group_scope nothing is started on another stream; start it outside";
-    });
+    require(!engine_.in_batch(),
+            [] { return "inside an nccl_group_scope nothing is started on another stream; start it outside"; });
     put_ = true;
     const stream_ref own = engine_.fork(call_, memory, how.stream);
-    launch(engine_, own);
+    put(on_stream{own}, memory, launch);
     return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), how.stream, call_,
                        number_);
   }
 
  private:
+  template <class Launch>
+  void put_noted(device_notes& notes, stream_ref stream, device_memory memory, Launch& launch) {
+    // In a batch it begins later, in a graph it does not begin here.
+    if (engine_.in_batch() || engine_.capturing(call_, stream)) {
+      launch(engine_, stream);
+      return;
+    }
+    const auto start = engine_.mark(call_, memory, stream);
+    try {
+      launch(engine_, stream);
+      notes.add({start, engine_.mark(call_, memory, stream), call_, number_});
+    } catch (...) {
+      engine_.release(start);
+      throw;
+    }
+  }
+
   const process_group& group_;
   operation& call_;
   device_preparation prepared_;
@@ -183,9 +203,9 @@ void require_device_memory(running_device_call& running, device_span<T> range) {
 /// Gets a group ready for operations on the current device, which the first one does otherwise: all ranks make an NCCL
 /// communicator together. Collective. Each rank makes its own device current first, cudaSetDevice(local_rank()).
 ///
-/// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked for
-/// where; usage_error where two ranks use one GPU; mismatch_error where their versions of NCCL differ; timeout_error and
-/// peer_error as every collective.
+/// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked
+/// for where; usage_error where two ranks use one GPU; mismatch_error where their versions of NCCL differ;
+/// timeout_error and peer_error as every collective.
 inline void connect_device(const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   detail::connect_device(group, where);

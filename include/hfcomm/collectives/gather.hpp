@@ -136,8 +136,7 @@ auto device_gather(In in, Out out, std::span<const std::size_t> counts, bool une
       bytes = equal_counts(in.size_bytes(), group.size());
     }
     const auto to = device_bytes(out);
-    require_apart(running, to, device_bytes(in),
-                  parts_of(to, bytes, 1)[static_cast<std::size_t>(root)]);
+    require_apart(running, to, device_bytes(in), parts_of(to, bytes, 1)[static_cast<std::size_t>(root)]);
   }
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
     engine.pass(call, device_parts(in, root), device_parts(out, bytes), stream);
@@ -167,8 +166,7 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream
 
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work gather_async(const In& in, Out&& out, stream_ref stream, int root = 0,
-                         const process_group& group = world(),
+device_work gather_async(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
   return detail::device_gather(as_device_span(in), as_device_span(out), {}, false, detail::on_own_stream{stream}, root,
                                group, where);

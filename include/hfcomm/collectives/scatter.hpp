@@ -201,8 +201,8 @@ device_work scatter_async(const In& in, Out&& out, stream_ref stream, int root =
 
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                          int root = 0, const process_group& group = world(),
+device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
+                          const process_group& group = world(),
                           std::source_location where = std::source_location::current()) {
   return detail::device_scatter(as_device_span(in), as_device_span(out), counts, true, detail::on_own_stream{stream},
                                 root, group, where);

@@ -61,8 +61,7 @@ void send_receive(const Out& data, int destination, In&& into, int source, const
 /// returns at once.
 template <device_range Out, writable_device_range In>
 void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
-                  const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
+                  const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const auto out = detail::message_part(as_device_span(data), destination);
   const auto in = detail::message_part(as_device_span(into), source);
   detail::device_message("device send_receive", movement::send, &out, &in, data.size(), detail::on_stream{stream},

@@ -35,8 +35,7 @@ inline std::uint64_t fingerprint(std::span<const std::size_t> counts) {
 
 /// The elements of all parts, where they make sense; throws usage_error otherwise.
 template <class Running>
-std::size_t require_counts(Running& running, std::span<const std::size_t> counts, int ranks,
-                                  const char* what) {
+std::size_t require_counts(Running& running, std::span<const std::size_t> counts, int ranks, const char* what) {
   running.require(counts.size() == static_cast<std::size_t>(ranks), [&] {
     return std::string(what) + " has " + std::to_string(counts.size()) + " counts for " + std::to_string(ranks) +
            " ranks";

@@ -18,8 +18,8 @@ namespace detail {
 inline void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes, cudaMemcpyKind kind,
                            stream_ref stream, const std::source_location& where) {
   if (in_bytes != out_bytes) {
-    throw usage_error({-1, 0, "copy", 0, where}, "the input has " + std::to_string(in_bytes) +
-                                                     " bytes, the output " + std::to_string(out_bytes));
+    throw usage_error({-1, 0, "copy", 0, where},
+                      "the input has " + std::to_string(in_bytes) + " bytes, the output " + std::to_string(out_bytes));
   }
   const auto& api = cuda::runtime(where);
   if (in_bytes != 0) {

@@ -25,10 +25,9 @@ class device_buffer {
   using value_type = T;
 
   device_buffer() noexcept = default;
-  /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory has
-  /// room for.
-  explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current())
-      : size_(size) {
+  /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
+  /// has room for.
+  explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current()) : size_(size) {
     if (size > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / sizeof(T)) {
       throw std::bad_array_new_length();
     }

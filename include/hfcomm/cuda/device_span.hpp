@@ -10,9 +10,9 @@
 
 namespace hfcomm {
 
-/// Whether R is contiguous device memory of known size: it has `size()`, and a `data()` that gives a pointer or something
-/// whose `get()` does (thrust::device_ptr). May be specialized for any such type; <hfcomm/thrust.hpp> does so for
-/// thrust::device_vector.
+/// Whether R is contiguous device memory of known size: it has `size()`, and a `data()` that gives a pointer or
+/// something whose `get()` does (thrust::device_ptr). May be specialized for any such type; <hfcomm/thrust.hpp> does so
+/// for thrust::device_vector.
 template <class R>
 inline constexpr bool enable_device_range = false;
 

@@ -112,8 +112,6 @@ inline const nccl_api& nccl(std::source_location where = std::source_location::c
 
 /// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
 /// tests.
-inline void use_nccl(const nccl_api* table) noexcept {
-  detail::nccl_table().store(table, std::memory_order_release);
-}
+inline void use_nccl(const nccl_api* table) noexcept { detail::nccl_table().store(table, std::memory_order_release); }
 
 }  // namespace hfcomm::cuda

@@ -17,8 +17,8 @@ namespace hfcomm::engines {
 struct device_board {
   static constexpr std::size_t text_bytes = 512;
 
-  std::atomic<std::uint64_t> begun{0};    ///< The number of the collective that it began last, from 1.
-  std::atomic<std::uint64_t> refused{0};  ///< Of the one that it refused last, having begun it; 0: none.
+  std::atomic<std::uint64_t> begun{0};                 ///< The number of the collective that it began last, from 1.
+  std::atomic<std::uint64_t> refused{0};               ///< Of the one that it refused last, having begun it; 0: none.
   std::atomic<std::uint64_t> words[text_bytes / 8]{};  ///< Why. Atomic, because somebody may read what is too old.
 
   void refuse(std::uint64_t number, std::string_view why) noexcept {

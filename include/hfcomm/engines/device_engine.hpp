@@ -5,10 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <hfcomm/cuda/stream_ref.hpp>
 #include <hfcomm/engines/engine.hpp>
@@ -28,6 +32,37 @@ struct device_memory {
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
+
+class device_engine;
+
+namespace detail {
+
+/// What was put on a device while somebody watched, and where it begins and ends there.
+struct device_note {
+  CUevent_st* start;
+  CUevent_st* end;
+  operation call;
+  std::uint64_t number;
+  std::optional<std::chrono::steady_clock::time_point> started{};  // when the start was first seen to be reached
+};
+
+class device_notes {
+ public:
+  void add(device_note note) {
+    const std::scoped_lock lock(mutex_);
+    notes_.push_back(std::move(note));
+  }
+  [[nodiscard]] std::list<device_note> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(notes_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<device_note> notes_;
+};
+
+}  // namespace detail
 
 /// Carries device memory between the ranks of one group: the counterpart of host_engine, which it has beside it for
 /// whatever the ranks have to agree on. Everything is put on a stream and returns at once; nothing here waits for a
@@ -52,6 +87,12 @@ class device_engine {
 
   /// Gets ready for operations on the current device. Collective over the host plane.
   virtual void connect(const operation& call) = 0;
+
+  /// The engine of a new group of some of these ranks, connected as this one is, `host` being its host plane; null on a
+  /// rank that is in none (`host` is null there). The ranks of one new group give the same `color`. Collective over the
+  /// host plane of this group.
+  virtual std::shared_ptr<device_engine> subgroup(const operation& call, std::shared_ptr<host_engine> host,
+                                                  int color) = 0;
 
   /// Throws what has broken the group, if anything has. Returns the operation's number; 0 for a message.
   virtual std::uint64_t begin(const operation& call) = 0;
@@ -87,6 +128,14 @@ class device_engine {
   /// What follows on the stream begins when the mark has been reached.
   virtual void order(const operation& call, event mark, stream_ref stream) = 0;
 
+  /// Whether what is put on the stream becomes part of a graph instead of being done.
+  virtual bool capturing(const operation& call, stream_ref stream) = 0;
+
+  /// Where operations are noted; null where nobody watches.
+  [[nodiscard]] detail::device_notes* watched() const noexcept { return notes_.load(std::memory_order_acquire); }
+  /// Returns what was there before.
+  detail::device_notes* watch(detail::device_notes* notes) noexcept { return notes_.exchange(notes); }
+
   /// What to wait for: a mark, or where that is null, all that is on the stream.
   struct target {
     event mark = nullptr;
@@ -100,8 +149,16 @@ class device_engine {
   /// engine waits on the device any more.
   virtual bool await(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds patience) = 0;
 
+  /// While something is waited for: throws where that will never end, having freed the device.
+  virtual void check(const operation& call, std::uint64_t number) = 0;
+  /// The deadline of what is waited for has passed: frees the device, breaks the group, throws timeout_error.
+  [[noreturn]] virtual void expire(const operation& call, std::uint64_t number) = 0;
+
   /// Frees whatever waits on a device for other ranks. Never blocks for long; the group is lost.
   virtual void abort() noexcept = 0;
+
+ private:
+  std::atomic<detail::device_notes*> notes_{nullptr};
 };
 
 namespace detail {

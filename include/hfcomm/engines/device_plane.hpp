@@ -116,6 +116,12 @@ class device_plane : public device_engine {
     api_.check(api_.cudaStreamWaitEvent(stream.get(), mark, 0), "cudaStreamWaitEvent", call.where);
   }
 
+  bool capturing(const operation& call, stream_ref stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    api_.check(api_.cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", call.where);
+    return status != cudaStreamCaptureStatusNone;
+  }
+
   bool done(const operation& call, target what) override {
     const relaxed_capture apart(api_);
     const cudaError_t status =
@@ -160,10 +166,23 @@ class device_plane : public device_engine {
     }
   }
 
- protected:
-  /// While something is waited for: throws where that will never end, having aborted.
-  virtual void check(const operation& call, std::uint64_t number) = 0;
+  [[noreturn]] void expire(const operation& call, std::uint64_t number) override {
+    std::vector<int> missing;
+    for (int rank = 0; number != 0 && rank < host_->size(); ++rank) {
+      if (const auto* theirs = host_->board(rank); theirs != nullptr && theirs->begun.load() < number) {
+        missing.push_back(rank);
+      }
+    }
+    std::string why = "what was put on the device has not ended within " + format_duration(call.timeout);
+    why += missing.empty() ? "."
+                           : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
+                                 (missing.size() == 1 ? " has" : " have") + " not begun.";
+    lose(call, number, why, missing);
+    host_->look(context(call, number), 0);
+    throw timeout_error(context(call, number), why, missing);
+  }
 
+ protected:
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
     return {host_->rank(), host_->size(), call_name(call), number, call.where};
   }
@@ -188,8 +207,8 @@ class device_plane : public device_engine {
     const int device = device_of(call, out.bytes != 0 ? out : in);
     if (in.bytes != 0 && in.data != out.data) {
       if (const int other = device_of(call, in); other != device) [[unlikely]] {
-        reject(call, "the input is on device " + std::to_string(other) + ", the output on device " +
-                         std::to_string(device));
+        reject(call,
+               "the input is on device " + std::to_string(other) + ", the output on device " + std::to_string(device));
       }
     }
     return device;
@@ -221,21 +240,6 @@ class device_plane : public device_engine {
     abort();
   }
 
-  [[noreturn]] void expire(const operation& call, std::uint64_t number) {
-    std::vector<int> missing;
-    for (int rank = 0; number != 0 && rank < host_->size(); ++rank) {
-      if (const auto* theirs = host_->board(rank); theirs != nullptr && theirs->begun.load() < number) {
-        missing.push_back(rank);
-      }
-    }
-    std::string why = "what was put on the device has not ended within " + format_duration(call.timeout);
-    why += missing.empty() ? "." : "; it is device operation #" + std::to_string(number) + ", which " +
-                                       list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not begun.";
-    lose(call, number, why, missing);
-    host_->look(context(call, number), 0);
-    throw timeout_error(context(call, number), why, missing);
-  }
-
   device_lane& lane_of(const operation& call, device_memory memory) {
     const auto device = static_cast<std::size_t>(device_of(call, memory));
     const std::scoped_lock lock(lanes_mutex_);
@@ -248,10 +252,10 @@ class device_plane : public device_engine {
     return *lanes_[device];
   }
 
-  const cuda::runtime_api& api_;            // NOLINT(*non-private-member*)
-  std::shared_ptr<host_engine> host_;       // NOLINT(*non-private-member*)
-  std::atomic<bool> lost_{false};           // NOLINT(*non-private-member*): set before anything is aborted
-  rendezvous::fork_guard home_;             // NOLINT(*non-private-member*)
+  const cuda::runtime_api& api_;       // NOLINT(*non-private-member*)
+  std::shared_ptr<host_engine> host_;  // NOLINT(*non-private-member*)
+  std::atomic<bool> lost_{false};      // NOLINT(*non-private-member*): set before anything is aborted
+  rendezvous::fork_guard home_;        // NOLINT(*non-private-member*)
 
  private:
   static constexpr std::chrono::microseconds spin_time{20};

@@ -138,8 +138,8 @@ class host_engine {
   /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
   virtual void cancel() noexcept = 0;
 
-  /// Any thread: this rank gives the group up because of what the device plane met. `what` goes on a sentence that begins
-  /// with this rank; but where ranks are `missing`, because they have not come in time, it is one of its own.
+  /// Any thread: this rank gives the group up because of what the device plane met. `what` goes on a sentence that
+  /// begins with this rank; but where ranks are `missing`, because they have not come in time, it is one of its own.
   virtual void condemn(const error_context& context, const std::string& what,
                        const std::vector<int>& missing) noexcept = 0;
 

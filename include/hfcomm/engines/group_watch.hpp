@@ -214,7 +214,8 @@ class group_watch {
         found.emplace(loss{rank, {kind::left, "has left the group"}});
       } else if (const auto refused = board.refused.load(std::memory_order_acquire);
                  refused > block(rank_).devices.refused.load() && refused <= number && !found) {
-        found.emplace(loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
+        found.emplace(
+            loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
       }
     }
     if (found) {

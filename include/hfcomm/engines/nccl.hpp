@@ -11,6 +11,7 @@
 
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_communicator.hpp>
+#include <hfcomm/engines/one_device.hpp>
 #include <hfcomm/float16.hpp>
 #include <hfcomm/float8.hpp>
 
@@ -44,14 +45,24 @@ class nccl final : public device_plane {
     api_.check(api_.cudaGetDevice(&device), "cudaGetDevice", call.where);
     auto& place = by_device_.at(static_cast<std::size_t>(device));
     auto made = nccl_communicator::open(api_, nccl_, *host_, call, device, place.load() != nullptr);
-    if (!made) {
-      return;
+    if (made) {
+      adopt(std::move(made));
     }
-    const std::scoped_lock lock(mutex_);
-    if (auto* before = place.exchange(made.get()); before != nullptr) {
-      before->destroy();
+  }
+
+  std::shared_ptr<device_engine> subgroup(const operation& call, std::shared_ptr<host_engine> host,
+                                          int color) override {
+    if (lost_.load(std::memory_order_acquire)) {
+      throw_lost(call);
     }
-    owned_.push_back(std::move(made));
+    const bool alone = host && host->size() == 1;
+    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color);
+    if (!host || alone) {
+      return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
+    }
+    auto engine = std::make_shared<nccl>(std::move(host), api_, nccl_);
+    engine->adopt(std::move(made));
+    return engine;
   }
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
@@ -122,8 +133,7 @@ class nccl final : public device_plane {
     for (const std::size_t count : counts) {
       total += count;
     }
-    nccl_communicator& one =
-        on(call, {in, counts[static_cast<std::size_t>(host_->rank())]}, {out, total});
+    nccl_communicator& one = on(call, {in, counts[static_cast<std::size_t>(host_->rank())]}, {out, total});
     together(call, one, [&](auto&& add) {
       auto* part = static_cast<std::byte*>(out);
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -183,7 +193,6 @@ class nccl final : public device_plane {
     }
   }
 
- protected:
   void check(const operation& call, std::uint64_t number) override {
     try {
       host_->look(context(call, number), number);
@@ -263,6 +272,15 @@ class nccl final : public device_plane {
     bool made_ = false;
   };
 
+  void adopt(std::unique_ptr<nccl_communicator> made) {
+    const std::scoped_lock lock(mutex_);
+    auto& place = by_device_.at(static_cast<std::size_t>(made->device()));
+    if (auto* before = place.exchange(made.get()); before != nullptr) {
+      before->destroy();
+    }
+    owned_.push_back(std::move(made));
+  }
+
   /// The communicator of the device that an operation's memory is on.
   nccl_communicator& on(const operation& call, device_memory in, device_memory out) {
     const int device = device_of(call, in, out);
@@ -270,8 +288,9 @@ class nccl final : public device_plane {
                                        ? by_device_[static_cast<std::size_t>(device)].load(std::memory_order_acquire)
                                        : nullptr;
     if (one == nullptr) [[unlikely]] {
-      reject(call, "the buffer is on device " + std::to_string(device) + ", for which this group has no communicator (" +
-                       connected() + "); make it current and call connect_device on every rank first");
+      reject(call, "the buffer is on device " + std::to_string(device) +
+                       ", for which this group has no communicator (" + connected() +
+                       "); make it current and call connect_device on every rank first");
     }
     if (one->get() == nullptr) [[unlikely]] {
       throw_lost(call);

@@ -58,26 +58,29 @@ class nccl_communicator {
     }
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda, nccl, device));
-    outcome mine;
-    try {
-      made->init(host, call, all.front());
-    } catch (const peer_error&) {
-      made->abort();
-      throw;
-    } catch (const timeout_error& failure) {
-      mine.how = outcome::waited_in_vain;
-      write(mine.problem, failure.detail());
-    } catch (const error& failure) {
-      mine.how = outcome::failed;
-      write(mine.problem, failure.detail());
-    }
-    try {
-      agree(host, call, mine);
-    } catch (...) {
-      made->abort();
-      throw;
-    }
+    together(host, call, *made, [&] {
+      const maker make(*made, host, host, call);
+      make.meet(all.front().id);
+      make.split_off();
+    });
     return made;
+  }
+
+  /// A communicator of some of these ranks, which give the same `color`: those of the group that `part` carries; a rank
+  /// without one gives null and gets null. Collective over `host`, this one's host plane.
+  std::unique_ptr<nccl_communicator> split(host_engine& host, const operation& call, host_engine* part, int color) {
+    // NOLINTNEXTLINE(*make-unique*): the constructor is private
+    std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda_, nccl_, device_));
+    spoiled_ = true;
+    together(host, call, *made, [&] {
+      const maker make(*made, host, part != nullptr ? *part : host, call);
+      make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
+      if (part != nullptr) {
+        make.split_off();
+      }
+    });
+    spoiled_ = false;
+    return part != nullptr ? std::move(made) : nullptr;
   }
 
   nccl_communicator(const nccl_communicator&) = delete;
@@ -85,6 +88,7 @@ class nccl_communicator {
   ~nccl_communicator() = default;
 
   [[nodiscard]] ncclComm_t get() const noexcept { return operations_; }
+  [[nodiscard]] int device() const noexcept { return device_; }
   /// One element, for operations whose data does not matter.
   [[nodiscard]] void* nothing() const noexcept { return nothing_; }
 
@@ -215,8 +219,7 @@ class nccl_communicator {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const greeting& theirs = all[rank];
       if (theirs.problem.front() != '\0') {
-        throw engine_error(context,
-                           "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
+        throw engine_error(context, "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
       }
       if (theirs.version != all.front().version) {
         throw mismatch_error(context,
@@ -237,9 +240,10 @@ class nccl_communicator {
 
   static void agree(host_engine& host, const operation& call, const outcome& mine) {
     // Who waits in vain for a rank that failed comes a whole deadline later.
-    const auto all = exchange(host, call, mine, 2 * call.timeout + std::chrono::seconds(1) * (call.timeout.count() > 0));
-    const auto worst =
-        std::max_element(all.begin(), all.end(), [](const auto& one, const auto& other) { return one.how < other.how; });
+    const auto all =
+        exchange(host, call, mine, 2 * call.timeout + std::chrono::seconds(1) * (call.timeout.count() > 0));
+    const auto worst = std::max_element(all.begin(), all.end(),
+                                        [](const auto& one, const auto& other) { return one.how < other.how; });
     if (worst->how != outcome::made) {
       throw engine_error({host.rank(), host.size(), call_name(call), 0, call.where},
                          "the communicator could not be made: on rank " + std::to_string(worst - all.begin()) + ", " +
@@ -247,43 +251,101 @@ class nccl_communicator {
     }
   }
 
-  void init(host_engine& host, const operation& call, const greeting& first) {
-    const cuda::device_guard here(cuda_, device_);
-    const error_context context{host.rank(), host.size(), call_name(call), 0, call.where};
-    const auto look = [&] { host.look(context, 0); };
-    const auto require = [&](ncclResult_t result, ncclComm_t polled, const char* what) {
+  /// Does `work`, and agrees with the others on whether it went well everywhere; where it did not, nothing is left.
+  template <class Work>
+  static void together(host_engine& host, const operation& call, nccl_communicator& made, Work&& work) {
+    try {
+      outcome mine;
+      try {
+        work();
+      } catch (const peer_error&) {
+        throw;  // which all know of, or will
+      } catch (const timeout_error& failure) {
+        mine.how = outcome::waited_in_vain;
+        write(mine.problem, failure.detail());
+      } catch (const error& failure) {
+        mine.how = outcome::failed;
+        write(mine.problem, failure.detail());
+      }
+      agree(host, call, mine);
+    } catch (...) {
+      made.abort();
+      throw;
+    }
+  }
+
+  /// The steps of making one.
+  class maker {
+   public:
+    /// `host` is watched; `part` says which rank of how many this one is.
+    maker(nccl_communicator& made, host_engine& host, host_engine& part, const operation& call)
+        : made_(made),
+          host_(host),
+          part_(part),
+          call_(call),
+          context_{host.rank(), host.size(), call_name(call), 0, call.where},
+          here_(made.cuda_, made.device_) {}
+
+    void meet(const ncclUniqueId& id) const {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ncclComm_t met = nullptr;
+      const ncclResult_t begun = nccl().ncclCommInitRankConfig(&met, part_.size(), id, part_.rank(), &config);
+      made_.meeting_ = met;
+      require(begun, met, "ncclCommInitRankConfig");
+    }
+
+    void part_from(ncclComm_t parent, int color) const {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      made_.meeting_ = split(parent, color, config);
+    }
+
+    void split_off() const {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 1;
+      config.splitShare = 1;
+      const ncclComm_t child = split(made_.meeting_, 0, config);
+      made_.operations_ = child;
+      int rank = -1;
+      int size = 0;
+      require(nccl().ncclCommUserRank(child, &rank), child, "ncclCommUserRank");
+      require(nccl().ncclCommCount(child, &size), child, "ncclCommCount");
+      if (rank != part_.rank() || size != part_.size()) {
+        throw engine_error(context_, "NCCL made it rank " + std::to_string(rank) + " of " + std::to_string(size));
+      }
+      void* nothing = nullptr;
+      made_.cuda_.check(made_.cuda_.cudaMalloc(&nothing, 16), "cudaMalloc", call_.where);
+      made_.nothing_ = nothing;
+    }
+
+   private:
+    [[nodiscard]] const cuda::nccl_api& nccl() const noexcept { return made_.nccl_; }
+
+    [[nodiscard]] ncclComm_t split(ncclComm_t parent, int color, ncclConfig_t& config) const {
+      // NCCL writes to it later; where this is given up in the meantime, it must outlive this function.
+      const auto child = std::make_shared<ncclComm_t>(nullptr);
+      made_.splitting_ = child;
+      require(nccl().ncclCommSplit(parent, color, part_.rank(), child.get(), &config), parent, "ncclCommSplit");
+      return *child;
+    }
+
+    void require(ncclResult_t result, ncclComm_t polled, const char* what) const {
       if (result == ncclInProgress) {
-        result = settle(polled, call.timeout, context, what, look);
+        result = made_.settle(polled, call_.timeout, context_, what, [&] { host_.look(context_, 0); });
       }
       if (result != ncclSuccess) {
-        throw engine_error(context, std::string(what) + ": " + nccl_text(nccl_, result));
+        throw engine_error(context_, std::string(what) + ": " + nccl_text(nccl(), result));
       }
-    };
-    ncclConfig_t meeting = NCCL_CONFIG_INITIALIZER;
-    meeting.blocking = 0;
-    ncclComm_t made = nullptr;
-    const ncclResult_t begun = nccl_.ncclCommInitRankConfig(&made, host.size(), first.id, host.rank(), &meeting);
-    meeting_ = made;
-    require(begun, made, "ncclCommInitRankConfig");
-    ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
-    blocking.blocking = 1;
-    blocking.splitShare = 1;
-    // NCCL writes to it later; what is given up while that is under way outlives this function.
-    const auto child = std::make_shared<ncclComm_t>(nullptr);
-    splitting_ = child;
-    require(nccl_.ncclCommSplit(made, 0, host.rank(), child.get(), &blocking), made, "ncclCommSplit");
-    operations_ = *child;
-    int rank = -1;
-    int size = 0;
-    require(nccl_.ncclCommUserRank(*child, &rank), *child, "ncclCommUserRank");
-    require(nccl_.ncclCommCount(*child, &size), *child, "ncclCommCount");
-    if (rank != host.rank() || size != host.size()) {
-      throw engine_error(context, "NCCL made it rank " + std::to_string(rank) + " of " + std::to_string(size));
     }
-    void* nothing = nullptr;
-    cuda_.check(cuda_.cudaMalloc(&nothing, 16), "cudaMalloc", call.where);
-    nothing_ = nothing;
-  }
+
+    nccl_communicator& made_;
+    host_engine& host_;
+    host_engine& part_;
+    const operation& call_;
+    error_context context_;
+    cuda::device_guard here_;
+  };
 
   template <class End>
   void tear_down(const char* what, End end) noexcept {
@@ -295,14 +357,14 @@ class nccl_communicator {
     }
     const auto patience = default_nccl_options().teardown_timeout;
     const bool ended = run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting,
-                                              nothing, end, splitting = splitting_] {
+                                              nothing, end, spoiled = spoiled_, splitting = splitting_] {
       const relaxed_capture apart(cuda);
       (void)cuda.cudaSetDevice(device);
       if (operations != nullptr) {
         end(nccl, operations);
       }
       if (meeting != nullptr) {
-        end(nccl, meeting);
+        spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
       }
       (void)cuda.cudaFree(nothing);
     });
@@ -319,6 +381,7 @@ class nccl_communicator {
   std::atomic<ncclComm_t> operations_{nullptr};
   std::atomic<void*> nothing_{nullptr};
   std::shared_ptr<ncclComm_t> splitting_;
+  bool spoiled_ = false;  // a split of it was given up, and may still be under way: only an abort ends it
 };
 
 }  // namespace hfcomm::engines

@@ -44,7 +44,8 @@ namespace hfcomm::engines {
   }
 }
 
-/// `unhandled system error (NCCL error 2: <what it wrote last>)`. Copied at once: the last error is one for the process.
+/// `unhandled system error (NCCL error 2: <what it wrote last>)`. Copied at once: the last error is one for the
+/// process.
 [[nodiscard]] inline std::string nccl_text(const cuda::nccl_api& api, ncclResult_t result) {
   std::string text = api.ncclGetErrorString(result);
   text += " (NCCL error " + std::to_string(static_cast<int>(result));

@@ -17,6 +17,11 @@ class one_device final : public device_plane {
 
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
   void connect(const operation& /*call*/) override {}
+  std::shared_ptr<device_engine> subgroup(const operation& /*call*/, std::shared_ptr<host_engine> host,
+                                          int /*color*/) override {
+    return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
+  }
+  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (call.op == reduce_kind::premultiplied_sum && std::bit_cast<double>(call.tag) != 1.0) {
@@ -54,9 +59,6 @@ class one_device final : public device_plane {
   [[nodiscard]] bool in_batch() const noexcept override { return in_batch_; }
 
   void abort() noexcept override {}  // nothing here waits for other ranks
-
- protected:
-  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
  private:
   void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) {

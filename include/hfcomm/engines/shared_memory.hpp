@@ -58,9 +58,7 @@ class shared_memory final : public host_engine {
     watch_->condemn(context, what, missing);
   }
   void look(const error_context& context, std::uint64_t number) const override { watch_->look(context, number); }
-  [[nodiscard]] device_board* board(int rank) const noexcept override {
-    return &watch_->memory().block(rank).devices;
-  }
+  [[nodiscard]] device_board* board(int rank) const noexcept override { return &watch_->memory().block(rank).devices; }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 

@@ -14,9 +14,9 @@ namespace hfcomm {
 /// the scope has ended: nothing that reads it may be put on a stream before. After each 1024 operations, what there is
 /// is put on the streams, and a new lot begins.
 ///
-/// The destructor ends it too, also where an exception leaves the scope: what was called by then is done. What NCCL says
-/// to that is then thrown by the group's next collective; `end` throws it at once. Throws usage_error inside another
-/// scope of the same group. One thread. (NCCL's ncclGroupStart and ncclGroupEnd; torch's coalescing manager.)
+/// The destructor ends it too, also where an exception leaves the scope: what was called by then is done. What NCCL
+/// says to that is then thrown by the group's next collective; `end` throws it at once. Throws usage_error inside
+/// another scope of the same group. One thread. (NCCL's ncclGroupStart and ncclGroupEnd; torch's coalescing manager.)
 class nccl_group_scope {
  public:
   explicit nccl_group_scope(const process_group& group = world(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -49,4 +50,5 @@ struct CUevent_st {
   int device = 0;
   fake_cuda::moment when{};
   fake_cuda::capture_place recorded_in{};
+  std::shared_ptr<std::chrono::steady_clock::time_point> time{};  // of `when`, written there
 };

@@ -65,7 +65,7 @@ class call_book {
   }
 
  private:
-  struct fault {
+  struct planned_fault {
     std::string name;
     int device;
     std::uint64_t left;
@@ -74,8 +74,8 @@ class call_book {
 
   mutable std::mutex mutex_;
   std::map<std::string, std::uint64_t> calls_;
-  std::vector<fault> faults_;
-  std::vector<fault> async_;
+  std::vector<planned_fault> faults_;
+  std::vector<planned_fault> async_;
 };
 
 /// Something that hangs on some devices until it is told not to.

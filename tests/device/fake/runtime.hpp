@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <fake/streams.hpp>
 
@@ -137,8 +138,21 @@ inline cudaError_t malloc_device(void** pointer, std::size_t bytes) {
   });
 }
 
+/// Waits for all that is on the memory's device by now, as CUDA does.
 inline cudaError_t free_device(void* pointer) {
   return runtime_call("cudaFree", [&](world& all) {
+    std::vector<moment> under_way;
+    if (const auto what = all.memory.find(pointer)) {
+      const std::scoped_lock lock(all.mutex);
+      for (const auto& [handle, stream] : all.streams) {
+        if (stream->device == what->device && stream->recording.graph == nullptr) {
+          under_way.push_back(stream->thread->last());
+        }
+      }
+    }
+    for (const auto& one : under_way) {
+      one.wait();
+    }
     const bool fine =
         pointer == nullptr || all.memory.free(pointer, [](memory_kind kind) { return kind == memory_kind::device; });
     return fine ? cudaSuccess : cudaErrorInvalidValue;

@@ -217,6 +217,29 @@ inline cudaError_t event_query(cudaEvent_t event) {
   });
 }
 
+inline cudaError_t event_elapsed_time(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  return runtime_call("cudaEventElapsedTime", [&](world& all) {
+    const auto time_of = [&](cudaEvent_t event, std::chrono::steady_clock::time_point& time) {
+      moment when;
+      if (const auto status = moment_of(all, event, when); status != cudaSuccess || when.line == nullptr) {
+        return cudaErrorInvalidResourceHandle;
+      }
+      if (!when.reached()) {
+        return cudaErrorNotReady;
+      }
+      const std::scoped_lock lock(all.mutex);
+      time = *all.events.find(event)->second->time;
+      return cudaSuccess;
+    };
+    std::chrono::steady_clock::time_point from;
+    std::chrono::steady_clock::time_point to;
+    auto status = time_of(start, from);
+    status = status == cudaSuccess ? time_of(end, to) : status;
+    *milliseconds = std::chrono::duration<float, std::milli>(to - from).count();
+    return status;
+  });
+}
+
 inline cudaError_t event_synchronize(cudaEvent_t event) {
   return runtime_call("cudaEventSynchronize", [&](world& all) {
     moment when;

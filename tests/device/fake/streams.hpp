@@ -107,9 +107,11 @@ inline cudaError_t record(world& all, CUevent_st& event, CUstream_st& stream) {
     event.when = {};
     return cudaSuccess;
   }
-  const auto status = put(all, stream, nullptr, {}, &event.when);
+  const auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto status = put(all, stream, always([time] { *time = std::chrono::steady_clock::now(); }), {}, &event.when);
   if (status == cudaSuccess) {
     event.recorded_in = {};
+    event.time = time;
   }
   return status;
 }

@@ -43,6 +43,7 @@ inline const hfcomm::cuda::runtime_api& runtime_table() {
     api.cudaEventRecord = detail::event_record;
     api.cudaEventQuery = detail::event_query;
     api.cudaEventSynchronize = detail::event_synchronize;
+    api.cudaEventElapsedTime = detail::event_elapsed_time;
     return api;
   }();
   return table;
