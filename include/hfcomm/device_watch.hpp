@@ -55,7 +55,7 @@ class device_watch {
     wake_.notify_all();
     thread_.join();
     forget(notes_.take());
-    forget(std::move(pending_));
+    forget(pending_);
   }
 
  private:
@@ -98,7 +98,7 @@ class device_watch {
     }
   }
 
-  void forget(std::list<detail::device_note> notes) {
+  void forget(const std::list<detail::device_note>& notes) {
     for (const auto& note : notes) {
       engine_->release(note.start);
       engine_->release(note.end);

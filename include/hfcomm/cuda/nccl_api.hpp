@@ -15,6 +15,7 @@ namespace hfcomm::cuda {
 /// The functions of NCCL that hfcomm calls, under their own names. The last ones are nullptr where NCCL is too old for
 /// them.
 struct nccl_api {
+  // NOLINTBEGIN(readability-identifier-naming): theirs
   decltype(&::ncclGetVersion) ncclGetVersion = nullptr;
   decltype(&::ncclGetErrorString) ncclGetErrorString = nullptr;
   decltype(&::ncclGetLastError) ncclGetLastError = nullptr;
@@ -46,6 +47,7 @@ struct nccl_api {
   decltype(&::ncclCommWindowRegister) ncclCommWindowRegister = nullptr;
   decltype(&::ncclCommWindowDeregister) ncclCommWindowDeregister = nullptr;
 #endif
+  // NOLINTEND(readability-identifier-naming)
 };
 
 namespace detail {

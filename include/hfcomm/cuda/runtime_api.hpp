@@ -17,6 +17,7 @@ namespace hfcomm::cuda {
 /// device plane runs where there is no CUDA, as long as it does no device operation; and tests put functions of their
 /// own here. Types are spelled out where C++ has more than one function of that name.
 struct runtime_api {
+  // NOLINTBEGIN(readability-identifier-naming): theirs
   decltype(&::cudaRuntimeGetVersion) cudaRuntimeGetVersion = nullptr;
   decltype(&::cudaGetErrorString) cudaGetErrorString = nullptr;
   decltype(&::cudaGetLastError) cudaGetLastError = nullptr;
@@ -45,6 +46,7 @@ struct runtime_api {
   decltype(&::cudaEventQuery) cudaEventQuery = nullptr;
   decltype(&::cudaEventSynchronize) cudaEventSynchronize = nullptr;
   decltype(&::cudaEventElapsedTime) cudaEventElapsedTime = nullptr;
+  // NOLINTEND(readability-identifier-naming)
 
   /// Throws engine_error, with what CUDA says, unless `status` is success.
   void check(cudaError_t status, const char* what, const std::source_location& where) const {

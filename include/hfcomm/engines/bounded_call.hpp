@@ -17,13 +17,16 @@ namespace hfcomm::engines {
 class process_end {
  public:
   static void watch() noexcept {
-    static const int registered = std::atexit([] { begun_.store(true); });
+    static const int registered = std::atexit([] { flag().store(true); });
     (void)registered;
   }
-  [[nodiscard]] static bool begun() noexcept { return begun_.load(); }
+  [[nodiscard]] static bool begun() noexcept { return flag().load(); }
 
  private:
-  inline static std::atomic<bool> begun_{false};
+  static std::atomic<bool>& flag() noexcept {
+    static std::atomic<bool> raised{false};
+    return raised;
+  }
 };
 
 /// Runs `work` on a thread of its own and waits for it; false where it has not ended in time, or there is no thread: it

@@ -48,9 +48,9 @@ struct device_note {
 
 class device_notes {
  public:
-  void add(device_note note) {
+  void add(const device_note& note) {
     const std::scoped_lock lock(mutex_);
-    notes_.push_back(std::move(note));
+    notes_.push_back(note);
   }
   [[nodiscard]] std::list<device_note> take() {
     const std::scoped_lock lock(mutex_);

@@ -312,7 +312,8 @@ class nccl final : public device_plane {
     if (result != ncclSuccess) [[unlikely]] {
       settle(call, one, result);
     }
-    if (batched_ != 0 && ++batched_ > most_batched) [[unlikely]] {
+    batched_ += batched_ != 0 ? 1 : 0;
+    if (batched_ > most_batched) [[unlikely]] {
       finish_group(call);
       require(call, nccl_.ncclGroupStart());
       batched_ = 1;
