@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
@@ -37,6 +39,9 @@ inline void call_devices(hfcomm::device_span<float> one, hfcomm::device_span<con
   send(fixed, stream, /*destination*/ 0, group, here);
   recv(one, stream, /*source*/ 0, group, here);
   send_receive(fixed, /*destination*/ 0, one, /*source*/ 0, stream, group, here);
+  const std::map<std::string, device_span<float>> losses{{"loss", one}};
+  reduce_dict(losses, stream, sum, /*root*/ 0, group, here);
+  all_reduce_dict(losses, stream, sum, group, here);
   device_work work = all_reduce_async(one, stream, sum, group, here);
   work = all_reduce_async(fixed, one, stream, sum, group, here);
   work = reduce_async(one, stream, /*root*/ 0, sum, group, here);
