@@ -36,13 +36,16 @@ class device_watch {
   explicit device_watch(std::chrono::nanoseconds timeout, const process_group& group = world(),
                         std::source_location where = std::source_location::current())
       : timeout_(timeout), call_{.name = "device_watch", .where = where} {
-    const detail::device_preparation prepared(group, call_);
+    detail::connect_device_once(group, where);
     engine_ = detail::group_access::state(group).devices;
     if (auto* other = engine_->watch(&notes_); other != nullptr) {
       (void)engine_->watch(other);
       throw usage_error({group.rank(), group.size(), call_.name.text, 0, where}, "this group is watched already");
     }
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this, device = engine_->current_device()] {
+      engine_->use_device(device);
+      run();
+    });
   }
   device_watch(const device_watch&) = delete;
   device_watch& operator=(const device_watch&) = delete;
@@ -54,8 +57,10 @@ class device_watch {
     }
     wake_.notify_all();
     thread_.join();
-    forget(notes_.take());
-    forget(pending_);
+    pending_.splice(pending_.end(), notes_.take());
+    for (const auto& note : pending_) {
+      forget(*note);
+    }
   }
 
  private:
@@ -77,31 +82,36 @@ class device_watch {
 
   void look() {
     pending_.splice(pending_.end(), notes_.take());
-    for (auto note = pending_.begin(); note != pending_.end();) {
-      if (engine_->done(note->call, {note->end})) {
-        engine_->release(note->start);
-        engine_->release(note->end);
-        note = pending_.erase(note);
+    std::uint64_t latest = 0;
+    for (auto place = pending_.begin(); place != pending_.end();) {
+      detail::device_note& note = **place;
+      auto* const end = note.end.load();
+      if (note.failed.load() || (end != nullptr && engine_->done(note.call, {end}))) {
+        forget(note);
+        place = pending_.erase(place);
         continue;
       }
-      if (!note->started && engine_->done(note->call, {note->start})) {
-        note->started = clock::now();
+      if (end != nullptr && !note.on_device) {
+        // What it waits for behind computation does not count.
+        note.on_device = engine_->done(note.call, {note.start});
+        note.started = note.on_device ? std::optional(clock::now()) : std::nullopt;
       }
-      if (note->started && timeout_ > std::chrono::nanoseconds::zero() && clock::now() - *note->started >= timeout_) {
-        note->call.timeout = timeout_;
-        engine_->expire(note->call, note->number);
+      if (note.started && timeout_ > std::chrono::nanoseconds::zero() && clock::now() - *note.started >= timeout_) {
+        note.call.timeout = timeout_;
+        engine_->expire(note.call, note.number);
       }
-      ++note;
+      latest = std::max(latest, note.number);
+      ++place;
     }
     if (!pending_.empty()) {
-      engine_->check(pending_.back().call, pending_.back().number);
+      engine_->check(pending_.back()->call, latest);
     }
   }
 
-  void forget(const std::list<detail::device_note>& notes) {
-    for (const auto& note : notes) {
-      engine_->release(note.start);
-      engine_->release(note.end);
+  void forget(const detail::device_note& note) {
+    engine_->release(note.start);
+    if (auto* const end = note.end.load(); end != nullptr) {
+      engine_->release(end);
     }
   }
 
@@ -109,7 +119,7 @@ class device_watch {
   operation call_;
   std::shared_ptr<device_engine> engine_;
   detail::device_notes notes_;
-  std::list<detail::device_note> pending_;
+  std::list<std::shared_ptr<detail::device_note>> pending_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/engines/bounded_call.hpp>
 #include <hfcomm/engines/device_engine.hpp>
 #include <hfcomm/error.hpp>
 
@@ -85,7 +86,7 @@ class [[nodiscard]] device_work {
     if (mark_ == nullptr) {
       return;
     }
-    if (!waited_) {
+    if (!waited_ && !engines::process_end::begun()) {
       try {
         engine_->order(call_, mark_, origin_);
       } catch (const error&) {

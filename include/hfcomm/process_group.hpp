@@ -226,6 +226,9 @@ struct group_access {
   }
   static group_state& state(const process_group& group) noexcept { return *group.state_; }
   static host_engine& engine(const process_group& group) noexcept { return *group.state_->engine; }
+  static const std::shared_ptr<host_engine>& shared_engine(const process_group& group) noexcept {
+    return group.state_->engine;
+  }
 };
 
 inline error_context context_of(const process_group& group, const operation& call) {

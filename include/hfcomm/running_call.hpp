@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -117,8 +116,6 @@ class running_call {
     begun_ = true;
     return *state_.engine;
   }
-  /// The same, to be kept; the operation has not begun by that.
-  [[nodiscard]] const std::shared_ptr<host_engine>& shared_engine() const noexcept { return state_.engine; }
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept { return state_.scratch; }
   /// Scratch memory of the kind that the engine likes best; to be asked for memory only once the engine has let this
   /// operation begin.

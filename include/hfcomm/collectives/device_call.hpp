@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -19,38 +20,49 @@ namespace hfcomm {
 
 namespace detail {
 
+/// An engine that is not connected. Throws usage_error where the program has none, engine_error where the machine has
+/// no libraries.
+inline std::shared_ptr<device_engine> make_device_engine(const process_group& group, const operation& call) {
+  const auto make = device_engines().load();
+  if (make == nullptr) {
+    throw usage_error(context_of(group, call),
+                      "this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the "
+                      "compiler must find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)");
+  }
+  try {
+    return make(group_access::shared_engine(group), call);
+  } catch (const engine_error& problem) {
+    throw engine_error(context_of(group, call), problem.detail());
+  }
+}
+
 /// Makes the group's device engine, if it has none, and connects it on the current device.
 inline void connect_device(const process_group& group, std::source_location where) {
   operation call{.name = "connect_device", .where = where};
   running_call running(group, call);
   auto& state = group_access::state(group);
   auto engine = state.devices;
-  const auto make = device_engines().load();
-  running.require(make != nullptr, [] {
-    return "this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the compiler must "
-           "find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)";
-  });
   if (!engine) {
-    running.attempt("it has no device plane: ", [&] {
-      try {
-        engine = make(running.shared_engine(), call);
-      } catch (const engine_error& problem) {
-        throw engine_error(running.context(), problem.detail());
-      }
-    });
+    running.attempt("it has no device plane: ", [&] { engine = make_device_engine(group, call); });
   }
   (void)running.engine();
   engine->connect(call);
-  state.devices = std::move(engine);
-  state.has_devices.store(true);
+  if (!state.devices) {
+    state.devices = std::move(engine);
+    state.has_devices.store(true);
+  }
+}
+
+inline void connect_device_once(const process_group& group, std::source_location where) {
+  if (!group_access::state(group).has_devices.load(std::memory_order_acquire)) [[unlikely]] {
+    connect_device(group, where);
+  }
 }
 
 /// What comes before a device operation.
 struct device_preparation {
   device_preparation(const process_group& group, const operation& call) {
-    if (!group_access::state(group).has_devices.load(std::memory_order_acquire)) [[unlikely]] {
-      connect_device(group, call.where);
-    }
+    connect_device_once(group, call.where);
     if (group.checks_devices() && call.pattern != movement::send && call.pattern != movement::receive) [[unlikely]] {
       operation compared = call;
       compared.pattern = movement::none;
@@ -82,6 +94,9 @@ class running_device_call {
         engine_(*group_access::state(group).devices) {
     call_.timeout = group.timeout();
     number_ = engine_.begin(call_);
+    if (group_access::state(group).has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
+      fail_with_deferred();
+    }
   }
   running_device_call(const running_device_call&) = delete;
   running_device_call& operator=(const running_device_call&) = delete;
@@ -113,11 +128,11 @@ class running_device_call {
   /// `launch(engine, stream)` hands the operation to the engine.
   template <class Launch>
   void put(on_stream how, device_memory memory, Launch&& launch) {
-    put_ = true;  // from here on its failures are the engine's to tell
     if (auto* notes = engine_.watched(); notes != nullptr) [[unlikely]] {
       put_noted(*notes, how.stream, memory, launch);
       return;
     }
+    put_ = true;  // from here on its failures are the engine's to tell
     launch(engine_, how.stream);
   }
   template <class Launch>
@@ -128,7 +143,8 @@ class running_device_call {
     const stream_ref own = engine_.fork(call_, memory, how.stream);
     put(on_stream{own}, memory, launch);
     return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), how.stream, call_,
-                       number_);
+                       // A message has no number; what comes before it in the group's order must come, too.
+                       number_ != 0 ? number_ : engine_.sequence());
   }
 
  private:
@@ -136,16 +152,40 @@ class running_device_call {
   void put_noted(device_notes& notes, stream_ref stream, device_memory memory, Launch& launch) {
     // In a batch it begins later, in a graph it does not begin here.
     if (engine_.in_batch() || engine_.capturing(call_, stream)) {
+      put_ = true;
       launch(engine_, stream);
       return;
     }
-    const auto start = engine_.mark(call_, memory, stream);
+    // Noted before, since the call itself may wait for a rank, where NCCL has not connected the two before.
+    const auto note =
+        notes.add(engine_.mark(call_, memory, stream), call_, number_ != 0 ? number_ : engine_.sequence());
+    put_ = true;
     try {
       launch(engine_, stream);
-      notes.add({start, engine_.mark(call_, memory, stream), call_, number_});
+      note->end.store(engine_.mark(call_, memory, stream));
     } catch (...) {
-      engine_.release(start);
+      note->failed.store(true);
       throw;
+    }
+  }
+
+  /// Throws what a destructor of this rank could not.
+  void fail_with_deferred() {
+    auto& state = group_access::state(group_);
+    std::exception_ptr problem;
+    {
+      const std::scoped_lock lock(state.deferred_mutex);
+      problem = std::exchange(state.deferred, nullptr);
+      state.has_deferred.store(false);
+    }
+    if (problem) {
+      try {
+        std::rethrow_exception(problem);
+      } catch (...) {
+        engine_.refuse(number_, "an earlier operation of this rank failed: " + current_exception_text());
+        put_ = true;
+        throw;
+      }
     }
   }
 
@@ -217,11 +257,11 @@ inline void connect_device(const process_group& group = world(),
 inline void synchronize(stream_ref stream, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
   operation call{.name = "synchronize", .where = where};
-  if (!detail::group_access::state(group).has_devices.load(std::memory_order_acquire)) {
-    detail::connect_device(group, where);
-  }
-  const auto engine = detail::group_access::state(group).devices;
   call.timeout = group.timeout();
+  auto& state = detail::group_access::state(group);
+  const auto engine = state.has_devices.load(std::memory_order_acquire)
+                          ? state.devices
+                          : detail::make_device_engine(group, call);  // for its eyes only: there is nothing to wait for
   (void)engine->await(call, engine->sequence(), {nullptr, stream}, {});
 }
 

@@ -34,6 +34,7 @@ class device_buffer {
     if (size != 0) {
       void* memory = nullptr;
       api_ = &cuda::runtime(where);
+      engines::process_end::watch();
       api_->check(api_->cudaMalloc(&memory, size * sizeof(T)), "cudaMalloc", where);
       data_ = static_cast<T*>(memory);
     }

@@ -20,6 +20,7 @@ class device_event {
   /// With timing off, which costs less, `since` is not there.
   explicit device_event(timing timed = timing::off, std::source_location where = std::source_location::current())
       : api_(&cuda::runtime(where)) {
+    engines::process_end::watch();
     api_->check(api_->cudaEventCreateWithFlags(
                     &event_, timed == timing::on ? cudaEventDefault : static_cast<unsigned>(cudaEventDisableTiming)),
                 "cudaEventCreateWithFlags", where);

@@ -33,6 +33,7 @@ class pinned_buffer {
     if (size != 0) {
       void* memory = nullptr;
       api_ = &cuda::runtime(where);
+      engines::process_end::watch();
       api_->check(api_->cudaHostAlloc(&memory, size * sizeof(T), cudaHostAllocPortable), "cudaHostAlloc", where);
       data_ = static_cast<T*>(memory);
       std::fill_n(static_cast<std::byte*>(memory), size * sizeof(T), std::byte{});

@@ -37,29 +37,37 @@ class device_engine;
 
 namespace detail {
 
-/// What was put on a device while somebody watched, and where it begins and ends there.
+/// What is put on a device while somebody watches, and where it begins and ends there.
 struct device_note {
+  device_note(CUevent_st* begins, const operation& what, std::uint64_t its_number)
+      : start(begins), call(what), number(its_number) {}
+
   CUevent_st* start;
-  CUevent_st* end;
+  std::atomic<CUevent_st*> end{nullptr};  // once the call has returned
+  std::atomic<bool> failed{false};        // the call has thrown
   operation call;
   std::uint64_t number;
-  std::optional<std::chrono::steady_clock::time_point> started{};  // when the start was first seen to be reached
+  /// Since when it is known to be under way: in the call, or then, on the device.
+  std::optional<std::chrono::steady_clock::time_point> started = std::chrono::steady_clock::now();
+  bool on_device = false;
 };
 
 class device_notes {
  public:
-  void add(const device_note& note) {
+  std::shared_ptr<device_note> add(CUevent_st* start, const operation& call, std::uint64_t number) {
+    auto note = std::make_shared<device_note>(start, call, number);
     const std::scoped_lock lock(mutex_);
     notes_.push_back(note);
+    return note;
   }
-  [[nodiscard]] std::list<device_note> take() {
+  [[nodiscard]] std::list<std::shared_ptr<device_note>> take() {
     const std::scoped_lock lock(mutex_);
     return std::exchange(notes_, {});
   }
 
  private:
   std::mutex mutex_;
-  std::list<device_note> notes_;
+  std::list<std::shared_ptr<device_note>> notes_;
 };
 
 }  // namespace detail
@@ -118,6 +126,7 @@ class device_engine {
   /// From here on operations may be held back, and are on their streams once `end_batch` has returned.
   virtual void begin_batch(const operation& call) = 0;
   virtual void end_batch(const operation& call) = 0;
+  /// Whether this thread has begun one, of this engine or another of its kind: what it calls may be held back.
   [[nodiscard]] virtual bool in_batch() const noexcept = 0;
 
   /// This engine's own stream of the device that the memory is on, behind what is on `stream` by now.
@@ -135,6 +144,11 @@ class device_engine {
   [[nodiscard]] detail::device_notes* watched() const noexcept { return notes_.load(std::memory_order_acquire); }
   /// Returns what was there before.
   detail::device_notes* watch(detail::device_notes* notes) noexcept { return notes_.exchange(notes); }
+
+  /// CUDA's current device of this thread.
+  [[nodiscard]] virtual int current_device() const = 0;
+  /// Makes it the current one: a thread that has none would make itself at home on device 0.
+  virtual void use_device(int device) const noexcept = 0;
 
   /// What to wait for: a mark, or where that is null, all that is on the stream.
   struct target {

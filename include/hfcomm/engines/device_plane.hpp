@@ -66,10 +66,12 @@ class device_plane : public device_engine {
       throw_lost(call);
     }
     if (call.pattern == movement::send || call.pattern == movement::receive) {
+      current_ = 0;
       return 0;
     }
     const std::uint64_t number = sequence_.load(std::memory_order_relaxed) + 1;
     sequence_.store(number, std::memory_order_relaxed);
+    current_ = number;
     if (board_ != nullptr) {
       board_->begun.store(number, std::memory_order_release);
     }
@@ -177,10 +179,19 @@ class device_plane : public device_engine {
     why += missing.empty() ? "."
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";
-    lose(call, number, why, missing);
+    remember(why);
+    host_->expire(context(call, number), why, missing);
+    abort();
     host_->look(context(call, number), 0);
     throw timeout_error(context(call, number), why, missing);
   }
+
+  [[nodiscard]] int current_device() const override {
+    int device = 0;
+    api_.check(api_.cudaGetDevice(&device), "cudaGetDevice", std::source_location::current());
+    return device;
+  }
+  void use_device(int device) const noexcept override { (void)api_.cudaSetDevice(device); }
 
  protected:
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
@@ -214,11 +225,13 @@ class device_plane : public device_engine {
     return device;
   }
 
+  /// The number of the operation that was begun last; 0: a message.
+  [[nodiscard]] std::uint64_t current() const noexcept { return current_; }
+
   /// Bad input, found here: the other ranks hear of it.
   [[noreturn]] void reject(const operation& call, const std::string& why) {
-    const std::uint64_t number = sequence();
-    refuse(number, why);
-    throw usage_error(context(call, number), why);
+    refuse(current_, why);
+    throw usage_error(context(call, current_), why);
   }
 
   /// The group is lost: throws why.
@@ -231,13 +244,14 @@ class device_plane : public device_engine {
   }
 
   /// This rank gives up: the others hear it, and what waits on the devices is freed. The first reason stays.
-  void lose(const operation& call, std::uint64_t number, const std::string& why, const std::vector<int>& missing = {}) {
-    {
-      const std::scoped_lock lock(loss_mutex_);
-      loss_ = loss_.empty() ? why : loss_;
-    }
-    host_->condemn(context(call, number), why, missing);
+  void lose(const operation& call, std::uint64_t number, const std::string& why) {
+    remember(why);
+    host_->condemn(context(call, number), why);
     abort();
+  }
+  void remember(const std::string& why) {
+    const std::scoped_lock lock(loss_mutex_);
+    loss_ = loss_.empty() ? why : loss_;
   }
 
   device_lane& lane_of(const operation& call, device_memory memory) {
@@ -263,6 +277,7 @@ class device_plane : public device_engine {
 
   device_board* board_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::uint64_t current_ = 0;
   device_pointers pointers_;
   std::mutex lanes_mutex_;
   std::vector<std::unique_ptr<device_lane>> lanes_;  // by device

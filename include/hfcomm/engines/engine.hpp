@@ -138,10 +138,12 @@ class host_engine {
   /// Any thread: makes this rank's waiting operation and all later ones throw. For owners that must not block.
   virtual void cancel() noexcept = 0;
 
-  /// Any thread: this rank gives the group up because of what the device plane met. `what` goes on a sentence that
-  /// begins with this rank; but where ranks are `missing`, because they have not come in time, it is one of its own.
-  virtual void condemn(const error_context& context, const std::string& what,
-                       const std::vector<int>& missing) noexcept = 0;
+  /// Any thread: this rank gives the group up because of an error of its device plane. `what` goes on a sentence that
+  /// begins with this rank.
+  virtual void condemn(const error_context& context, const std::string& what) noexcept = 0;
+  /// Any thread: a deadline of the device plane has passed; `missing` are those that had not come, `what` a sentence.
+  virtual void expire(const error_context& context, const std::string& what,
+                      const std::vector<int>& missing) noexcept = 0;
 
   /// Any thread, not an operation: throws peer_error where the device operation of that number can never end, because
   /// a rank is lost, or has left or refused without having put its part on its device. A `number` of 0 is none of those

@@ -180,14 +180,18 @@ class group_watch {
   }
 
   /// The device plane gives the group up: see host_engine.
-  void condemn(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
+  void condemn(const error_context& context, const std::string& what) const noexcept {
     try {
-      if (missing.empty()) {
-        break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
-      }
-      break_group(context, missing, what);
+      break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
     } catch (...) {
       // That is what the others hear; the caller throws its own.
+    }
+  }
+  void expire(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
+    try {
+      break_group(context, missing, what);
+    } catch (...) {
+      // The same.
     }
   }
 
@@ -212,8 +216,7 @@ class group_watch {
         }
       } else if (departed && !begun && !found) {
         found.emplace(loss{rank, {kind::left, "has left the group"}});
-      } else if (const auto refused = board.refused.load(std::memory_order_acquire);
-                 refused > block(rank_).devices.refused.load() && refused <= number && !found) {
+      } else if (const auto refused = board.refusal_until(number, block(rank_).devices); refused != 0 && !found) {
         found.emplace(
             loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
       }

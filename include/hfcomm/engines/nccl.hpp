@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,8 +33,16 @@ class nccl final : public device_plane {
       }
       return;
     }
+    if (batch().has(*this)) {
+      discard_batch();
+    }
     // With a rank lost, or this one on its way out, what is under way would never end.
-    const bool in_vain = lost_.load() || host_->broken() || std::uncaught_exceptions() > exceptions_;
+    bool in_vain = lost_.load() || std::uncaught_exceptions() > exceptions_;
+    try {
+      host_->look(context({.name = "connect_device"}, 0), 0);
+    } catch (...) {
+      in_vain = true;
+    }
     for (const auto& one : owned_) {
       in_vain ? one->abort() : one->destroy();
     }
@@ -41,22 +51,26 @@ class nccl final : public device_plane {
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
   void connect(const operation& call) override {
+    std::string problem = batch().open ? in_a_batch : "";
     int device = 0;
-    api_.check(api_.cudaGetDevice(&device), "cudaGetDevice", call.where);
-    auto& place = by_device_.at(static_cast<std::size_t>(device));
-    auto made = nccl_communicator::open(api_, nccl_, *host_, call, device, place.load() != nullptr);
-    if (made) {
+    bool again = false;
+    try {
+      device = current_device();
+      again = by_device_.at(static_cast<std::size_t>(device)).load() != nullptr;
+    } catch (const std::exception&) {
+      problem = problem.empty() ? detail::current_exception_text() : problem;
+    }
+    const inside here(*this);
+    if (auto made = nccl_communicator::open(api_, nccl_, *host_, call, device, again, problem)) {
       adopt(std::move(made));
     }
   }
 
   std::shared_ptr<device_engine> subgroup(const operation& call, std::shared_ptr<host_engine> host,
                                           int color) override {
-    if (lost_.load(std::memory_order_acquire)) {
-      throw_lost(call);
-    }
     const bool alone = host && host->size() == 1;
-    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color);
+    const inside here(*this);
+    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color, batch().open ? in_a_batch : "");
     if (!host || alone) {
       return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
     }
@@ -69,15 +83,15 @@ class nccl final : public device_plane {
     const std::size_t bytes = count * size_of(call.element);
     // On a rank that receives nothing the output may be anything.
     const bool receives = call.receives(host_->rank());
-    nccl_communicator& one = on(call, {in, bytes}, receives ? device_memory{out, bytes} : device_memory{in, bytes});
+    inside here(*this, call, {in, bytes}, receives ? device_memory{out, bytes} : device_memory{in, bytes});
     if (count == 0) {
       return;  // NCCL drops it, too
     }
-    const reduction how(*this, call, one);
-    launch(call, one,
+    const reduction how(*this, call, here.comm());
+    launch(call, here,
            call.pattern == movement::to_all
-               ? nccl_.ncclAllReduce(in, out, count, how.type(), how.op(), one.get(), stream.get())
-               : nccl_.ncclReduce(in, out, count, how.type(), how.op(), call.root, one.get(), stream.get()));
+               ? nccl_.ncclAllReduce(in, out, count, how.type(), how.op(), here.comm(), stream.get())
+               : nccl_.ncclReduce(in, out, count, how.type(), how.op(), call.root, here.comm(), stream.get()));
   }
 
   void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
@@ -90,22 +104,22 @@ class nccl final : public device_plane {
       equal = equal && count == counts.front();
     }
     const std::size_t mine = counts[static_cast<std::size_t>(host_->rank())];
-    nccl_communicator& one = on(call, {in, total * width}, {out, mine * width});
+    inside here(*this, call, {in, total * width}, {out, mine * width});
     if (total == 0) {
       return;
     }
-    const reduction how(*this, call, one);
+    const reduction how(*this, call, here.comm());
     if (equal) {
-      launch(call, one, nccl_.ncclReduceScatter(in, out, mine, how.type(), how.op(), one.get(), stream.get()));
+      launch(call, here, nccl_.ncclReduceScatter(in, out, mine, how.type(), how.op(), here.comm(), stream.get()));
       return;
     }
-    together(call, one, [&](auto&& add) {
+    together(call, here, [&](auto&& add) {
       const auto* part = static_cast<const std::byte*>(in);
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {
         if (counts[rank] != 0) {
           // Only the root's output is looked at.
           void* const to = static_cast<int>(rank) == host_->rank() ? out : const_cast<std::byte*>(part);
-          add(nccl_.ncclReduce(part, to, counts[rank], how.type(), how.op(), static_cast<int>(rank), one.get(),
+          add(nccl_.ncclReduce(part, to, counts[rank], how.type(), how.op(), static_cast<int>(rank), here.comm(),
                                stream.get()));
         }
         part += counts[rank] * width;
@@ -114,16 +128,16 @@ class nccl final : public device_plane {
   }
 
   void broadcast(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
-    nccl_communicator& one = on(call, {in, bytes}, {out, bytes});
+    inside here(*this, call, {in, bytes}, {out, bytes});
     if (bytes != 0) {
-      launch(call, one, nccl_.ncclBroadcast(in, out, bytes, ncclUint8, call.root, one.get(), stream.get()));
+      launch(call, here, nccl_.ncclBroadcast(in, out, bytes, ncclUint8, call.root, here.comm(), stream.get()));
     }
   }
 
   void all_gather(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
-    nccl_communicator& one = on(call, {in, bytes}, {out, bytes * static_cast<std::size_t>(host_->size())});
+    inside here(*this, call, {in, bytes}, {out, bytes * static_cast<std::size_t>(host_->size())});
     if (bytes != 0) {
-      launch(call, one, nccl_.ncclAllGather(in, out, bytes, ncclUint8, one.get(), stream.get()));
+      launch(call, here, nccl_.ncclAllGather(in, out, bytes, ncclUint8, here.comm(), stream.get()));
     }
   }
 
@@ -133,13 +147,16 @@ class nccl final : public device_plane {
     for (const std::size_t count : counts) {
       total += count;
     }
-    nccl_communicator& one = on(call, {in, counts[static_cast<std::size_t>(host_->rank())]}, {out, total});
-    together(call, one, [&](auto&& add) {
+    inside here(*this, call, {in, counts[static_cast<std::size_t>(host_->rank())]}, {out, total});
+    if (total == 0) {
+      return;
+    }
+    together(call, here, [&](auto&& add) {
       auto* part = static_cast<std::byte*>(out);
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {
         if (counts[rank] != 0) {
           const void* const from = static_cast<int>(rank) == host_->rank() ? in : part;
-          add(nccl_.ncclBroadcast(from, part, counts[rank], ncclUint8, static_cast<int>(rank), one.get(),
+          add(nccl_.ncclBroadcast(from, part, counts[rank], ncclUint8, static_cast<int>(rank), here.comm(),
                                   stream.get()));
         }
         part += counts[rank];
@@ -149,47 +166,57 @@ class nccl final : public device_plane {
 
   void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
             stream_ref stream) override {
-    device_memory here{};
+    device_memory memory{};
     for (const auto parts : {outgoing, incoming}) {
       for (const device_part& part : parts) {
-        const device_memory memory{part.data, part.bytes};
-        here = here.bytes == 0 ? memory : here;
-        (void)device_of(call, here, memory);
+        const device_memory its{part.data, part.bytes};
+        memory = memory.bytes == 0 ? its : memory;
+        (void)device_of(call, memory, its);
       }
     }
-    nccl_communicator& one = on(call, here, here);
-    together(call, one, [&](auto&& add) {
+    if (outgoing.empty() && incoming.empty()) {
+      return;
+    }
+    inside here(*this, call, memory, memory);
+    batch().messages = batch().open;
+    together(call, here, [&](auto&& add) {
       for (const device_part& part : outgoing) {
-        add(nccl_.ncclSend(part.data, part.bytes, ncclUint8, part.rank, one.get(), stream.get()));
+        add(nccl_.ncclSend(part.data, part.bytes, ncclUint8, part.rank, here.comm(), stream.get()));
       }
       for (const device_part& part : incoming) {
-        add(nccl_.ncclRecv(part.data, part.bytes, ncclUint8, part.rank, one.get(), stream.get()));
+        add(nccl_.ncclRecv(part.data, part.bytes, ncclUint8, part.rank, here.comm(), stream.get()));
       }
     });
   }
 
   void meet(const operation& call, stream_ref stream) override {
-    nccl_communicator& one = on(call, {}, {});
+    inside here(*this, call, {}, {});
     // Not of nothing: NCCL would drop it.
-    launch(call, one,
-           nccl_.ncclAllReduce(one.nothing(), one.nothing(), 1, ncclUint8, ncclMax, one.get(), stream.get()));
+    launch(call, here,
+           nccl_.ncclAllReduce(here.nothing(), here.nothing(), 1, ncclUint8, ncclMax, here.comm(), stream.get()));
   }
 
   void begin_batch(const operation& call) override {
     require(call, nccl_.ncclGroupStart());
-    batched_ = 1;
+    batch() = {};
+    batch().open = true;
   }
   void end_batch(const operation& call) override {
-    batched_ = 0;
-    finish_group(call);
+    if (!batch().open) {
+      throw_lost(call);  // it was discarded
+    }
+    flush(call);
   }
-  [[nodiscard]] bool in_batch() const noexcept override { return batched_ != 0; }
+  [[nodiscard]] bool in_batch() const noexcept override { return batch().open; }
 
   void abort() noexcept override {
-    lost_.store(true, std::memory_order_release);
+    lost_.store(true);
+    if (batch().has(*this)) {
+      discard_batch();  // what NCCL holds back points to the communicator
+    }
     const std::scoped_lock lock(mutex_);
     for (const auto& one : owned_) {
-      one->abort();
+      one->abort(inside_);
     }
   }
 
@@ -215,14 +242,73 @@ class nccl final : public device_plane {
   }
 
  private:
-  /// NCCL's limit for what one group may hold is 2048 messages of a peer.
-  static constexpr int most_batched = 1024;
+  /// Old versions of NCCL have a limit of 2048 messages for what a group may hold.
+  static constexpr std::size_t most_batched = 1024;
   static constexpr std::chrono::milliseconds hearsay{300};
+  static constexpr const char* in_a_batch =
+      "called inside an nccl_group_scope, in which NCCL holds back what it is called for";
+
+  /// What this thread has NCCL hold back: NCCL's groups are the thread's, whatever communicators they are of.
+  struct held_back {
+    bool open = false;
+    bool messages = false;
+    std::size_t operations = 0;
+    std::vector<nccl*> engines{};
+
+    [[nodiscard]] bool has(const nccl& engine) const noexcept {
+      return std::find(engines.begin(), engines.end(), &engine) != engines.end();
+    }
+  };
+  static held_back& batch() noexcept {
+    thread_local held_back held;
+    return held;
+  }
+
+  /// This thread is inside a call of NCCL, or has it hold something back: another one must not free the communicator.
+  class inside {
+   public:
+    explicit inside(nccl& engine) noexcept : engine_(engine) {
+      if (!batch().has(engine_)) {
+        engine_.inside_->store(nccl_communicator::calling);
+      }
+    }
+    /// With the communicator of the device that an operation's memory is on.
+    inside(nccl& engine, const operation& call, device_memory in, device_memory out) : inside(engine) {
+      // In this order: who aborts sets `lost_` first, and then looks whether somebody is inside.
+      if (engine_.lost_.load()) [[unlikely]] {
+        leave();
+        engine_.throw_lost(call);
+      }
+      one_ = &engine_.on(call, in, out);
+      comm_ = one_->get();
+      if (auto& held = batch(); held.open && !held.has(engine_)) [[unlikely]] {
+        held.engines.push_back(&engine_);
+        engine_.inside_->store(nccl_communicator::holding);
+      }
+    }
+    inside(const inside&) = delete;
+    inside& operator=(const inside&) = delete;
+    ~inside() { leave(); }
+
+    void leave() noexcept {
+      if (!batch().has(engine_)) [[likely]] {
+        engine_.inside_->store(nccl_communicator::outside, std::memory_order_release);
+      }
+    }
+    [[nodiscard]] ncclComm_t comm() const noexcept { return comm_; }
+    [[nodiscard]] void* nothing() const noexcept { return one_->nothing(); }
+    [[nodiscard]] nccl_communicator& communicator() const noexcept { return *one_; }
+
+   private:
+    nccl& engine_;
+    nccl_communicator* one_ = nullptr;
+    ncclComm_t comm_ = nullptr;
+  };
 
   /// A reduction in NCCL's words; a premultiplied sum's lives until the call has been made.
   class reduction {
    public:
-    reduction(nccl& engine, const operation& call, const nccl_communicator& one) : engine_(engine), one_(one) {
+    reduction(nccl& engine, const operation& call, ncclComm_t comm) : engine_(engine), comm_(comm) {
       const auto type = nccl_type(call.element);
       if (!type) {
         engine.reject(call, "NCCL does not reduce elements of type " + std::string(to_string(call.element)));
@@ -232,8 +318,8 @@ class nccl final : public device_plane {
         op_ = *op;
       } else if (call.op == reduce_kind::premultiplied_sum) {
         auto factor = scalar(call.element, std::bit_cast<double>(call.tag));
-        engine.require(call, engine.nccl_.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate,
-                                                                   one.get()));
+        engine.require(
+            call, engine.nccl_.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm));
         made_ = true;
       } else {
         engine.reject(call, "NCCL has no " + std::string(to_string(call.op)));
@@ -243,7 +329,7 @@ class nccl final : public device_plane {
     reduction& operator=(const reduction&) = delete;
     ~reduction() {
       if (made_) {
-        (void)engine_.nccl_.ncclRedOpDestroy(op_, one_.get());
+        (void)engine_.nccl_.ncclRedOpDestroy(op_, comm_);
       }
     }
     [[nodiscard]] ncclDataType_t type() const noexcept { return type_; }
@@ -266,7 +352,7 @@ class nccl final : public device_plane {
     }
 
     nccl& engine_;
-    const nccl_communicator& one_;
+    ncclComm_t comm_;
     ncclDataType_t type_ = ncclUint8;
     ncclRedOp_t op_ = ncclSum;
     bool made_ = false;
@@ -275,14 +361,20 @@ class nccl final : public device_plane {
   void adopt(std::unique_ptr<nccl_communicator> made) {
     const std::scoped_lock lock(mutex_);
     auto& place = by_device_.at(static_cast<std::size_t>(made->device()));
-    if (auto* before = place.exchange(made.get()); before != nullptr) {
+    auto* const before = place.exchange(made.get());
+    if (before != nullptr) {
       before->destroy();
     }
+    only_ = owned_.empty() || only_ == before ? made.get() : nullptr;
     owned_.push_back(std::move(made));
   }
 
-  /// The communicator of the device that an operation's memory is on.
+  /// The communicator of the device that an operation's memory is on; without memory, the only one, or the current
+  /// device's.
   nccl_communicator& on(const operation& call, device_memory in, device_memory out) {
+    if (in.bytes == 0 && out.bytes == 0 && only_ != nullptr) {
+      return *only_;
+    }
     const int device = device_of(call, in, out);
     nccl_communicator* const one = static_cast<std::size_t>(device) < by_device_.size()
                                        ? by_device_[static_cast<std::size_t>(device)].load(std::memory_order_acquire)
@@ -291,9 +383,6 @@ class nccl final : public device_plane {
       reject(call, "the buffer is on device " + std::to_string(device) +
                        ", for which this group has no communicator (" + connected() +
                        "); make it current and call connect_device on every rank first");
-    }
-    if (one->get() == nullptr) [[unlikely]] {
-      throw_lost(call);
     }
     return *one;
   }
@@ -308,59 +397,70 @@ class nccl final : public device_plane {
     return devices;
   }
 
-  void launch(const operation& call, nccl_communicator& one, ncclResult_t result) {
+  void launch(const operation& call, inside& here, ncclResult_t result) {
     if (result != ncclSuccess) [[unlikely]] {
-      settle(call, one, result);
+      settle(call, here, result);
     }
-    batched_ += batched_ != 0 ? 1 : 0;
-    if (batched_ > most_batched) [[unlikely]] {
-      finish_group(call);
-      require(call, nccl_.ncclGroupStart());
-      batched_ = 1;
+    if (auto& held = batch(); held.open) [[unlikely]] {
+      // Messages may wait for each other, so they stay together.
+      if (++held.operations == most_batched && !held.messages) {
+        flush(call);
+        begin_batch(call);
+      }
     }
   }
 
-  void settle(const operation& call, nccl_communicator& one, ncclResult_t result) {
-    if (result == ncclInProgress) {
-      const auto here = context(call, sequence());
+  /// Only where a variable makes NCCL's calls non-blocking.
+  void settle(const operation& call, inside& here, ncclResult_t result) {
+    if (result == ncclInProgress && !batch().open) {
+      const auto context = this->context(call, current());
       try {
-        result = one.settle(one.get(), call.timeout, here, "NCCL's part of the call",
-                            [&] { host_->look(here, sequence()); });
+        result = here.communicator().settle(here.comm(), call.timeout, context, "NCCL's part of the call",
+                                            [&] { host_->look(context, sequence()); });
       } catch (const timeout_error&) {
+        here.leave();
         expire(call, sequence());
       } catch (...) {
+        here.leave();
         abort();
         throw;
       }
     }
-    require(call, result);
+    if (result != ncclSuccess && result != ncclInProgress) {
+      here.leave();
+      fail(call, result);
+    }
   }
 
   /// Several of NCCL's calls as one. `body(add)` gives each one's result to `add`.
   template <class Body>
-  void together(const operation& call, nccl_communicator& one, Body&& body) {
+  void together(const operation& call, inside& here, Body&& body) {
     require(call, nccl_.ncclGroupStart());
     ncclResult_t worst = ncclSuccess;
-    int members = 0;
-    body([&](ncclResult_t result) {
-      ++members;
-      worst = worst == ncclSuccess || worst == ncclInProgress ? result : worst;
-    });
+    body([&](ncclResult_t result) { worst = worst == ncclSuccess || worst == ncclInProgress ? result : worst; });
     const ncclResult_t ended = nccl_.ncclGroupEnd();  // also after a failure: the depth is the thread's
     worst = worst == ncclSuccess || worst == ncclInProgress ? ended : worst;
-    batched_ += batched_ != 0 ? members : 0;
-    launch(call, one, worst);
+    launch(call, here, worst);
   }
 
-  void finish_group(const operation& call) {
+  /// Puts what this thread had NCCL hold back on its streams.
+  void flush(const operation& call) {
+    const auto held = std::exchange(batch(), {});
     const ncclResult_t result = nccl_.ncclGroupEnd();
-    if (result == ncclInProgress) {
-      for (const auto& one : owned_) {
-        settle(call, *one, result);
-      }
-      return;
+    for (nccl* const engine : held.engines) {
+      engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
     }
-    require(call, result);
+    require(call, result == ncclInProgress ? ncclSuccess : result);
+  }
+
+  /// Has NCCL forget what it holds back for this thread: a call that it refuses spoils the group.
+  void discard_batch() noexcept {
+    const auto held = std::exchange(batch(), {});
+    (void)nccl_.ncclAllReduce(nullptr, nullptr, 1, ncclUint8, ncclSum, nullptr, nullptr);
+    (void)nccl_.ncclGroupEnd();
+    for (nccl* const engine : held.engines) {
+      engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
+    }
   }
 
   void require(const operation& call, ncclResult_t result) {
@@ -371,12 +471,15 @@ class nccl final : public device_plane {
 
   /// Throws for what NCCL has returned. Whatever is not this call's own fault ends the group.
   [[noreturn]] void fail(const operation& call, ncclResult_t result) {
+    if (!batch().has(*this)) {
+      inside_->store(nccl_communicator::outside);  // this thread is done with the call
+    }
     const std::string text = nccl_text(nccl_, result);
     if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
       reject(call, text);
     }
     // Most often another rank has died, which the host plane knows, or will in a moment, by name.
-    const auto here = context(call, sequence());
+    const auto here = context(call, current());
     try {
       for (auto waited = std::chrono::milliseconds(0); waited < hearsay; waited += std::chrono::milliseconds(10)) {
         host_->look(here, 0);
@@ -386,7 +489,7 @@ class nccl final : public device_plane {
       abort();
       throw;
     }
-    lose(call, sequence(), "met in " + call_name(call) + " an error of its device plane: " + text);
+    lose(call, current(), "met in " + call_name(call) + " an error of its device plane: " + text);
     throw engine_error(here, text);
   }
 
@@ -395,7 +498,10 @@ class nccl final : public device_plane {
   std::mutex mutex_;  // connect, abort and check; operations only look at what `by_device_` points to
   std::vector<std::unique_ptr<nccl_communicator>> owned_;
   std::array<std::atomic<nccl_communicator*>, 64> by_device_{};
-  int batched_ = 0;  // 1 more than the operations in the batch; 0: there is none
+  nccl_communicator* only_ = nullptr;  // while there is one
+  /// Of the thread that operates; kept by who waits for it.
+  std::shared_ptr<std::atomic<nccl_communicator::whereabouts>> inside_ =
+      std::make_shared<std::atomic<nccl_communicator::whereabouts>>(nccl_communicator::outside);
 };
 
 }  // namespace hfcomm::engines

@@ -45,34 +45,40 @@ namespace hfcomm::engines {
 /// It is made by two: NCCL gives a deadline only to what it does for a non-blocking communicator, but starts a thread
 /// for every single call on such a one. So the ranks meet in a non-blocking one, which can be polled, given up and
 /// aborted while it is being made, and split off a blocking one of the same ranks, in which operations cost what they
-/// cost in NCCL. The two share NCCL's resources.
+/// cost in NCCL. The first one stays, for subgroups to be split from.
 class nccl_communicator {
  public:
   /// Collective over `host`: either all ranks get one, or all throw, the group staying usable where no rank was lost.
-  /// Null where all have one already, which is what `again` says.
+  /// Null where all have one already, which is what `again` says. A rank that has a `problem` already gives it.
   static std::unique_ptr<nccl_communicator> open(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl,
-                                                 host_engine& host, const operation& call, int device, bool again) {
-    const std::vector<greeting> all = greet(cuda, nccl, host, call, device, again);
-    if (std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; })) {
+                                                 host_engine& host, const operation& call, int device, bool again,
+                                                 const std::string& problem) {
+    if (greet(cuda, nccl, host, call, device, again, problem)) {
       return nullptr;
     }
+    const ncclUniqueId id = share_id(nccl, host, call);
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda, nccl, device));
     together(host, call, *made, [&] {
       const maker make(*made, host, host, call);
-      make.meet(all.front().id);
+      make.meet(id);
       make.split_off();
     });
     return made;
   }
 
   /// A communicator of some of these ranks, which give the same `color`: those of the group that `part` carries; a rank
-  /// without one gives null and gets null. Collective over `host`, this one's host plane.
-  std::unique_ptr<nccl_communicator> split(host_engine& host, const operation& call, host_engine* part, int color) {
+  /// without one gives null and gets null. One that has a `problem` already gives it. Collective over `host`, this
+  /// one's host plane.
+  std::unique_ptr<nccl_communicator> split(host_engine& host, const operation& call, host_engine* part, int color,
+                                           const char* problem) {
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda_, nccl_, device_));
     spoiled_ = true;
     together(host, call, *made, [&] {
+      if (*problem != '\0') {
+        throw engine_error(context_of(host, call), problem);
+      }
       const maker make(*made, host, part != nullptr ? *part : host, call);
       make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
       if (part != nullptr) {
@@ -92,9 +98,23 @@ class nccl_communicator {
   /// One element, for operations whose data does not matter.
   [[nodiscard]] void* nothing() const noexcept { return nothing_; }
 
-  /// Frees what waits on the device. Bounded; the second time it does nothing.
-  void abort() noexcept {
-    tear_down("aborting", [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommAbort(one); });
+  /// Where the thread is that operates: nowhere in NCCL, in a call, or between calls while NCCL holds some back.
+  enum whereabouts : int { outside, calling, holding };
+
+  /// Frees what waits on the device. The communicator is not taken from under a thread that uses it: one that has calls
+  /// held back will notice, and have them forgotten; one that is inside a call is given time to return, but where it
+  /// does not, this is what it waits for. Bounded; the second time it does nothing.
+  void abort(std::shared_ptr<const std::atomic<whereabouts>> thread = nullptr) noexcept {
+    tear_down("aborting", [thread = std::move(thread)](const cuda::nccl_api& nccl, ncclComm_t one) {
+      const auto give_up = std::chrono::steady_clock::now() + default_nccl_options().teardown_timeout / 2;
+      for (auto where = outside; thread && (where = thread->load()) != outside;) {
+        if (where == calling && std::chrono::steady_clock::now() >= give_up) {
+          break;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      (void)nccl.ncclCommAbort(one);
+    });
   }
   /// Lets what is under way end first. Bounded.
   void destroy() noexcept {
@@ -131,18 +151,23 @@ class nccl_communicator {
   }
 
  private:
+  using problem_text = std::array<char, 512>;
   /// What the ranks tell each other first.
   struct greeting {
-    std::array<char, 256> problem{};
+    problem_text problem{};
     std::array<char, 128> gpu{};  // the same on two ranks that use the same GPU
     int version = 0;
     bool again = false;
-    ncclUniqueId id{};  // of rank 0
+  };
+  /// What rank 0 tells the others then.
+  struct invitation {
+    problem_text problem{};
+    ncclUniqueId id{};
   };
   /// What they tell each other last. Where one failed, the others wait for it in vain: it is the one to name.
   struct outcome {
     enum : int { made, waited_in_vain, failed } how = made;
-    std::array<char, 512> problem{};
+    problem_text problem{};
   };
 
   nccl_communicator(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device)
@@ -196,26 +221,28 @@ class nccl_communicator {
     return allowed != nullptr && std::string_view(allowed) == "1";
   }
 
-  static std::vector<greeting> greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, host_engine& host,
-                                     const operation& call, int device, bool again) {
+  static error_context context_of(const host_engine& host, const operation& call) {
+    return {host.rank(), host.size(), call_name(call), 0, call.where};
+  }
+
+  /// Whether all have a communicator already. Throws where they cannot make one together.
+  static bool greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, host_engine& host, const operation& call,
+                    int device, bool again, const std::string& problem) {
     greeting mine;
     mine.again = again;
-    try {
-      write(mine.gpu, gpu_identity(cuda, device, call.where));
-      const auto must = [&](ncclResult_t result, const char* what) {
-        if (result != ncclSuccess) {
-          throw engine_error({-1, 0, what, 0, call.where}, nccl_text(nccl, result));
-        }
-      };
-      must(nccl.ncclGetVersion(&mine.version), "ncclGetVersion");
-      if (host.rank() == 0) {
-        must(nccl.ncclGetUniqueId(&mine.id), "ncclGetUniqueId");
+    write(mine.problem, problem);
+    if (problem.empty()) {
+      try {
+        write(mine.gpu, gpu_identity(cuda, device, call.where));
+      } catch (const error& failure) {
+        write(mine.problem, failure.operation() + ": " + failure.detail());
       }
-    } catch (const error& failure) {
-      write(mine.problem, failure.operation() + ": " + failure.detail());
+      if (const ncclResult_t asked = nccl.ncclGetVersion(&mine.version); asked != ncclSuccess) {
+        write(mine.problem, "ncclGetVersion: " + nccl_text(nccl, asked));
+      }
     }
-    auto all = exchange(host, call, mine, call.timeout);
-    const error_context context{host.rank(), host.size(), call_name(call), 0, call.where};
+    const auto all = exchange(host, call, mine, call.timeout);
+    const error_context context = context_of(host, call);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const greeting& theirs = all[rank];
       if (theirs.problem.front() != '\0') {
@@ -235,7 +262,23 @@ class nccl_communicator {
         }
       }
     }
-    return all;
+    return std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; });
+  }
+
+  /// Not before it is needed: NCCL starts a thread for each, which waits for the ranks.
+  static ncclUniqueId share_id(const cuda::nccl_api& nccl, host_engine& host, const operation& call) {
+    invitation mine;
+    if (host.rank() == 0) {
+      if (const ncclResult_t made = nccl.ncclGetUniqueId(&mine.id); made != ncclSuccess) {
+        write(mine.problem, nccl_text(nccl, made));
+      }
+    }
+    const auto all = exchange(host, call, mine, call.timeout);
+    if (all.front().problem.front() != '\0') {
+      throw engine_error(context_of(host, call),
+                         std::string("rank 0 has no device plane: ncclGetUniqueId: ") + all.front().problem.data());
+    }
+    return all.front().id;
   }
 
   static void agree(host_engine& host, const operation& call, const outcome& mine) {
@@ -245,9 +288,9 @@ class nccl_communicator {
     const auto worst = std::max_element(all.begin(), all.end(),
                                         [](const auto& one, const auto& other) { return one.how < other.how; });
     if (worst->how != outcome::made) {
-      throw engine_error({host.rank(), host.size(), call_name(call), 0, call.where},
-                         "the communicator could not be made: on rank " + std::to_string(worst - all.begin()) + ", " +
-                             worst->problem.data());
+      throw engine_error(context_of(host, call), "the communicator could not be made: on rank " +
+                                                     std::to_string(worst - all.begin()) + ", " +
+                                                     worst->problem.data());
     }
   }
 
@@ -283,7 +326,7 @@ class nccl_communicator {
           host_(host),
           part_(part),
           call_(call),
-          context_{host.rank(), host.size(), call_name(call), 0, call.where},
+          context_(context_of(host, call)),
           here_(made.cuda_, made.device_) {}
 
     void meet(const ncclUniqueId& id) const {
@@ -304,7 +347,6 @@ class nccl_communicator {
     void split_off() const {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.blocking = 1;
-      config.splitShare = 1;
       const ncclComm_t child = split(made_.meeting_, 0, config);
       made_.operations_ = child;
       int rank = -1;
@@ -358,8 +400,8 @@ class nccl_communicator {
     const auto patience = default_nccl_options().teardown_timeout;
     const bool ended = run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting,
                                               nothing, end, spoiled = spoiled_, splitting = splitting_] {
+      (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
       const relaxed_capture apart(cuda);
-      (void)cuda.cudaSetDevice(device);
       if (operations != nullptr) {
         end(nccl, operations);
       }

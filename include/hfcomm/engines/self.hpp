@@ -87,8 +87,9 @@ class self final : public host_engine {
     }
   }
   void cancel() noexcept override {}
-  void condemn(const error_context& /*context*/, const std::string& /*what*/,
-               const std::vector<int>& /*missing*/) noexcept override {}
+  void condemn(const error_context& /*context*/, const std::string& /*what*/) noexcept override {}
+  void expire(const error_context& /*context*/, const std::string& /*what*/,
+              const std::vector<int>& /*missing*/) noexcept override {}
   void look(const error_context& /*context*/, std::uint64_t /*number*/) const override {}
   [[nodiscard]] device_board* board(int /*rank*/) const noexcept override { return nullptr; }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }

@@ -53,9 +53,12 @@ class shared_memory final : public host_engine {
     steps_.cancel();
     mail_->cancel();
   }
-  void condemn(const error_context& context, const std::string& what,
-               const std::vector<int>& missing) noexcept override {
-    watch_->condemn(context, what, missing);
+  void condemn(const error_context& context, const std::string& what) noexcept override {
+    watch_->condemn(context, what);
+  }
+  void expire(const error_context& context, const std::string& what,
+              const std::vector<int>& missing) noexcept override {
+    watch_->expire(context, what, missing);
   }
   void look(const error_context& context, std::uint64_t number) const override { watch_->look(context, number); }
   [[nodiscard]] device_board* board(int rank) const noexcept override { return &watch_->memory().block(rank).devices; }

@@ -22,13 +22,13 @@ class nccl_group_scope {
   explicit nccl_group_scope(const process_group& group = world(),
                             std::source_location where = std::source_location::current())
       : group_(group), call_{.name = "nccl_group_scope", .where = where} {
-    const detail::device_preparation prepared(group_, call_);
+    detail::connect_device_once(group_, where);
     const detail::group_guard guard(group_, call_);
     auto& engine = *detail::group_access::state(group_).devices;
     call_.timeout = group_.timeout();
     if (engine.in_batch()) {
       throw usage_error({group_.rank(), group_.size(), call_.name.text, 0, where},
-                        "there is an nccl_group_scope of this group already");
+                        "this thread has an nccl_group_scope already; it takes the operations of all groups");
     }
     engine.begin_batch(call_);
     open_ = true;
