@@ -33,7 +33,7 @@ class nccl final : public device_plane {
       }
       return;
     }
-    if (batch().has(*this)) {
+    if (holds_back()) {
       discard_batch();
     }
     // With a rank lost, or this one on its way out, what is under way would never end.
@@ -51,7 +51,7 @@ class nccl final : public device_plane {
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
   void connect(const operation& call) override {
-    std::string problem = batch().open ? in_a_batch : "";
+    std::string problem = in_batch() ? in_a_batch : "";
     int device = 0;
     bool again = false;
     try {
@@ -70,7 +70,7 @@ class nccl final : public device_plane {
                                           int color) override {
     const bool alone = host && host->size() == 1;
     const inside here(*this);
-    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color, batch().open ? in_a_batch : "");
+    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color, in_batch() ? in_a_batch : "");
     if (!host || alone) {
       return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
     }
@@ -178,7 +178,9 @@ class nccl final : public device_plane {
       return;
     }
     inside here(*this, call, memory, memory);
-    batch().messages = batch().open;
+    if (auto* held = batch(); held != nullptr) {
+      held->messages = true;
+    }
     together(call, here, [&](auto&& add) {
       for (const device_part& part : outgoing) {
         add(nccl_.ncclSend(part.data, part.bytes, ncclUint8, part.rank, here.comm(), stream.get()));
@@ -197,21 +199,22 @@ class nccl final : public device_plane {
   }
 
   void begin_batch(const operation& call) override {
+    auto held = std::make_unique<held_back>();
     require(call, nccl_.ncclGroupStart());
-    batch() = {};
-    batch().open = true;
+    batch() = held.release();
   }
   void end_batch(const operation& call) override {
-    if (!batch().open) {
+    if (in_batch()) {
+      flush(call);
+    } else if (lost_.load()) {
       throw_lost(call);  // it was discarded
     }
-    flush(call);
   }
-  [[nodiscard]] bool in_batch() const noexcept override { return batch().open; }
+  [[nodiscard]] bool in_batch() const noexcept override { return batch() != nullptr; }
 
   void abort() noexcept override {
     lost_.store(true);
-    if (batch().has(*this)) {
+    if (holds_back()) {
       discard_batch();  // what NCCL holds back points to the communicator
     }
     const std::scoped_lock lock(mutex_);
@@ -250,25 +253,29 @@ class nccl final : public device_plane {
 
   /// What this thread has NCCL hold back: NCCL's groups are the thread's, whatever communicators they are of.
   struct held_back {
-    bool open = false;
     bool messages = false;
     std::size_t operations = 0;
     std::vector<nccl*> engines{};
-
-    [[nodiscard]] bool has(const nccl& engine) const noexcept {
-      return std::find(engines.begin(), engines.end(), &engine) != engines.end();
-    }
   };
-  static held_back& batch() noexcept {
-    thread_local held_back held;
+  /// Null where nothing is held back. A plain pointer, because every operation asks.
+  static held_back*& batch() noexcept {
+    thread_local held_back* held = nullptr;
     return held;
+  }
+  [[nodiscard]] bool holds_back() const noexcept {
+    const held_back* held = batch();
+    return held != nullptr && std::find(held->engines.begin(), held->engines.end(), this) != held->engines.end();
+  }
+  /// Takes it.
+  [[nodiscard]] static std::unique_ptr<held_back> end_of_batch() noexcept {
+    return std::unique_ptr<held_back>(std::exchange(batch(), nullptr));
   }
 
   /// This thread is inside a call of NCCL, or has it hold something back: another one must not free the communicator.
   class inside {
    public:
     explicit inside(nccl& engine) noexcept : engine_(engine) {
-      if (!batch().has(engine_)) {
+      if (!engine_.holds_back()) {
         engine_.inside_->store(nccl_communicator::calling);
       }
     }
@@ -281,8 +288,8 @@ class nccl final : public device_plane {
       }
       one_ = &engine_.on(call, in, out);
       comm_ = one_->get();
-      if (auto& held = batch(); held.open && !held.has(engine_)) [[unlikely]] {
-        held.engines.push_back(&engine_);
+      if (auto* held = batch(); held != nullptr && !engine_.holds_back()) [[unlikely]] {
+        held->engines.push_back(&engine_);
         engine_.inside_->store(nccl_communicator::holding);
       }
     }
@@ -291,7 +298,7 @@ class nccl final : public device_plane {
     ~inside() { leave(); }
 
     void leave() noexcept {
-      if (!batch().has(engine_)) [[likely]] {
+      if (!engine_.holds_back()) [[likely]] {
         engine_.inside_->store(nccl_communicator::outside, std::memory_order_release);
       }
     }
@@ -401,9 +408,9 @@ class nccl final : public device_plane {
     if (result != ncclSuccess) [[unlikely]] {
       settle(call, here, result);
     }
-    if (auto& held = batch(); held.open) [[unlikely]] {
+    if (auto* held = batch(); held != nullptr) [[unlikely]] {
       // Messages may wait for each other, so they stay together.
-      if (++held.operations == most_batched && !held.messages) {
+      if (++held->operations >= most_batched && !held->messages) {
         flush(call);
         begin_batch(call);
       }
@@ -412,7 +419,7 @@ class nccl final : public device_plane {
 
   /// Only where a variable makes NCCL's calls non-blocking.
   void settle(const operation& call, inside& here, ncclResult_t result) {
-    if (result == ncclInProgress && !batch().open) {
+    if (result == ncclInProgress && !in_batch()) {
       const auto context = this->context(call, current());
       try {
         result = here.communicator().settle(here.comm(), call.timeout, context, "NCCL's part of the call",
@@ -445,9 +452,9 @@ class nccl final : public device_plane {
 
   /// Puts what this thread had NCCL hold back on its streams.
   void flush(const operation& call) {
-    const auto held = std::exchange(batch(), {});
+    const auto held = end_of_batch();
     const ncclResult_t result = nccl_.ncclGroupEnd();
-    for (nccl* const engine : held.engines) {
+    for (nccl* const engine : held->engines) {
       engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
     }
     require(call, result == ncclInProgress ? ncclSuccess : result);
@@ -455,10 +462,10 @@ class nccl final : public device_plane {
 
   /// Has NCCL forget what it holds back for this thread: a call that it refuses spoils the group.
   void discard_batch() noexcept {
-    const auto held = std::exchange(batch(), {});
+    const auto held = end_of_batch();
     (void)nccl_.ncclAllReduce(nullptr, nullptr, 1, ncclUint8, ncclSum, nullptr, nullptr);
     (void)nccl_.ncclGroupEnd();
-    for (nccl* const engine : held.engines) {
+    for (nccl* const engine : held->engines) {
       engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
     }
   }
@@ -471,7 +478,7 @@ class nccl final : public device_plane {
 
   /// Throws for what NCCL has returned. Whatever is not this call's own fault ends the group.
   [[noreturn]] void fail(const operation& call, ncclResult_t result) {
-    if (!batch().has(*this)) {
+    if (!holds_back()) {
       inside_->store(nccl_communicator::outside);  // this thread is done with the call
     }
     const std::string text = nccl_text(nccl_, result);
