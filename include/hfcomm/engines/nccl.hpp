@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -13,9 +11,8 @@
 
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_communicator.hpp>
+#include <hfcomm/engines/nccl_reduction.hpp>
 #include <hfcomm/engines/one_device.hpp>
-#include <hfcomm/float16.hpp>
-#include <hfcomm/float8.hpp>
 
 namespace hfcomm::engines {
 
@@ -87,7 +84,7 @@ class nccl final : public device_plane {
     if (count == 0) {
       return;  // NCCL drops it, too
     }
-    const reduction how(*this, call, here.comm());
+    const nccl_reduction how = reduction_of(call, here);
     launch(call, here,
            call.pattern == movement::to_all
                ? nccl_.ncclAllReduce(in, out, count, how.type(), how.op(), here.comm(), stream.get())
@@ -108,7 +105,7 @@ class nccl final : public device_plane {
     if (total == 0) {
       return;
     }
-    const reduction how(*this, call, here.comm());
+    const nccl_reduction how = reduction_of(call, here);
     if (equal) {
       launch(call, here, nccl_.ncclReduceScatter(in, out, mine, how.type(), how.op(), here.comm(), stream.get()));
       return;
@@ -312,58 +309,14 @@ class nccl final : public device_plane {
     ncclComm_t comm_ = nullptr;
   };
 
-  /// A reduction in NCCL's words; a premultiplied sum's lives until the call has been made.
-  class reduction {
-   public:
-    reduction(nccl& engine, const operation& call, ncclComm_t comm) : engine_(engine), comm_(comm) {
-      const auto type = nccl_type(call.element);
-      if (!type) {
-        engine.reject(call, "NCCL does not reduce elements of type " + std::string(to_string(call.element)));
-      }
-      type_ = *type;
-      if (const auto op = nccl_op(call.op)) {
-        op_ = *op;
-      } else if (call.op == reduce_kind::premultiplied_sum) {
-        auto factor = scalar(call.element, std::bit_cast<double>(call.tag));
-        engine.require(
-            call, engine.nccl_.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm));
-        made_ = true;
-      } else {
-        engine.reject(call, "NCCL has no " + std::string(to_string(call.op)));
-      }
+  [[nodiscard]] nccl_reduction reduction_of(const operation& call, inside& here) {
+    nccl_reduction how(nccl_, call, here.comm());
+    if (!how.problem().empty()) [[unlikely]] {
+      reject(call, how.problem());
     }
-    reduction(const reduction&) = delete;
-    reduction& operator=(const reduction&) = delete;
-    ~reduction() {
-      if (made_) {
-        (void)engine_.nccl_.ncclRedOpDestroy(op_, comm_);
-      }
-    }
-    [[nodiscard]] ncclDataType_t type() const noexcept { return type_; }
-    [[nodiscard]] ncclRedOp_t op() const noexcept { return op_; }
-
-   private:
-    static std::array<std::byte, 8> scalar(element_type type, double factor) {
-      std::array<std::byte, 8> bytes{};
-      const auto put = [&](auto value) { std::memcpy(bytes.data(), &value, sizeof(value)); };
-      const auto narrow = static_cast<float>(factor);
-      switch (type) {
-        case element_type::float16: put(float16(narrow)); break;
-        case element_type::bfloat16: put(bfloat16(narrow)); break;
-        case element_type::float8_e4m3: put(float8_e4m3(narrow)); break;
-        case element_type::float8_e5m2: put(float8_e5m2(narrow)); break;
-        case element_type::float32: put(narrow); break;
-        default: put(factor); break;
-      }
-      return bytes;
-    }
-
-    nccl& engine_;
-    ncclComm_t comm_;
-    ncclDataType_t type_ = ncclUint8;
-    ncclRedOp_t op_ = ncclSum;
-    bool made_ = false;
-  };
+    settle(call, here, how.made());
+    return how;
+  }
 
   void adopt(std::unique_ptr<nccl_communicator> made) {
     const std::scoped_lock lock(mutex_);

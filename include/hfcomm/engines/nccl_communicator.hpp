@@ -2,25 +2,21 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engines/bounded_call.hpp>
 #include <hfcomm/engines/call_text.hpp>
 #include <hfcomm/engines/device_plane.hpp>
+#include <hfcomm/engines/nccl_agreement.hpp>
 #include <hfcomm/engines/nccl_types.hpp>
 
 namespace hfcomm {
@@ -53,17 +49,19 @@ class nccl_communicator {
   static std::unique_ptr<nccl_communicator> open(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl,
                                                  host_engine& host, const operation& call, int device, bool again,
                                                  const std::string& problem) {
-    if (greet(cuda, nccl, host, call, device, again, problem)) {
+    const nccl_agreement ranks(host, call);
+    if (ranks.greet(cuda, nccl, device, again, problem)) {
       return nullptr;
     }
-    const ncclUniqueId id = share_id(nccl, host, call);
+    const ncclUniqueId id = ranks.share_id(nccl);
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda, nccl, device));
-    together(host, call, *made, [&] {
-      const maker make(*made, host, host, call);
-      make.meet(id);
-      make.split_off();
-    });
+    ranks.together([&] { made->abort(); },
+                   [&] {
+                     const maker make(*made, host, host, call);
+                     make.meet(id);
+                     make.split_off();
+                   });
     return made;
   }
 
@@ -75,16 +73,18 @@ class nccl_communicator {
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda_, nccl_, device_));
     spoiled_ = true;
-    together(host, call, *made, [&] {
-      if (*problem != '\0') {
-        throw engine_error(context_of(host, call), problem);
-      }
-      const maker make(*made, host, part != nullptr ? *part : host, call);
-      make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
-      if (part != nullptr) {
-        make.split_off();
-      }
-    });
+    nccl_agreement(host, call)
+        .together([&] { made->abort(); },
+                  [&] {
+                    if (*problem != '\0') {
+                      throw engine_error(nccl_agreement(host, call).context(), problem);
+                    }
+                    const maker make(*made, host, part != nullptr ? *part : host, call);
+                    make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
+                    if (part != nullptr) {
+                      make.split_off();
+                    }
+                  });
     spoiled_ = false;
     return part != nullptr ? std::move(made) : nullptr;
   }
@@ -151,171 +151,8 @@ class nccl_communicator {
   }
 
  private:
-  using problem_text = std::array<char, 512>;
-  /// What the ranks tell each other first.
-  struct greeting {
-    problem_text problem{};
-    std::array<char, 128> gpu{};  // the same on two ranks that use the same GPU
-    int version = 0;
-    bool again = false;
-  };
-  /// What rank 0 tells the others then.
-  struct invitation {
-    problem_text problem{};
-    ncclUniqueId id{};
-  };
-  /// What they tell each other last. Where one failed, the others wait for it in vain: it is the one to name.
-  struct outcome {
-    enum : int { made, waited_in_vain, failed } how = made;
-    problem_text problem{};
-  };
-
   nccl_communicator(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device)
       : cuda_(cuda), nccl_(nccl), device_(device) {}
-
-  template <std::size_t n>
-  static void write(std::array<char, n>& text, std::string_view value) {
-    value.copy(text.data(), std::min(value.size(), n - 1));
-  }
-
-  /// Everyone's `mine`, in rank order.
-  template <class T>
-  static std::vector<T> exchange(host_engine& host, const operation& call, const T& mine,
-                                 std::chrono::nanoseconds timeout) {
-    struct table final : receiver {
-      std::vector<T> values;
-      void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-        std::memcpy(reinterpret_cast<std::byte*>(&values[static_cast<std::size_t>(source)]) + offset, chunk.data(),
-                    chunk.size());
-      }
-    };
-    table all;
-    all.values.resize(static_cast<std::size_t>(host.size()));
-    const operation meet{.name = "connect_device",
-                         .pattern = movement::to_all,
-                         .content = payload::buffer,
-                         .bytes = sizeof(T),
-                         .where = call.where,
-                         .timeout = timeout};
-    host.exchange(meet, std::as_bytes(std::span(&mine, 1)), all);
-    return std::move(all.values);
-  }
-
-  /// Two ranks whose machine and slot are the same share a GPU, which NCCL refuses in words that name neither.
-  static std::string gpu_identity(const cuda::runtime_api& cuda, int device, const std::source_location& where) {
-    std::string machine;
-    if (const char* named = std::getenv("NCCL_HOSTID"); named != nullptr) {
-      machine = named;  // NCCL goes by it, too
-    } else {
-      std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
-    }
-    std::array<char, 32> bus{};
-    cuda.check(cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId",
-               where);
-    return machine + ' ' + bus.data();
-  }
-
-  /// Whether NCCL has been told (since 2.30) that several ranks may use one GPU.
-  static bool may_share_gpus() noexcept {
-    const char* allowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    return allowed != nullptr && std::string_view(allowed) == "1";
-  }
-
-  static error_context context_of(const host_engine& host, const operation& call) {
-    return {host.rank(), host.size(), call_name(call), 0, call.where};
-  }
-
-  /// Whether all have a communicator already. Throws where they cannot make one together.
-  static bool greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, host_engine& host, const operation& call,
-                    int device, bool again, const std::string& problem) {
-    greeting mine;
-    mine.again = again;
-    write(mine.problem, problem);
-    if (problem.empty()) {
-      try {
-        write(mine.gpu, gpu_identity(cuda, device, call.where));
-      } catch (const error& failure) {
-        write(mine.problem, failure.operation() + ": " + failure.detail());
-      }
-      if (const ncclResult_t asked = nccl.ncclGetVersion(&mine.version); asked != ncclSuccess) {
-        write(mine.problem, "ncclGetVersion: " + nccl_text(nccl, asked));
-      }
-    }
-    const auto all = exchange(host, call, mine, call.timeout);
-    const error_context context = context_of(host, call);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      const greeting& theirs = all[rank];
-      if (theirs.problem.front() != '\0') {
-        throw engine_error(context, "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
-      }
-      if (theirs.version != all.front().version) {
-        throw mismatch_error(context,
-                             "rank 0 has version " + std::to_string(all.front().version) + " of NCCL, rank " +
-                                 std::to_string(rank) + " version " + std::to_string(theirs.version),
-                             0, static_cast<int>(rank));
-      }
-      for (std::size_t other = 0; other < rank && !may_share_gpus(); ++other) {
-        if (all[other].gpu == theirs.gpu) {
-          throw usage_error(context, "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-                                         " use the same GPU (" + theirs.gpu.data() +
-                                         "); give each its own: cudaSetDevice(hfcomm::local_rank())");
-        }
-      }
-    }
-    return std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; });
-  }
-
-  /// Not before it is needed: NCCL starts a thread for each, which waits for the ranks.
-  static ncclUniqueId share_id(const cuda::nccl_api& nccl, host_engine& host, const operation& call) {
-    invitation mine;
-    if (host.rank() == 0) {
-      if (const ncclResult_t made = nccl.ncclGetUniqueId(&mine.id); made != ncclSuccess) {
-        write(mine.problem, nccl_text(nccl, made));
-      }
-    }
-    const auto all = exchange(host, call, mine, call.timeout);
-    if (all.front().problem.front() != '\0') {
-      throw engine_error(context_of(host, call),
-                         std::string("rank 0 has no device plane: ncclGetUniqueId: ") + all.front().problem.data());
-    }
-    return all.front().id;
-  }
-
-  static void agree(host_engine& host, const operation& call, const outcome& mine) {
-    // Who waits in vain for a rank that failed comes a whole deadline later.
-    const auto all =
-        exchange(host, call, mine, 2 * call.timeout + std::chrono::seconds(1) * (call.timeout.count() > 0));
-    const auto worst = std::max_element(all.begin(), all.end(),
-                                        [](const auto& one, const auto& other) { return one.how < other.how; });
-    if (worst->how != outcome::made) {
-      throw engine_error(context_of(host, call), "the communicator could not be made: on rank " +
-                                                     std::to_string(worst - all.begin()) + ", " +
-                                                     worst->problem.data());
-    }
-  }
-
-  /// Does `work`, and agrees with the others on whether it went well everywhere; where it did not, nothing is left.
-  template <class Work>
-  static void together(host_engine& host, const operation& call, nccl_communicator& made, Work&& work) {
-    try {
-      outcome mine;
-      try {
-        work();
-      } catch (const peer_error&) {
-        throw;  // which all know of, or will
-      } catch (const timeout_error& failure) {
-        mine.how = outcome::waited_in_vain;
-        write(mine.problem, failure.detail());
-      } catch (const error& failure) {
-        mine.how = outcome::failed;
-        write(mine.problem, failure.detail());
-      }
-      agree(host, call, mine);
-    } catch (...) {
-      made.abort();
-      throw;
-    }
-  }
 
   /// The steps of making one.
   class maker {
@@ -326,7 +163,7 @@ class nccl_communicator {
           host_(host),
           part_(part),
           call_(call),
-          context_(context_of(host, call)),
+          context_(nccl_agreement(host, call).context()),
           here_(made.cuda_, made.device_) {}
 
     void meet(const ncclUniqueId& id) const {

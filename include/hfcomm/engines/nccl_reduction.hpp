@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <hfcomm/cuda/nccl_api.hpp>
+#include <hfcomm/engines/nccl_types.hpp>
+#include <hfcomm/engines/operation.hpp>
+#include <hfcomm/float16.hpp>
+#include <hfcomm/float8.hpp>
+
+namespace hfcomm::engines {
+
+/// A reduction in NCCL's words. A premultiplied sum is made for it, and lives until the call has been made: NCCL has
+/// copied it then.
+class nccl_reduction {
+ public:
+  nccl_reduction(const cuda::nccl_api& api, const operation& call, ncclComm_t comm) : api_(api), comm_(comm) {
+    const auto type = nccl_type(call.element);
+    const auto op = nccl_op(call.op);
+    if (!type) [[unlikely]] {
+      problem_ = "NCCL does not reduce elements of type " + std::string(to_string(call.element));
+      return;
+    }
+    type_ = *type;
+    if (op) [[likely]] {
+      op_ = *op;
+    } else if (call.op == reduce_kind::premultiplied_sum) {
+      auto factor = scalar(call.element, std::bit_cast<double>(call.tag));
+      made_ = api.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm);
+      owned_ = made_ == ncclSuccess;
+    } else {
+      problem_ = "NCCL has no " + std::string(to_string(call.op));
+    }
+  }
+  nccl_reduction(nccl_reduction&& other) noexcept
+      : api_(other.api_),
+        comm_(other.comm_),
+        type_(other.type_),
+        op_(other.op_),
+        made_(other.made_),
+        owned_(std::exchange(other.owned_, false)),
+        problem_(std::move(other.problem_)) {}
+  nccl_reduction& operator=(nccl_reduction&&) = delete;
+  ~nccl_reduction() {
+    if (owned_) {
+      (void)api_.ncclRedOpDestroy(op_, comm_);
+    }
+  }
+
+  /// Why there is none; empty where there is.
+  [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+  /// What NCCL said to making it.
+  [[nodiscard]] ncclResult_t made() const noexcept { return made_; }
+  [[nodiscard]] ncclDataType_t type() const noexcept { return type_; }
+  [[nodiscard]] ncclRedOp_t op() const noexcept { return op_; }
+
+ private:
+  static std::array<std::byte, 8> scalar(element_type type, double factor) {
+    std::array<std::byte, 8> bytes{};
+    const auto put = [&](auto value) { std::memcpy(bytes.data(), &value, sizeof(value)); };
+    const auto narrow = static_cast<float>(factor);
+    switch (type) {
+      case element_type::float16: put(float16(narrow)); break;
+      case element_type::bfloat16: put(bfloat16(narrow)); break;
+      case element_type::float8_e4m3: put(float8_e4m3(narrow)); break;
+      case element_type::float8_e5m2: put(float8_e5m2(narrow)); break;
+      case element_type::float32: put(narrow); break;
+      default: put(factor); break;
+    }
+    return bytes;
+  }
+
+  const cuda::nccl_api& api_;
+  ncclComm_t comm_;
+  ncclDataType_t type_ = ncclUint8;
+  ncclRedOp_t op_ = ncclSum;
+  ncclResult_t made_ = ncclSuccess;
+  bool owned_ = false;
+  std::string problem_;
+};
+
+}  // namespace hfcomm::engines
