@@ -64,6 +64,7 @@ void visit_device_leaf(Leaf& leaf, Use&& use) {
 template <device_dictionary Map>
 auto in_order_of_keys(const Map& values) {
   std::vector<const typename Map::value_type*> entries;
+  entries.reserve(values.size());
   for (const auto& entry : values) {
     entries.push_back(&entry);
   }

@@ -227,7 +227,7 @@ class nccl_communicator {
   };
 
   template <class End>
-  void tear_down(const char* what, End end) noexcept {
+  void tear_down(const char* what, const End& end) noexcept {
     const ncclComm_t operations = operations_.exchange(nullptr);
     const ncclComm_t meeting = meeting_.exchange(nullptr);
     void* const nothing = nothing_.exchange(nullptr);
