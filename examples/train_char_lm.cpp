@@ -8,126 +8,33 @@
 // test: --processes 2 --text LICENSE --steps 12 --batch 32 --accumulate 2 --compare-single
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include <hfcomm/comm.hpp>
 
 #include "char_lm/adam.hpp"
 #include "char_lm/generate.hpp"
+#include "char_lm/identical.hpp"
 #include "char_lm/model.hpp"
+#include "char_lm/options.hpp"
+#include "char_lm/progress.hpp"
 #include "char_lm/sampler.hpp"
 #include "char_lm/vocabulary.hpp"
 
 namespace {
 
-using clock_type = std::chrono::steady_clock;
+using char_lm::clock_type;
+using char_lm::seconds_since;
+using char_lm::settings;
 
-double seconds_since(clock_type::time_point start) {
-  return std::chrono::duration<double>(clock_type::now() - start).count();
-}
-
-constexpr const char* usage =
-    "usage: train_char_lm --text FILE [options]\n"
-    "  --processes N       ranks to start on this machine (default 1: this process, or what the launcher's variables "
-    "say)\n"
-    "  --text FILE         what to learn; only rank 0 needs to see it\n"
-    "  --steps N           optimiser steps (default 6000)\n"
-    "  --batch N           examples per step, over all ranks (default 256)\n"
-    "  --accumulate K      split each step's batch into K passes; only the last one communicates (default 1)\n"
-    "  --seed N            of the initial model and the batches (default 1)\n"
-    "  --learning-rate X   peak of the schedule (default 0.003)\n"
-    "  --sample N          characters to generate at the end (default 300)\n"
-    "  --temperature X     of the sample (default 0.7)\n"
-    "  --compare-single    measure the speed-up over one process, at the end\n";
-
-struct settings {
-  int processes = 1;
-  std::string text;
-  std::size_t steps = 6000;
-  std::size_t batch = 256;
-  std::size_t accumulate = 1;
-  std::uint64_t seed = 1;
-  double learning_rate = 0.003;
-  std::size_t sample = 300;
-  double temperature = 0.7;
-  bool compare_single = false;
-};
-
-struct bad_option : std::invalid_argument {
-  using std::invalid_argument::invalid_argument;
-};
-
-template <class T>
-T number(std::string_view option, std::string_view text, T minimum) {
-  T value{};
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc() || end != text.data() + text.size() || value < minimum) {
-    throw bad_option(std::string(option) + " wants a number of at least " + std::to_string(minimum) + ", not \"" +
-                     std::string(text) + '"');
-  }
-  return value;
-}
-
-settings parse(int count, char** arguments) {
-  settings result;
-  for (int index = 1; index < count; ++index) {
-    const std::string_view option = arguments[index];
-    if (option == "--help" || option == "-h") {
-      std::fputs(usage, stdout);
-      std::exit(0);
-    }
-    if (option == "--compare-single") {
-      result.compare_single = true;
-      continue;
-    }
-    if (index + 1 == count) {
-      throw bad_option("unknown option or missing value: " + std::string(option));
-    }
-    const std::string_view value = arguments[++index];
-    if (option == "--processes") {
-      result.processes = number(option, value, 1);
-    } else if (option == "--text") {
-      result.text = value;
-    } else if (option == "--steps") {
-      result.steps = number<std::size_t>(option, value, 1);
-    } else if (option == "--batch") {
-      result.batch = number<std::size_t>(option, value, 1);
-    } else if (option == "--accumulate") {
-      result.accumulate = number<std::size_t>(option, value, 1);
-    } else if (option == "--seed") {
-      result.seed = number<std::uint64_t>(option, value, 0);
-    } else if (option == "--learning-rate") {
-      result.learning_rate = number(option, value, 0.0);
-    } else if (option == "--sample") {
-      result.sample = number<std::size_t>(option, value, 0);
-    } else if (option == "--temperature") {
-      result.temperature = number(option, value, 0.0);
-    } else {
-      throw bad_option("unknown option: " + std::string(option));
-    }
-  }
-  if (result.text.empty()) {
-    throw bad_option("--text FILE is missing");
-  }
-  if (result.batch < result.accumulate) {
-    throw bad_option("--accumulate " + std::to_string(result.accumulate) +
-                     " needs a --batch of at least as many examples");
-  }
-  return result;
-}
+constexpr char_lm::program self{.name = "train_char_lm", .has_compare_single = true};
 
 /// A model, its optimiser, and its reducer among the ranks of a group.
 class trainer {
@@ -185,49 +92,12 @@ class trainer {
   std::unique_ptr<hfcomm::distributed_data_parallel> ddp_;
 };
 
-/// The line that tells how far training is: rewritten on a terminal, printed now and then elsewhere.
-class progress_line {
- public:
-  progress_line(std::size_t steps, double characters_per_step)
-      : steps_(steps), characters_per_step_(characters_per_step), terminal_(::isatty(STDOUT_FILENO) != 0) {}
-
-  [[nodiscard]] bool due(std::size_t step) const { return step + 1 == steps_ || (step + 1) % interval() == 0; }
-
-  void show(std::size_t step, double loss) const {
-    const double elapsed = seconds_since(start_);
-    const double per_step = elapsed / static_cast<double>(step + 1);
-    std::printf("%sstep %zu/%zu  loss %.3f  %.0f characters/s  %.0f s left%s", terminal_ ? "\r" : "", step + 1, steps_,
-                loss, characters_per_step_ / per_step, per_step * static_cast<double>(steps_ - step - 1),
-                terminal_ && step + 1 < steps_ ? "   " : "   \n");
-    std::fflush(stdout);
-  }
-
- private:
-  [[nodiscard]] std::size_t interval() const { return std::max<std::size_t>(1, terminal_ ? 10 : steps_ / 10); }
-
-  std::size_t steps_;
-  double characters_per_step_;
-  bool terminal_;
-  clock_type::time_point start_ = clock_type::now();
-};
-
 /// The mean loss over all held-out characters, each rank taking its share.
 double held_out_loss(trainer& training, const char_lm::text_split& split, std::span<const char_lm::symbol> text) {
   const auto mine = char_lm::share_of(split.held_out_count(), hfcomm::rank(), hfcomm::world_size());
   const auto positions = char_lm::held_out_batch(split, mine);
   return hfcomm::all_reduce(static_cast<double>(mine.weight) * training.model().evaluate({text, positions}),
                             hfcomm::reduce_op::average);
-}
-
-/// Whether every rank holds rank 0's parameters, bit for bit.
-bool identical_everywhere(const char_lm::model& model) {
-  bool equal = true;
-  for (const auto& parameter : model.parameters()) {
-    std::vector<float> reference(parameter.value.begin(), parameter.value.end());
-    hfcomm::broadcast(std::span(reference));
-    equal = equal && std::memcmp(reference.data(), parameter.value.data(), parameter.value.size_bytes()) == 0;
-  }
-  return hfcomm::all_reduce(equal ? 1 : 0, hfcomm::reduce_op::min) == 1;
 }
 
 /// A rank's part of the batches that the ranks of `group` train on together.
@@ -291,7 +161,7 @@ void train(const settings& wanted) {
     }
   }
   const double before = held_out_loss(training, split, text);
-  const progress_line progress(wanted.steps, static_cast<double>(wanted.batch));
+  const char_lm::progress_line progress(wanted.steps, static_cast<double>(wanted.batch));
   for (std::size_t step = 0; step < wanted.steps; ++step) {
     const double share_loss = training.step(text, step, wanted.accumulate,
                                             char_lm::learning_rate_at(step, wanted.steps, wanted.learning_rate));
@@ -303,7 +173,7 @@ void train(const settings& wanted) {
     }
   }
   const double after = held_out_loss(training, split, text);
-  const bool identical = identical_everywhere(training.model());
+  const bool identical = char_lm::identical_everywhere(training.model());
   if (main_process) {
     std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
     std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
@@ -329,10 +199,10 @@ void train(const settings& wanted) {
 
 int main(int count, char** arguments) {
   try {
-    const settings wanted = parse(count, arguments);
+    const settings wanted = self.parse(count, arguments);
     return hfcomm::launch(wanted.processes, [&] { train(wanted); });
-  } catch (const bad_option& problem) {
-    std::fprintf(stderr, "train_char_lm: %s\n%s", problem.what(), usage);
+  } catch (const char_lm::bad_option& problem) {
+    std::fprintf(stderr, "train_char_lm: %s\n%s", problem.what(), self.usage().c_str());
     return 2;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "train_char_lm: %s\n", problem.what());

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# nvcc.sh SOURCE_ROOT CEREAL_INCLUDE: a CUDA source file that includes everything, has a kernel, and puts a device
-# operation behind it compiles.
+# nvcc.sh SOURCE_ROOT CEREAL_INCLUDE: a CUDA source file with a kernel that puts device operations behind it, on a
+# thrust::device_vector too, compiles; and the kernels that hfcomm has in PTX assemble. (That everything may be included
+# there shows where the example for GPUs is built.)
 set -eu
 nvcc=$("$1/tools/find-cuda" nvcc) && includes=$("$1/tools/find-cuda") || {
   echo 'skipped: there is no nvcc here, or no header of NCCL'
@@ -10,7 +11,13 @@ nvcc=$("$1/tools/find-cuda" nvcc) && includes=$("$1/tools/find-cuda") || {
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/consumer.cu" <<'EOF'
-#include <hfcomm/comm.hpp>
+#include <hfcomm/collectives/all_reduce.hpp>
+#include <hfcomm/nccl.hpp>
+#if __has_include(<thrust/device_vector.h>)
+#include <hfcomm/thrust.hpp>
+
+void sum(thrust::device_vector<double>& data, cudaStream_t stream) { hfcomm::all_reduce(data, stream); }
+#endif
 
 __global__ void twice(float* value) { value[threadIdx.x] *= 2; }
 
@@ -19,10 +26,21 @@ void twice_and_sum(hfcomm::device_buffer<float>& data, cudaStream_t stream) {
   hfcomm::all_reduce(data, stream);
 }
 
-int main() { return hfcomm::world_size() - 1; }
+int main() { return 0; }
 EOF
 set -- -I "$1/include" ${2:+-I "$2"}
 for include in $includes; do
   set -- "$@" -I "$include"
 done
 "$nvcc" -std=c++20 -DHFCOMM_NCCL=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
+
+cat >"$folder/ptx.cpp" <<'EOF'
+#include <cstdio>
+
+#include <hfcomm/nccl.hpp>
+
+int main() { return std::fputs(hfcomm::engines::device_scaling::source().c_str(), stdout) < 0; }
+EOF
+"${CXX:-g++}" -std=c++20 -DHFCOMM_NCCL=1 "$@" "$folder/ptx.cpp" -o "$folder/ptx" -pthread -ldl
+"$folder/ptx" >"$folder/kernels.ptx"
+"$(dirname "$nvcc")/ptxas" -arch=sm_90 "$folder/kernels.ptx" -o "$folder/kernels.cubin"

@@ -18,6 +18,7 @@
 #include <hfcomm/options.hpp>
 #include <hfcomm/process_group.hpp>
 #include <hfcomm/reduce_op.hpp>
+#include <hfcomm/registered_buffer.hpp>
 #include <hfcomm/session.hpp>
 #include <hfcomm/shared_buffer.hpp>
 #include <hfcomm/split.hpp>

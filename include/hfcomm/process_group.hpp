@@ -89,6 +89,13 @@ struct group_state {
   /// what it is used for; a chunk of a coalesced list fits.
   static constexpr std::size_t kept_scratch_bytes = std::size_t{32} << 20;
 
+  /// What a destructor could not throw, which is somebody else's to throw now; null where there is nothing.
+  [[nodiscard]] std::exception_ptr take_deferred() {
+    const std::scoped_lock lock(deferred_mutex);
+    has_deferred.store(false);
+    return std::exchange(deferred, nullptr);
+  }
+
   std::shared_ptr<host_engine> engine;
   std::atomic<bool> busy{false};
   std::atomic<int> master_sections{0};  // scopes in which only the master runs, and nobody could answer it
@@ -244,13 +251,8 @@ inline void defer(const process_group& group, std::exception_ptr problem) noexce
 }
 
 inline void unheard_problems::rethrow(const process_group& world) {
-  auto& state = group_access::state(world);
-  {
-    const std::scoped_lock lock(state.deferred_mutex);
-    first_ = first_ ? first_ : state.deferred;
-    state.deferred = nullptr;
-    state.has_deferred.store(false);
-  }
+  const auto deferred = group_access::state(world).take_deferred();
+  first_ = first_ ? first_ : deferred;
   if (first_) {
     std::rethrow_exception(first_);
   }

@@ -158,9 +158,8 @@ class running_call {
   }
 
   void require_root() {
-    require(call_.root >= 0 && call_.root < group_.size(), [this] {
-      return "root " + std::to_string(call_.root) + " is not a rank of this group of " + std::to_string(group_.size());
-    });
+    require(call_.root >= 0 && call_.root < group_.size(),
+            [this] { return engines::no_such_rank("root", call_.root, group_.size()); });
   }
 
  private:
@@ -173,12 +172,7 @@ class running_call {
 
   /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
   void fail_with_deferred() {
-    std::exception_ptr problem;
-    {
-      const std::scoped_lock lock(state_.deferred_mutex);
-      problem = std::exchange(state_.deferred, nullptr);
-      state_.has_deferred.store(false);
-    }
+    const std::exception_ptr problem = state_.take_deferred();
     if (!problem) {
       return;
     }

@@ -95,9 +95,7 @@ inline std::optional<process_group> process_group::subgroup(std::span<const int>
   std::vector<bool> seen(static_cast<std::size_t>(size()));
   running.require(!ranks.empty(), [] { return "an empty list of ranks makes no group"; });
   for (const int member : ranks) {
-    running.require(member >= 0 && member < size(), [&] {
-      return "rank " + std::to_string(member) + " is not a rank of this group of " + std::to_string(size());
-    });
+    running.require(member >= 0 && member < size(), [&] { return engines::no_such_rank("rank", member, size()); });
     running.require(!seen[static_cast<std::size_t>(member)],
                     [&] { return "rank " + std::to_string(member) + " is named twice"; });
     seen[static_cast<std::size_t>(member)] = true;

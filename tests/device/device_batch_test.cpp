@@ -16,30 +16,25 @@ using namespace std::chrono_literals;
 
 TEST_CASE("nccl_group_scope: a rank that is lost in the meantime leaves no call behind") {
   const fake_cuda::install fake;
-  std::string cause;
-  try {
-    testing::run_ranks(3, [](const process_group& world) {
-      const rank_stream stream(world);
-      connect_device(world);
-      device_buffer<float> data(8);
-      barrier(world);
-      if (world.rank() == 2) {
-        throw std::runtime_error("gone");
-      }
-      const auto work = [&] {
-        const nccl_group_scope together(world);
-        all_reduce(data, stream, reduce_op::sum, world);
-        CHECK_THROWS_AS(barrier(world), peer_error);
-        CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::sum, world), peer_error);
-        throw std::logic_error("left");
-      };
-      CHECK_THROWS_AS(work(), std::logic_error);
-      CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+  const std::string cause = cause_of(3, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    barrier(world);
+    if (world.rank() == 2) {
+      throw std::runtime_error("gone");
+    }
+    const auto work = [&] {
+      const nccl_group_scope together(world);
+      all_reduce(data, stream, reduce_op::sum, world);
+      CHECK_THROWS_AS(barrier(world), peer_error);
       CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::sum, world), peer_error);
-    });
-  } catch (const std::exception& problem) {
-    cause = problem.what();
-  }
+      throw std::logic_error("left");
+    };
+    CHECK_THROWS_AS(work(), std::logic_error);
+    CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+    CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::sum, world), peer_error);
+  });
   CHECK(cause == "gone");
   CHECK(fake_cuda::live().communicators == 0);
 }
@@ -58,17 +53,13 @@ TEST_CASE("nccl_group_scope: a watch that gives the group up waits for the calls
         nccl_group_scope together(world);
         device_buffer<float> more(8);
         all_reduce(more, stream, reduce_op::sum, world);
-        while (!world.broken()) {
-          std::this_thread::sleep_for(1ms);
-        }
+        until_broken(world);
         CHECK_THROWS_AS(all_reduce(more, stream, reduce_op::sum, world), timeout_error);
         CHECK_THROWS_AS(together.end(), timeout_error);
       }
       CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
     } else {
-      while (!world.broken()) {
-        std::this_thread::sleep_for(1ms);
-      }
+      until_broken(world);
     }
   });
   CHECK(fake_cuda::live().communicators == 0);

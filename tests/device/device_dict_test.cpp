@@ -53,9 +53,6 @@ TEST_CASE("device dictionaries: what differs is named, and so is what cannot be 
     if (world.rank() != 1) {
       values.emplace("accuracy", one.span().subspan(1, 1));
     }
-    const auto says = [](const error& problem, const char* text) {
-      return std::string(problem.what()).find(text) != std::string::npos;
-    };
     CHECK(says(error_of<mismatch_error>([&] { all_reduce_dict(values, stream, reduce_op::sum, world); }),
                "rank 1 lacks \"accuracy\""));
     values.erase("accuracy");

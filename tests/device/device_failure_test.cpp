@@ -12,10 +12,6 @@ using namespace hfcomm;
 using namespace device_ranks;
 using namespace std::chrono_literals;
 
-bool says(const error& problem, std::string_view text) {
-  return std::string_view(problem.what()).find(text) != std::string_view::npos;
-}
-
 /// Aborting and destroying have little time, for the tests in which they never end.
 class short_teardown {
  public:
@@ -43,9 +39,7 @@ TEST_CASE("device failures: a rank that never comes is named when the deadline p
       CHECK(world.broken());
       CHECK((error_of<timeout_error>([&] { barrier(world); }).missing() == std::vector<int>{2}));
     } else {
-      while (!world.broken()) {
-        std::this_thread::sleep_for(1ms);
-      }
+      until_broken(world);
       CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::sum, world), timeout_error);
     }
   });
@@ -94,9 +88,7 @@ TEST_CASE("device failures: a host operation that breaks the group frees the dev
       // Nothing of the device is left spinning: this returns.
       CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
     } else {
-      while (!world.broken()) {
-        std::this_thread::sleep_for(1ms);
-      }
+      until_broken(world);
     }
   });
 }
@@ -107,14 +99,14 @@ TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
     const rank_stream stream(world);
     connect_device(world);
     device_buffer<float> data(8);
-    const device_watch watch(100ms, world);
-    CHECK_THROWS_AS(device_watch(100ms, world), usage_error);
+    const device_watch watch(500ms, world);
+    CHECK_THROWS_AS(device_watch(500ms, world), usage_error);
     for (int turn = 0; turn < 3; ++turn) {
       all_reduce(data, stream, reduce_op::max, world);
     }
     CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
     // Computation before it takes longer than the deadline: that is no stuck operation.
-    fake_cuda::launch(stream.get(), [] { std::this_thread::sleep_for(300ms); });
+    fake_cuda::launch(stream.get(), [] { std::this_thread::sleep_for(900ms); });
     all_reduce(data, stream, reduce_op::max, world);
     CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
     CHECK_FALSE(world.broken());
@@ -124,32 +116,25 @@ TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
       CHECK((error_of<timeout_error>([&] { all_reduce(data, stream, reduce_op::max, world); }).missing() ==
              std::vector<int>{1}));
     } else {
-      while (!world.broken()) {
-        std::this_thread::sleep_for(1ms);
-      }
+      until_broken(world);
     }
   });
 }
 
 TEST_CASE("device failures: a watch notices a rank that is gone") {
   const fake_cuda::install fake;
-  std::string cause;
-  try {
-    testing::run_ranks(2, [](const process_group& world) {
-      const rank_stream stream(world);
-      connect_device(world);
-      device_buffer<float> data(8);
-      if (world.rank() == 1) {
-        throw std::runtime_error("gone");
-      }
-      const device_watch watch(world);
-      all_reduce(data, stream, reduce_op::max, world);
-      CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
-      CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::max, world), peer_error);
-    });
-  } catch (const std::exception& problem) {
-    cause = problem.what();
-  }
+  const std::string cause = cause_of(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    if (world.rank() == 1) {
+      throw std::runtime_error("gone");
+    }
+    const device_watch watch(world);
+    all_reduce(data, stream, reduce_op::max, world);
+    CHECK(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
+    CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::max, world), peer_error);
+  });
   CHECK(cause == "gone");
 }
 
@@ -233,18 +218,13 @@ TEST_CASE("device failures: a communicator that cannot be made is an error on ev
 
 TEST_CASE("device failures: a rank that is gone while the communicator is made") {
   const fake_cuda::install fake;
-  std::string cause;
-  try {
-    testing::run_ranks(3, [](const process_group& world) {
-      REQUIRE(cuda::runtime().cudaSetDevice(world.rank()) == cudaSuccess);
-      if (world.rank() == 2) {
-        throw std::runtime_error("gone");
-      }
-      connect_device(world);
-    });
-  } catch (const std::exception& problem) {
-    cause = problem.what();
-  }
+  const std::string cause = cause_of(3, [](const process_group& world) {
+    REQUIRE(cuda::runtime().cudaSetDevice(world.rank()) == cudaSuccess);
+    if (world.rank() == 2) {
+      throw std::runtime_error("gone");
+    }
+    connect_device(world);
+  });
   CHECK(cause == "gone");
   CHECK(fake_cuda::live().communicators == 0);
 }
@@ -264,9 +244,7 @@ TEST_CASE("device failures: an abort that hangs keeps nobody") {
       CHECK_THROWS_AS(synchronize(stream, hurried), timeout_error);
       fake_cuda::release_aborts();
     } else {
-      while (!world.broken()) {
-        std::this_thread::sleep_for(1ms);
-      }
+      until_broken(world);
     }
   });
 }

@@ -42,12 +42,6 @@ std::string text_of(const scenario& one) {
          std::to_string(one.ranks) + (one.started ? ", started" : "");
 }
 
-void until_broken(const process_group& world) {
-  while (!world.broken()) {
-    std::this_thread::sleep_for(1ms);
-  }
-}
-
 /// The operation, and waiting for it.
 void operate(device_buffer<float>& data, stream_ref stream, const scenario& one, const process_group& group) {
   if (one.started) {

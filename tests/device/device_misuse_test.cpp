@@ -10,10 +10,6 @@ namespace {
 using namespace hfcomm;
 using namespace device_ranks;
 
-bool says(const error& problem, std::string_view text) {
-  return std::string_view(problem.what()).find(text) != std::string_view::npos;
-}
-
 TEST_CASE("device operations: what is wrong on every rank is a usage_error, and the group goes on") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);

@@ -3,10 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,11 +49,15 @@ class rank_stream {
   cudaStream_t stream_ = nullptr;
 };
 
+template <class T, writable_device_range R>
+void to_device(const std::vector<T>& values, R&& range, stream_ref stream) {
+  copy(values, range, stream);
+  REQUIRE(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);  // `values` may end
+}
 template <class T>
 device_buffer<T> on_device(const std::vector<T>& values, stream_ref stream) {
   device_buffer<T> made(values.size());
-  copy(values, made, stream);
-  REQUIRE(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);  // `values` may end
+  to_device(values, made, stream);
   return made;
 }
 
@@ -60,6 +68,28 @@ auto on_host(const R& range, stream_ref stream) {
   copy(range, values, stream);
   REQUIRE(cuda::runtime().cudaStreamSynchronize(stream.get()) == cudaSuccess);
   return values;
+}
+
+inline bool says(const error& problem, std::string_view text) {
+  return std::string_view(problem.what()).find(text) != std::string_view::npos;
+}
+
+/// For the rank that the others give up.
+inline void until_broken(const process_group& world) {
+  while (!world.broken()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// What `run_ranks` throws; empty where nothing.
+template <class RankMain>
+std::string cause_of(int ranks, RankMain rank_main) {
+  try {
+    testing::run_ranks(ranks, std::move(rank_main));
+  } catch (const std::exception& problem) {
+    return problem.what();
+  }
+  return {};
 }
 
 /// Runs `rank_main(world, stream)` on so many ranks over the double. Afterwards nothing may be left of what it gave.
@@ -79,6 +109,7 @@ void run_devices(int ranks, RankMain rank_main, testing::run_ranks_options optio
   CHECK(left.communicators == 0);
   CHECK(left.registrations == 0);
   CHECK(left.red_ops == 0);
+
   CHECK(fake_cuda::illegal_accesses() == 0);
 }
 

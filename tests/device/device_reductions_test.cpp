@@ -48,7 +48,7 @@ void check_type(const process_group& world, stream_ref stream) {
         continue;  // eight factors are too much for a byte
       }
       reduce_op op(kind);
-      if (kind == reduce_kind::premultiplied_sum && world.size() > 1) {
+      if (kind == reduce_kind::premultiplied_sum) {
         op = reduce_op::premultiplied_sum(world.rank() % 2 == 0 ? 0.5 : 2.0);
       }
       const auto want = expected(mine, op, world);

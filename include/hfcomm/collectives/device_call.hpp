@@ -113,16 +113,12 @@ class running_device_call {
   template <class Text>
   void require(bool condition, Text&& text) {
     if (!condition) [[unlikely]] {
-      const std::string words = text();
-      put_ = true;
-      engine_.refuse(number_, words);
-      throw usage_error(context(), words);
+      fail(text());
     }
   }
   void require_root() {
-    require(call_.root >= 0 && call_.root < group_.size(), [this] {
-      return "root " + std::to_string(call_.root) + " is not a rank of this group of " + std::to_string(group_.size());
-    });
+    require(call_.root >= 0 && call_.root < group_.size(),
+            [this] { return engines::no_such_rank("root", call_.root, group_.size()); });
   }
 
   /// `launch(engine, stream)` hands the operation to the engine.
@@ -139,15 +135,23 @@ class running_device_call {
   [[nodiscard]] device_work put(on_own_stream how, device_memory memory, Launch&& launch) {
     require(!engine_.in_batch(),
             [] { return "inside an nccl_group_scope nothing is started on another stream; start it outside"; });
-    put_ = true;
     const stream_ref own = engine_.fork(call_, memory, how.stream);
     put(on_stream{own}, memory, launch);
     return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), how.stream, call_,
-                       // A message has no number; what comes before it in the group's order must come, too.
-                       number_ != 0 ? number_ : engine_.sequence());
+                       waited_number());
   }
 
  private:
+  // Out of the way of what costs every operation time.
+  [[noreturn]] __attribute__((cold, noinline)) void fail(const std::string& why) {
+    put_ = true;
+    engine_.refuse(number_, why);
+    throw usage_error(context(), why);
+  }
+
+  /// A message has no number; what comes before it in the group's order must come, too.
+  [[nodiscard]] std::uint64_t waited_number() const { return number_ != 0 ? number_ : engine_.sequence(); }
+
   template <class Launch>
   void put_noted(device_notes& notes, stream_ref stream, device_memory memory, Launch& launch) {
     // In a batch it begins later, in a graph it does not begin here.
@@ -157,8 +161,7 @@ class running_device_call {
       return;
     }
     // Noted before, since the call itself may wait for a rank, where NCCL has not connected the two before.
-    const auto note =
-        notes.add(engine_.mark(call_, memory, stream), call_, number_ != 0 ? number_ : engine_.sequence());
+    const auto note = notes.add(engine_.mark(call_, memory, stream), call_, waited_number());
     put_ = true;
     try {
       launch(engine_, stream);
@@ -171,13 +174,7 @@ class running_device_call {
 
   /// Throws what a destructor of this rank could not.
   void fail_with_deferred() {
-    auto& state = group_access::state(group_);
-    std::exception_ptr problem;
-    {
-      const std::scoped_lock lock(state.deferred_mutex);
-      problem = std::exchange(state.deferred, nullptr);
-      state.has_deferred.store(false);
-    }
+    const std::exception_ptr problem = group_access::state(group_).take_deferred();
     if (problem) {
       try {
         std::rethrow_exception(problem);
@@ -209,10 +206,16 @@ device_memory memory_of(device_span<T> range) {
   return {range.data(), range.size_bytes()};
 }
 
+/// All of a range, for or from one rank.
+template <class T>
+device_part message_part(device_span<T> range, int rank) {
+  return {rank, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data())), range.size_bytes()};
+}
+
 /// A range's parts, `bytes[r]` for each rank, one behind the other; none where there is nothing.
 template <class T>
 std::vector<device_part> device_parts(device_span<T> range, std::span<const std::size_t> bytes) {
-  auto* place = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data()));
+  std::byte* place = message_part(range, 0).data;
   std::vector<device_part> parts;
   parts.reserve(bytes.size());
   for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
@@ -223,13 +226,13 @@ std::vector<device_part> device_parts(device_span<T> range, std::span<const std:
   }
   return parts;
 }
-/// All of a range, as one part.
+/// All of a range, as one part, or none where there is nothing.
 template <class T>
 std::vector<device_part> device_parts(device_span<T> range, int rank) {
   if (range.empty()) {
     return {};
   }
-  return {{rank, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data())), range.size_bytes()}};
+  return {message_part(range, rank)};
 }
 
 template <class T>

@@ -86,9 +86,7 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
   operation call = object_call<list>(name, movement::to_all, root, where);
   reduces_with(call, op);
   running_call running(group, call);
-  running.require(root >= -1 && root < group.size(), [&] {
-    return "root " + std::to_string(root) + " is not a rank of this group of " + std::to_string(group.size());
-  });
+  running.require(root >= -1 && root < group.size(), [&] { return engines::no_such_rank("root", root, group.size()); });
   require_factor(running, call);
   list mine;
   for (const auto* entry : in_order_of_keys(values)) {

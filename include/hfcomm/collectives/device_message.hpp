@@ -22,9 +22,8 @@ auto device_message(operation_name name, movement pattern, const device_part* ou
     if (part == nullptr) {
       continue;
     }
-    running.require(part->rank >= 0 && part->rank < group.size(), [&] {
-      return "rank " + std::to_string(part->rank) + " is not a rank of this group of " + std::to_string(group.size());
-    });
+    running.require(part->rank >= 0 && part->rank < group.size(),
+                    [&] { return engines::no_such_rank("rank", part->rank, group.size()); });
     running.require((out != nullptr && in != nullptr) || part->rank != group.rank(), [&] {
       return "a message to or from oneself would wait for itself; send_receive does both at once";
     });
@@ -38,11 +37,6 @@ auto device_message(operation_name name, movement pattern, const device_part* ou
   return running.put(how, {any.data, any.bytes}, [&](device_engine& engine, stream_ref stream) {
     engine.pass(call, parts(out), parts(in), stream);
   });
-}
-
-template <class T>
-device_part message_part(device_span<T> range, int rank) {
-  return {rank, const_cast<std::byte*>(reinterpret_cast<const std::byte*>(range.data())), range.size_bytes()};
 }
 
 }  // namespace hfcomm::detail

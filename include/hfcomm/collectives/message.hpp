@@ -57,8 +57,7 @@ inline std::shared_ptr<transfer> message(operation call, const process_group& gr
   call.timeout = group.timeout();
   const bool inside = other >= 0 && other < group.size();
   require_message(inside || allowed == partner::unknown, group, call, [&] {
-    return (pattern == movement::send ? "destination " : "source ") + std::to_string(other) +
-           " is not a rank of this group of " + std::to_string(group.size()) +
+    return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
            (other == anyone && pattern == movement::receive ? "; any rank is any_source" : "");
   });
   require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <numeric>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -113,25 +114,25 @@ auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, 
   require_valid(running, call);
   require_device_memory(running, in);
   require_device_memory(running, out);
-  std::vector<std::size_t> equal;
+  const auto rank = static_cast<std::size_t>(group.rank());
+  std::size_t begin = rank * out.size();  // of this rank's part of the input
   if (uneven) {
     require_length(running, in.size(), require_counts(running, counts, group.size(), "the input"), "the input");
+    running.require(out.size() == counts[rank], [&] {
+      return "the output has " + std::to_string(out.size()) + " elements, the count of rank " + std::to_string(rank) +
+             " is " + std::to_string(counts[rank]);
+    });
+    begin = std::accumulate(counts.begin(), counts.begin() + group.rank(), std::size_t{0});
   } else {
     running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {
       return "the input has " + std::to_string(in.size()) + " elements, but each of " + std::to_string(group.size()) +
              " ranks wants " + std::to_string(out.size());
     });
-    equal = equal_counts(out.size(), group.size());
-    counts = equal;
   }
-  const auto rank = static_cast<std::size_t>(group.rank());
-  running.require(out.size() == counts[rank], [&] {
-    return "the output has " + std::to_string(out.size()) + " elements, the count of rank " + std::to_string(rank) +
-           " is " + std::to_string(counts[rank]);
-  });
-  require_apart(running, device_bytes(in), device_bytes(out), parts_of(device_bytes(in), counts, sizeof(T))[rank]);
+  require_apart(running, device_bytes(in), device_bytes(out), device_bytes(in.subspan(begin, out.size())));
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.reduce_scatter(call, in.data(), out.data(), counts, stream);
+    uneven ? engine.reduce_scatter(call, in.data(), out.data(), counts, stream)
+           : engine.reduce_scatter(call, in.data(), out.data(), out.size(), stream);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <initializer_list>
 #include <source_location>
@@ -71,5 +72,28 @@ class library {
   bool found_ = false;
   std::string searched_;
 };
+
+namespace detail {
+
+/// The table in use; null before one was asked for.
+template <class Api>
+std::atomic<const Api*>& table_in_use() noexcept {
+  static std::atomic<const Api*> table{nullptr};
+  return table;
+}
+
+/// The table in use, which `load(where)` makes once where there is none. Any thread.
+template <class Api>
+const Api& table_of(Api (*load)(const std::source_location&), const std::source_location& where) {
+  if (const auto* table = table_in_use<Api>().load(std::memory_order_acquire); table != nullptr) [[likely]] {
+    return *table;
+  }
+  static const Api loaded = load(where);
+  const Api* none = nullptr;
+  table_in_use<Api>().compare_exchange_strong(none, &loaded);
+  return *table_in_use<Api>().load(std::memory_order_acquire);
+}
+
+}  // namespace detail
 
 }  // namespace hfcomm::cuda

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <source_location>
 #include <string>
 
@@ -52,11 +51,6 @@ struct nccl_api {
 
 namespace detail {
 
-inline std::atomic<const nccl_api*>& nccl_table() noexcept {
-  static std::atomic<const nccl_api*> table{nullptr};
-  return table;
-}
-
 inline nccl_api load_nccl(const std::source_location& where) {
   const library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
   if (!found.found()) {
@@ -103,17 +97,13 @@ inline nccl_api load_nccl(const std::source_location& where) {
 /// NCCL; found when it is first asked for. Throws engine_error, naming what was looked for where, if there is none. Any
 /// thread.
 inline const nccl_api& nccl(std::source_location where = std::source_location::current()) {
-  if (const auto* table = detail::nccl_table().load(std::memory_order_acquire); table != nullptr) [[likely]] {
-    return *table;
-  }
-  static const nccl_api loaded = detail::load_nccl(where);
-  const nccl_api* none = nullptr;
-  detail::nccl_table().compare_exchange_strong(none, &loaded);
-  return *detail::nccl_table().load(std::memory_order_acquire);
+  return detail::table_of(&detail::load_nccl, where);
 }
 
 /// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
 /// tests.
-inline void use_nccl(const nccl_api* table) noexcept { detail::nccl_table().store(table, std::memory_order_release); }
+inline void use_nccl(const nccl_api* table) noexcept {
+  detail::table_in_use<nccl_api>().store(table, std::memory_order_release);
+}
 
 }  // namespace hfcomm::cuda

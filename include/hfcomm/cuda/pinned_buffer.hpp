@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
-#include <new>
 #include <source_location>
 #include <type_traits>
-#include <utility>
 
 #include <hfcomm/concepts.hpp>
+#include <hfcomm/cuda/owned_memory.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
-#include <hfcomm/engines/bounded_call.hpp>
 
 namespace hfcomm {
 
@@ -26,53 +23,28 @@ class pinned_buffer {
   pinned_buffer() noexcept = default;
   /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
   /// has room for.
-  explicit pinned_buffer(std::size_t size, std::source_location where = std::source_location::current()) : size_(size) {
-    if (size > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / sizeof(T)) {
-      throw std::bad_array_new_length();
-    }
-    if (size != 0) {
-      void* memory = nullptr;
-      api_ = &cuda::runtime(where);
-      engines::process_end::watch();
-      api_->check(api_->cudaHostAlloc(&memory, size * sizeof(T), cudaHostAllocPortable), "cudaHostAlloc", where);
-      data_ = static_cast<T*>(memory);
-      std::fill_n(static_cast<std::byte*>(memory), size * sizeof(T), std::byte{});
-    }
-  }
-  pinned_buffer(pinned_buffer&& other) noexcept
-      : api_(other.api_), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  pinned_buffer& operator=(pinned_buffer&& other) noexcept {
-    if (this != &other) {
-      free();
-      api_ = other.api_;
-      data_ = std::exchange(other.data_, nullptr);
-      size_ = std::exchange(other.size_, 0);
-    }
-    return *this;
-  }
-  ~pinned_buffer() { free(); }
+  explicit pinned_buffer(std::size_t size, std::source_location where = std::source_location::current())
+      : memory_(size, sizeof(T), &cuda::runtime_api::cudaFreeHost, where,
+                [&](const cuda::runtime_api& api, std::size_t bytes) {
+                  void* memory = nullptr;
+                  api.check(api.cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", where);
+                  std::fill_n(static_cast<std::byte*>(memory), bytes, std::byte{});
+                  return memory;
+                }) {}
 
-  [[nodiscard]] T* data() noexcept { return data_; }
-  [[nodiscard]] const T* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] T* begin() noexcept { return data_; }
-  [[nodiscard]] T* end() noexcept { return data_ + size_; }
-  [[nodiscard]] const T* begin() const noexcept { return data_; }
-  [[nodiscard]] const T* end() const noexcept { return data_ + size_; }
-  [[nodiscard]] T& operator[](std::size_t index) noexcept { return data_[index]; }
-  [[nodiscard]] const T& operator[](std::size_t index) const noexcept { return data_[index]; }
+  [[nodiscard]] T* data() noexcept { return static_cast<T*>(memory_.data()); }
+  [[nodiscard]] const T* data() const noexcept { return static_cast<const T*>(memory_.data()); }
+  [[nodiscard]] std::size_t size() const noexcept { return memory_.count(); }
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  [[nodiscard]] T* begin() noexcept { return data(); }
+  [[nodiscard]] T* end() noexcept { return data() + size(); }
+  [[nodiscard]] const T* begin() const noexcept { return data(); }
+  [[nodiscard]] const T* end() const noexcept { return data() + size(); }
+  [[nodiscard]] T& operator[](std::size_t index) noexcept { return data()[index]; }
+  [[nodiscard]] const T& operator[](std::size_t index) const noexcept { return data()[index]; }
 
  private:
-  void free() noexcept {
-    if (data_ != nullptr && !engines::process_end::begun()) {
-      (void)api_->cudaFreeHost(data_);
-    }
-  }
-
-  const cuda::runtime_api* api_ = nullptr;
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
+  cuda::owned_memory memory_;
 };
 
 template <class T>

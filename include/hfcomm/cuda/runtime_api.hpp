@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <source_location>
 #include <string>
@@ -24,6 +23,7 @@ struct runtime_api {
   decltype(&::cudaGetDeviceCount) cudaGetDeviceCount = nullptr;
   decltype(&::cudaGetDevice) cudaGetDevice = nullptr;
   decltype(&::cudaSetDevice) cudaSetDevice = nullptr;
+  decltype(&::cudaDeviceSynchronize) cudaDeviceSynchronize = nullptr;
   decltype(&::cudaDeviceGetPCIBusId) cudaDeviceGetPCIBusId = nullptr;
   decltype(&::cudaDeviceGetStreamPriorityRange) cudaDeviceGetStreamPriorityRange = nullptr;
   decltype(&::cudaThreadExchangeStreamCaptureMode) cudaThreadExchangeStreamCaptureMode = nullptr;
@@ -46,6 +46,13 @@ struct runtime_api {
   decltype(&::cudaEventQuery) cudaEventQuery = nullptr;
   decltype(&::cudaEventSynchronize) cudaEventSynchronize = nullptr;
   decltype(&::cudaEventElapsedTime) cudaEventElapsedTime = nullptr;
+#if CUDART_VERSION >= 12080
+  // Null where the runtime is older than what this was compiled with.
+
+  decltype(&::cudaLibraryLoadData) cudaLibraryLoadData = nullptr;
+  decltype(&::cudaLibraryGetKernel) cudaLibraryGetKernel = nullptr;
+  cudaError_t (*cudaLaunchKernel)(const void*, dim3, dim3, void**, std::size_t, cudaStream_t) = nullptr;
+#endif
   // NOLINTEND(readability-identifier-naming)
 
   /// Throws engine_error, with what CUDA says, unless `status` is success.
@@ -60,11 +67,6 @@ struct runtime_api {
 
 namespace detail {
 
-inline std::atomic<const runtime_api*>& runtime_table() noexcept {
-  static std::atomic<const runtime_api*> table{nullptr};
-  return table;
-}
-
 inline runtime_api load_runtime(const std::source_location& where) {
   const std::string versioned = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
   const library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
@@ -74,12 +76,14 @@ inline runtime_api load_runtime(const std::source_location& where) {
   }
   runtime_api api;
 #define HFCOMM_FILL(name) found.fill(api.name, #name, false, where)
+#define HFCOMM_FILL_IF_THERE(name) found.fill(api.name, #name, true, where)
   HFCOMM_FILL(cudaRuntimeGetVersion);
   HFCOMM_FILL(cudaGetErrorString);
   HFCOMM_FILL(cudaGetLastError);
   HFCOMM_FILL(cudaGetDeviceCount);
   HFCOMM_FILL(cudaGetDevice);
   HFCOMM_FILL(cudaSetDevice);
+  HFCOMM_FILL(cudaDeviceSynchronize);
   HFCOMM_FILL(cudaDeviceGetPCIBusId);
   HFCOMM_FILL(cudaDeviceGetStreamPriorityRange);
   HFCOMM_FILL(cudaThreadExchangeStreamCaptureMode);
@@ -102,6 +106,13 @@ inline runtime_api load_runtime(const std::source_location& where) {
   HFCOMM_FILL(cudaEventQuery);
   HFCOMM_FILL(cudaEventSynchronize);
   HFCOMM_FILL(cudaEventElapsedTime);
+#if CUDART_VERSION >= 12080
+
+  HFCOMM_FILL_IF_THERE(cudaLibraryGetKernel);
+  HFCOMM_FILL_IF_THERE(cudaLaunchKernel);
+  HFCOMM_FILL_IF_THERE(cudaLibraryLoadData);
+#endif
+#undef HFCOMM_FILL_IF_THERE
 #undef HFCOMM_FILL
   return api;
 }
@@ -111,19 +122,13 @@ inline runtime_api load_runtime(const std::source_location& where) {
 /// The CUDA runtime; found when it is first asked for. Throws engine_error, naming what was looked for where, if there
 /// is none. Any thread.
 inline const runtime_api& runtime(std::source_location where = std::source_location::current()) {
-  if (const auto* table = detail::runtime_table().load(std::memory_order_acquire); table != nullptr) [[likely]] {
-    return *table;
-  }
-  static const runtime_api loaded = detail::load_runtime(where);
-  const runtime_api* none = nullptr;
-  detail::runtime_table().compare_exchange_strong(none, &loaded);
-  return *detail::runtime_table().load(std::memory_order_acquire);
+  return detail::table_of(&detail::load_runtime, where);
 }
 
 /// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
 /// tests, and for programs that are linked with a CUDA runtime that the loader does not know.
 inline void use_runtime(const runtime_api* table) noexcept {
-  detail::runtime_table().store(table, std::memory_order_release);
+  detail::table_in_use<runtime_api>().store(table, std::memory_order_release);
 }
 
 /// Makes a device the current one of this thread for a scope.

@@ -40,6 +40,11 @@ inline void reduce_model(operation_name name, std::span<const ddp_parameter> par
   }
   for (const auto& parameter : parameters) {
     const auto bytes = parameter.*part;
+    if (parameter.on_device) {
+      running_call(group, call).require(false, [&] {
+        return "parameter \"" + parameter.name + "\" is on a device; reduce it there, all_reduce(device_span, stream)";
+      });
+    }
     if (bytes.data() == nullptr && !bytes.empty()) {
       running_call(group, call).require(false, [&] {
         return "parameter \"" + parameter.name + "\": " + std::to_string(bytes.size() / size_of(parameter.type)) +

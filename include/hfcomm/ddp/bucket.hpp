@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <span>
@@ -25,6 +26,9 @@ struct bucket {
 /// Fills buckets in reverse order of registration, since backward produces gradients from the last layer to the first:
 /// the first bucket is small so that communication starts early, the others large so that it is efficient. One element
 /// type per bucket. Depends on names, types and sizes alone, so all ranks plan the same. (torch's constants.)
+///
+/// Within a bucket the parameters are in the order of registration, which is that of a model whose gradients are one
+/// piece of memory.
 inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes,
                                         std::size_t bytes) {
   std::vector<bucket> buckets;
@@ -39,8 +43,16 @@ inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameter
       buckets.push_back({parameter.type, {}, 0});
     }
     bucket& target = buckets[open[parameter.type]];
-    target.places.push_back({index, target.bytes});
+    target.places.push_back({index, 0});
     target.bytes += parameter.gradient.size();
+  }
+  for (bucket& one : buckets) {
+    std::reverse(one.places.begin(), one.places.end());
+    std::size_t offset = 0;
+    for (auto& place : one.places) {
+      place.offset = offset;
+      offset += parameters[place.parameter].gradient.size();
+    }
   }
   return buckets;
 }

@@ -16,11 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
+#include <hfcomm/ddp/device_reducer.hpp>
+#include <hfcomm/ddp/host_reducer.hpp>
 #include <hfcomm/ddp/join_session.hpp>
 #include <hfcomm/ddp/model_shape.hpp>
 #include <hfcomm/ddp/parameter.hpp>
-#include <hfcomm/ddp/reducer.hpp>
+#include <hfcomm/scopes/nccl_group_scope.hpp>
 #include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
@@ -35,6 +38,8 @@ struct ddp_options {
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
   bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
   std::vector<std::string> ignore{};    ///< Names of parameters and buffers to leave alone.
+  /// Where gradients on a device are computed, and read after `finish`. Not looked at for those in host memory.
+  stream_ref stream = stream_ref::legacy_default();
 };
 
 /// Data-parallel training over plain memory: every rank computes gradients on its share of a batch, and this averages
@@ -52,9 +57,20 @@ struct ddp_options {
 /// parameter and both ranks), then gives every rank rank 0's values. The gradients are what a single process would have
 /// computed on the whole batch if every rank's loss is the mean over an equal share.
 ///
-/// Thread-safety: one thread calls; another, of its own, communicates in a group of its own. The memory that the
-/// parameters name must outlive this object, and no gradient may be touched between its `mark_ready` and `finish`.
-/// (Semantics of torch's DistributedDataParallel and haiscale's, without the module.)
+/// Parameters on a device: the same loop, without a wait of the host for the device. Everything is put behind what
+/// `ddp_options::stream` has when it is called, gradients are averaged on a stream beside it while backward goes on
+/// there, and what is put on it after `finish` sees the averages; so the memory may be touched in that stream's order.
+/// The device that is current in the constructor holds all parameters, one process for each device. Gradients that lie
+/// one behind the other in memory, in the order of registration, are reduced where they are; others are copied into
+/// buckets and back. `finish` and `abandon_pass` do not wait for the device, so they throw less. What a lost rank, or
+/// one that does not finish its pass, leaves waiting on the device, `hfcomm::synchronize(stream, ddp.device_group())`
+/// frees and throws, as does a `device_watch` of that group; from then on the object is of no use. Ranks that are in
+/// different passes are told from each other only where the group has device checks (see
+/// process_group::with_device_checks).
+///
+/// Thread-safety: one thread calls; another, of its own, communicates in a group of its own (for parameters on a device
+/// there is none). The memory that the parameters name must outlive this object, and no gradient may be touched between
+/// its `mark_ready` and `finish`. (Semantics of torch's DistributedDataParallel and haiscale's, without the module.)
 class distributed_data_parallel {
  public:
   explicit distributed_data_parallel(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers = {},
@@ -76,11 +92,15 @@ class distributed_data_parallel {
     std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(buffers_),
                  [&](const ddp_buffer& one) { return !ignored(one.name); });
     detail::check_model_shape(parameters_, buffers_, by_name_.size() != all_count_, group_, where);
+    own_group_ = group_.split(0, group_.rank(), where);
+    const auto on_device = [](const auto& one) { return one.on_device; };
+    if (std::any_of(parameters_.begin(), parameters_.end(), on_device) ||
+        std::any_of(buffers_.begin(), buffers_.end(), on_device)) {
+      detail::connect_device_once(own_group_, where);
+    }
     share_values(0, where);
     share_buffers(0, where);
-    reducer_ = std::make_unique<detail::reducer>(group_.split(0, group_.rank(), where), parameters_,
-                                                 options_.first_bucket_bytes, options_.bucket_bytes,
-                                                 options_.find_unused_parameters);
+    reducer_ = make_reducer(where);
   }
 
   distributed_data_parallel(const distributed_data_parallel&) = delete;
@@ -226,6 +246,14 @@ class distributed_data_parallel {
   [[nodiscard]] std::uint64_t finished_passes() const noexcept { return finished_passes_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return reducer_->bucket_count(); }
   [[nodiscard]] const process_group& group() const noexcept { return group_; }
+  /// The group of its own in which it averages gradients on a device: for `synchronize` and `device_watch`. Throws
+  /// usage_error where they are in host memory, and the group is another thread's.
+  [[nodiscard]] const process_group& device_group(std::source_location where = std::source_location::current()) const {
+    if (own_group_.device_backend() == "none") {
+      throw usage_error(context(where), "the parameters are in host memory: nothing of it waits on a device");
+    }
+    return own_group_;
+  }
 
  private:
   friend class join_scope;
@@ -249,19 +277,45 @@ class distributed_data_parallel {
     reducer_->settle();
   }
 
+  [[nodiscard]] std::unique_ptr<detail::reducer> make_reducer(std::source_location where) const {
+    const auto& wanted = options_;
+    if (!parameters_.empty() && parameters_.front().on_device) {
+      return std::make_unique<detail::device_reducer>(own_group_, parameters_, wanted.first_bucket_bytes,
+                                                      wanted.bucket_bytes, wanted.find_unused_parameters, wanted.stream,
+                                                      where);
+    }
+    return std::make_unique<detail::host_reducer>(own_group_, parameters_, wanted.first_bucket_bytes,
+                                                  wanted.bucket_bytes, wanted.find_unused_parameters);
+  }
+
   /// Gives every rank the root's values, or buffers.
   template <class Part, class Bytes>
   void share(const std::vector<Part>& parts, Bytes bytes_of, int root, std::source_location where) {
-    if (group_.size() == 1 || parts.empty()) {
+    if (group_.size() == 1) {
       return;
     }
-    std::vector<detail::coalesced_piece> pieces(parts.size());
-    std::transform(parts.begin(), parts.end(), pieces.begin(), [&](const Part& part) {
-      return detail::coalesced_piece{element_type::none, std::invoke(bytes_of, part)};
-    });
-    detail::broadcast_pieces(detail::buffer_call<std::byte>("coalesced broadcast", movement::from_root, 0, root, where),
-                             pieces, options_.broadcast_chunk_bytes, group_,
-                             detail::describe_pieces<std::byte>(pieces));
+    std::vector<detail::coalesced_piece> pieces;
+    std::vector<device_span<std::byte>> on_device;
+    for (const Part& part : parts) {
+      const std::span<std::byte> bytes = std::invoke(bytes_of, part);
+      if (part.on_device) {
+        on_device.emplace_back(bytes.data(), bytes.size());
+      } else {
+        pieces.push_back({element_type::none, bytes});
+      }
+    }
+    if (!pieces.empty()) {
+      detail::broadcast_pieces(
+          detail::buffer_call<std::byte>("coalesced broadcast", movement::from_root, 0, root, where), pieces,
+          options_.broadcast_chunk_bytes, group_, detail::describe_pieces<std::byte>(pieces));
+    }
+    if (!on_device.empty()) {
+      nccl_group_scope together(own_group_, where);
+      for (const auto bytes : on_device) {
+        broadcast(bytes, options_.stream, root, own_group_, where);
+      }
+      together.end();
+    }
   }
   void share_values(int root, std::source_location where) { share(parameters_, &ddp_parameter::value, root, where); }
   void share_buffers_if_wanted(int root, std::source_location where) {
@@ -358,6 +412,7 @@ class distributed_data_parallel {
   }
 
   process_group group_;
+  process_group own_group_;  // for gradients, and for what is on a device
   ddp_options options_;
   std::vector<ddp_parameter> parameters_;  // without the ignored ones
   std::vector<ddp_buffer> buffers_;

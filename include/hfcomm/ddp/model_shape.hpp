@@ -21,18 +21,20 @@ struct model_part {
   std::uint8_t type = 0;
   std::uint64_t bytes = 0;
   bool is_buffer = false;
+  bool on_device = false;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, type, bytes, is_buffer);
+    archive(name, type, bytes, is_buffer, on_device);
   }
   bool operator==(const model_part&) const = default;
   [[nodiscard]] std::string text() const {
-    return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes)" : elements());
+    return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes" : elements()) +
+           (on_device ? " on a device)" : ")");
   }
   [[nodiscard]] std::string elements() const {
     const auto element = static_cast<element_type>(type);
-    return std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)) + ')';
+    return std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element));
   }
 };
 
@@ -50,8 +52,13 @@ inline void check_model_shape(std::span<const ddp_parameter> parameters, std::sp
   std::vector<model_part> mine;
   std::string problem = names_repeat ? "two parameters have the same name" : "";
   for (const auto& parameter : parameters) {
-    mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false});
-    if (!valid(reduce_op::average, parameter.type)) {
+    mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false,
+                    parameter.on_device});
+    if (parameter.on_device != parameters.front().on_device) {
+      problem = "parameter \"" + parameters.front().name + "\" is " +
+                (parameter.on_device ? "in host memory" : "on a device") + ", parameter \"" + parameter.name +
+                "\" is " + (parameter.on_device ? "on one" : "not") + "; use two objects";
+    } else if (!valid(reduce_op::average, parameter.type)) {
       problem = "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
                 ", which has no average";
     } else if (parameter.value.size() != parameter.gradient.size()) {
@@ -64,8 +71,10 @@ inline void check_model_shape(std::span<const ddp_parameter> parameters, std::sp
     }
   }
   for (const auto& one : buffers) {
-    mine.push_back({one.name, 0, one.bytes.size(), true});
-    if (one.bytes.data() == nullptr && !one.bytes.empty()) {
+    mine.push_back({one.name, 0, one.bytes.size(), true, one.on_device});
+    if (one.on_device && !parameters.empty() && !parameters.front().on_device) {
+      problem = "buffer \"" + one.name + "\" is on a device, but the parameters are not";
+    } else if (one.bytes.data() == nullptr && !one.bytes.empty()) {
       problem = "buffer \"" + one.name + "\", " + std::to_string(one.bytes.size()) + " bytes, is at address 0";
     }
   }

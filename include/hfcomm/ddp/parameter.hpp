@@ -7,16 +7,18 @@
 #include <utility>
 
 #include <hfcomm/concepts.hpp>
+#include <hfcomm/cuda/device_span.hpp>
 
 namespace hfcomm {
 
 /// One parameter of a model: a name, its values, and where its gradient is written. Views: the memory stays the
-/// model's.
+/// model's. Both are in host memory, or both on a device; then nobody may look through the spans on the host.
 struct ddp_parameter {
   std::string name;
   element_type type = element_type::none;
   std::span<std::byte> value;
   std::span<std::byte> gradient;
+  bool on_device = false;
 
   [[nodiscard]] std::size_t count() const noexcept { return value.size() / size_of(type); }
 };
@@ -25,21 +27,50 @@ struct ddp_parameter {
 struct ddp_buffer {
   std::string name;
   std::span<std::byte> bytes;
+  bool on_device = false;
 };
+
+namespace detail {
+
+/// What a gradient can be averaged in.
+template <class T>
+concept gradient_element = is_floating_point(element_type_of<T>) && (sizeof(T) > 1);
+
+/// A device range's bytes, which nobody may look at on the host.
+template <writable_device_range R>
+std::span<std::byte> unreadable_bytes(R&& range) {
+  const auto span = as_device_span(range);
+  return {reinterpret_cast<std::byte*>(span.data()), span.size_bytes()};
+}
+
+}  // namespace detail
 
 /// Names a parameter of float, double, float16 or bfloat16 elements.
 template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
-           (is_floating_point(element_type_of<std::ranges::range_value_t<Values>>) &&
-            sizeof(std::ranges::range_value_t<Values>) > 1)
+           detail::gradient_element<std::ranges::range_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
   return {std::move(name), element_type_of<std::ranges::range_value_t<Values>>, detail::writable_bytes_of(value),
           detail::writable_bytes_of(gradient)};
 }
 
+/// One whose values and gradient are in a GPU's memory.
+template <writable_reducible_device_range Values, writable_reducible_device_range Gradients>
+  requires std::same_as<device_value_t<Values>, device_value_t<Gradients>> &&
+           detail::gradient_element<device_value_t<Values>>
+[[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
+  return {std::move(name), element_type_of<device_value_t<Values>>, detail::unreadable_bytes(value),
+          detail::unreadable_bytes(gradient), true};
+}
+
 template <writable_buffer Values>
 [[nodiscard]] ddp_buffer named_buffer(std::string name, Values&& values) {
   return {std::move(name), detail::writable_bytes_of(values)};
+}
+
+template <writable_device_range Values>
+[[nodiscard]] ddp_buffer named_buffer(std::string name, Values&& values) {
+  return {std::move(name), detail::unreadable_bytes(values), true};
 }
 
 }  // namespace hfcomm

@@ -2,27 +2,20 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
-#include <cstring>
-#include <deque>
-#include <exception>
-#include <mutex>
 #include <source_location>
 #include <span>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/call.hpp>
 #include <hfcomm/ddp/bucket.hpp>
-#include <hfcomm/ddp/mean_of_sum.hpp>
+#include <hfcomm/rendezvous/fork_guard.hpp>
 
 namespace hfcomm::detail {
 
-/// Averages gradients bucket by bucket on a thread of its own, in a group of its own, while the caller goes on
-/// computing.
+/// Averages gradients bucket by bucket, in a group of its own, while the caller goes on computing. This part counts;
+/// how a bucket is averaged depends on where the gradients are: see host_reducer and device_reducer.
 ///
 /// Buckets are started strictly in their order on every rank, whatever order the gradients become ready in: that is
 /// what keeps the ranks paired. The caller must not touch a gradient between `ready` and `finish`.
@@ -37,37 +30,18 @@ class reducer {
         bucket_of_(parameters.size()),
         ready_(parameters.size()),
         pending_(buckets_.size()) {
-    std::size_t largest = 0;
     for (std::size_t index = 0; index < buckets_.size(); ++index) {
       for (const auto& place : buckets_[index].places) {
         bucket_of_[place.parameter] = index;
       }
-      largest = std::max(largest, buckets_[index].bytes);
-      total_ += buckets_[index].bytes;
     }
-    // With unused parameters nothing may be written back before all ranks' usage is known.
-    staging_ = group_.allocate<std::byte>(find_unused_ ? total_ : largest);
-    const bool narrow = std::any_of(parameters_.begin(), parameters_.end(),
-                                    [](const ddp_parameter& one) { return size_of(one.type) == 2; });
-    wide_.resize(narrow ? wide_elements : 0);
-    group_access::engine(group_).set_polite(true);
     next_pass();
-    worker_ = std::thread([this] { work(); });
   }
   reducer(const reducer&) = delete;
   reducer& operator=(const reducer&) = delete;
+  virtual ~reducer() = default;
 
-  ~reducer() {
-    {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    group_access::engine(group_).cancel();  // the worker may be waiting for a rank that never comes
-    worker_.join();
-  }
-
-  /// False in the child of a fork, where the worker does not exist and nothing else may be called.
+  /// False in the child of a fork, where nothing else may be called, not even the destructor.
   [[nodiscard]] bool at_home() const noexcept { return home_.at_home(); }
   [[nodiscard]] bool is_ready(std::size_t parameter) const { return ready_[parameter]; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
@@ -77,7 +51,7 @@ class reducer {
   /// Waits for what `abandon` left behind. To be called before anything else of a new pass.
   void settle() {
     if (abandoned_) {
-      wait_idle();
+      drain();
       abandoned_ = false;
       next_pass();
     }
@@ -91,9 +65,7 @@ class reducer {
   void shadow(bool left_over, std::source_location where) {
     shadowing_ = !left_over;
     ready_.assign(parameters_.size(), static_cast<char>(left_over));
-    pending_.assign(buckets_.size(), 0);
-    start_complete_buckets(where);
-    finish(where);
+    finish(where, true);
   }
 
   /// The gradient of `parameter` is final.
@@ -103,27 +75,8 @@ class reducer {
     start_complete_buckets(where);
   }
 
-  /// Waits until every gradient holds the average over the ranks. Throws what the worker met.
-  void finish(std::source_location where) {
-    std::vector<std::uint8_t> used(find_unused_ ? parameters_.size() : 0);
-    if (find_unused_) {
-      for (std::size_t index = 0; index < parameters_.size(); ++index) {
-        used[index] = ready_[index] ? 1 : 0;
-      }
-      pending_.assign(buckets_.size(), 0);
-      start_complete_buckets(where);
-      push({.bucket = buckets_.size(), .pass = pass_, .where = where, .usage = &used});
-    }
-    wait_idle();
-    const bool failed = failure_ != nullptr;
-    if (!failed && find_unused_) {
-      write_back(used);
-    }
-    next_pass();
-    if (failed) {
-      std::rethrow_exception(std::exchange(failure_, nullptr));
-    }
-  }
+  /// Ends the pass, after which every gradient is the average over the ranks. Throws what the reductions met.
+  void finish(std::source_location where) { finish(where, find_unused_); }
 
   /// Lets the started buckets end, then tells the other ranks that this one cannot go on with its iteration.
   void give_up(const std::string& why, std::source_location where) {
@@ -135,23 +88,108 @@ class reducer {
   /// others need not be told.
   void abandon(const std::string& why, std::source_location where) {
     const bool incomplete = next_ < buckets_.size() || find_unused_;
-    push({.bucket = buckets_.size(), .pass = pass_, .where = where, .ends = true, .announces = incomplete, .why = why});
+    refuse(incomplete, why, where);
     abandoned_ = true;
   }
 
   /// Counts a backward pass whose gradients are not reduced: the ranks must agree on which ones are.
   void skip_pass() noexcept { ++pass_; }
 
+ protected:
+  // NOLINTBEGIN(*non-private-member*): what the two kinds have in common
+  process_group group_;
+  std::span<const ddp_parameter> parameters_;
+  std::vector<bucket> buckets_;
+  bool find_unused_;
+  bool shadowing_ = false;  // this rank adds nothing in this pass
+  int divisor_ = 0;         // of this pass's sums
+  // NOLINTEND(*non-private-member*)
+
+  /// Puts the bucket behind those that were started before.
+  virtual void start(std::size_t index, std::source_location where) = 0;
+  /// After the last bucket. With `find_unused_` it has a word for each parameter: whether it is used.
+  virtual void end(std::vector<std::uint8_t>& used, std::source_location where) = 0;
+  /// The pass ends with an error, which is thrown afterwards.
+  virtual void leave(std::source_location where) noexcept = 0;
+  /// This rank does not finish its pass, which the others are to hear if it is `incomplete`. Does not throw what cannot
+  /// be told.
+  virtual void refuse(bool incomplete, const std::string& why, std::source_location where) = 0;
+  /// Waits for what was started.
+  virtual void drain() = 0;
+
+  [[nodiscard]] bool is_used(const bucket::place& place) const { return ready_[place.parameter] != 0; }
+
+  /// Bytes to gather gradients in: all buckets, where nothing may be written back before all ranks' usage is known;
+  /// otherwise the largest one of those that `wants(bucket)`.
+  template <class Wants>
+  [[nodiscard]] std::size_t staging_bytes(Wants wants) const {
+    std::size_t total = 0;
+    std::size_t largest = 0;
+    for (const auto& one : buckets_) {
+      total += aligned(one.bytes);
+      largest = wants(one) ? std::max(largest, one.bytes) : largest;
+    }
+    return find_unused_ ? total : largest;
+  }
+  /// Where a bucket is in them.
+  [[nodiscard]] std::size_t staging_offset(std::size_t index) const {
+    std::size_t offset = 0;
+    for (std::size_t before = 0; find_unused_ && before < index; ++before) {
+      offset += aligned(buckets_[before].bytes);
+    }
+    return offset;
+  }
+
+  /// The reduction of a bucket.
+  [[nodiscard]] operation bucket_call(const bucket& target, std::uint64_t pass, std::source_location where) const {
+    return {.name = "distributed_data_parallel",
+            .pattern = movement::to_all,
+            .content = payload::buffer,
+            .element = target.type,
+            .reduces = true,
+            .op = reduce_op::average,
+            .bytes = target.bytes,
+            .tag = pass,
+            .where = where};
+  }
+
+  /// What this rank says instead of a reduction.
+  [[nodiscard]] operation refusal_call(std::source_location where) const {
+    return reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, where);
+  }
+
+  /// Whether any rank used each parameter. Collective over the host plane.
+  void unite_usage(std::vector<std::uint8_t>& used, std::uint64_t pass, std::source_location where) const {
+    operation call = reduction_call<std::uint8_t>("distributed_data_parallel", movement::to_all, used.size(), -1,
+                                                  reduce_op::max, where);
+    call.tag = pass;
+    running_call running(group_, call);
+    const auto bytes = std::as_writable_bytes(std::span(used));
+    running.engine().reduce(call, bytes, bytes);
+  }
+
  private:
-  struct job {
-    std::size_t bucket;
-    std::uint64_t pass;
-    std::source_location where;
-    std::vector<std::uint8_t>* usage = nullptr;  // of the last job where parameters may be unused
-    bool ends = false;                           // the last job of a pass that this rank does not finish
-    bool announces = false;                      // the others are to be told
-    std::string why = {};
-  };
+  /// Buckets of different types begin where any of these may.
+  static constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
+
+  void finish(std::source_location where, bool with_the_rest) {
+    std::vector<std::uint8_t> used;
+    try {
+      if (find_unused_) {
+        used.assign(ready_.begin(), ready_.end());
+      }
+      if (with_the_rest) {
+        pending_.assign(buckets_.size(), 0);
+      }
+      start_complete_buckets(where);  // one that could not be started before, too
+      end(used, where);
+    } catch (...) {
+      leave(where);
+      next_pass();
+      throw;
+    }
+    next_pass();
+  }
 
   void next_pass() {
     ++pass_;
@@ -166,164 +204,17 @@ class reducer {
 
   void start_complete_buckets(std::source_location where) {
     for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) {
-      push({.bucket = next_, .pass = pass_, .where = where});
+      start(next_, where);
     }
   }
 
-  void push(job next) {
-    {
-      const std::scoped_lock lock(mutex_);
-      jobs_.push_back(std::move(next));
-    }
-    wake_.notify_one();
-  }
-
-  void wait_idle() {
-    std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return jobs_.empty() && !working_; });
-  }
-
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) {
-        return;
-      }
-      const job next = std::move(jobs_.front());
-      jobs_.pop_front();
-      working_ = true;
-      if (failure_ == nullptr) {
-        lock.unlock();
-        std::exception_ptr problem;
-        try {
-          next.ends ? refuse(next) : perform(next);
-        } catch (...) {
-          problem = std::current_exception();
-        }
-        lock.lock();
-        failure_ = problem;
-      }
-      if (next.ends) {
-        failure_ = nullptr;  // this rank has said, or thrown, why; nobody will ask
-      }
-      working_ = false;
-      if (jobs_.empty()) {
-        idle_.notify_all();
-      }
-    }
-  }
-
-  void refuse(const job& next) {
-    if (next.announces) {
-      operation call =
-          reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, next.where);
-      running_call(group_, call).reject(next.why);
-    }
-  }
-
-  void perform(const job& next) {
-    if (next.usage != nullptr) {
-      operation call = reduction_call<std::uint8_t>("distributed_data_parallel", movement::to_all, next.usage->size(),
-                                                    -1, reduce_op::max, next.where);
-      call.tag = next.pass;
-      running_call running(group_, call);
-      const auto bytes = std::as_writable_bytes(std::span(*next.usage));
-      running.engine().reduce(call, bytes, bytes);
-      return;
-    }
-    const bucket& target = buckets_[next.bucket];
-    // A gradient that is alone in its bucket is reduced where it is.
-    const bool direct = target.places.size() == 1 && !find_unused_;
-    std::span<std::byte> data =
-        direct ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
-    if (shadowing_) {
-      fill_with_nothing(target.type, data);
-    } else if (!direct) {
-      for (const auto& place : target.places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (gradient.empty()) {
-          continue;
-        }
-        if (ready_[place.parameter]) {
-          std::memcpy(data.data() + place.offset, gradient.data(), gradient.size());
-        } else {
-          std::memset(data.data() + place.offset, 0, gradient.size());
-        }
-      }
-    }
-    {
-      operation call{.name = "distributed_data_parallel",
-                     .pattern = movement::to_all,
-                     .content = payload::buffer,
-                     .element = target.type,
-                     .reduces = true,
-                     .op = reduce_op::average,
-                     .bytes = target.bytes,
-                     .tag = next.pass,
-                     .where = next.where};
-      running_call running(group_, call);
-      mean_of_sum(running.engine(), call, data, wide_, divisor_);
-    }
-    if (!direct && !find_unused_) {
-      for (const auto& place : target.places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (!gradient.empty()) {
-          std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
-        }
-      }
-    }
-  }
-
-  std::span<std::byte> staging_of(std::size_t index) {
-    std::size_t offset = 0;
-    if (find_unused_) {
-      for (std::size_t before = 0; before < index; ++before) {
-        offset += buckets_[before].bytes;
-      }
-    }
-    return std::span(staging_).subspan(offset, buckets_[index].bytes);
-  }
-
-  /// A gradient that no rank used stays as it is; one that some rank used becomes the average everywhere.
-  void write_back(const std::vector<std::uint8_t>& used) {
-    for (std::size_t index = 0; index < buckets_.size(); ++index) {
-      const auto data = staging_of(index);
-      for (const auto& place : buckets_[index].places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (used[place.parameter] != 0 && !gradient.empty()) {
-          std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
-        }
-      }
-    }
-  }
-
-  process_group group_;
-  std::span<const ddp_parameter> parameters_;
-  std::vector<bucket> buckets_;
-  bool find_unused_;
   std::vector<std::size_t> bucket_of_;
   std::vector<char> ready_;
   std::vector<std::size_t> pending_;
-  std::size_t next_ = 0;              // the next bucket to start
-  std::size_t total_ = 0;             // bytes of all gradients
-  shared_buffer<std::byte> staging_;  // of the group's shared memory: reduced in place
-  static constexpr std::size_t wide_elements = std::size_t{1} << 16;
-  std::vector<float> wide_;  // for sums of 16-bit elements
-  bool shadowing_ = false;   // this rank adds nothing in this pass
-  int divisor_ = 0;          // of this pass's sums
-  bool abandoned_ = false;   // this pass ends without `finish`
-  std::uint64_t pass_ = 0;   // of backward; ranks in different ones must not average with each other
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable idle_;
-  std::deque<job> jobs_;
-  bool working_ = false;
-  bool stopping_ = false;
-  std::exception_ptr failure_;
+  std::size_t next_ = 0;    // the next bucket to start
+  bool abandoned_ = false;  // this pass ends without `finish`
+  std::uint64_t pass_ = 0;  // of backward; ranks in different ones must not average with each other
   rendezvous::fork_guard home_;
-  std::thread worker_;
 };
 
 }  // namespace hfcomm::detail

@@ -152,6 +152,11 @@ inline std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
+/// `root 5 is not a rank of this group of 3`
+inline std::string no_such_rank(std::string_view what, int rank, int size) {
+  return std::string(what) + ' ' + std::to_string(rank) + " is not a rank of this group of " + std::to_string(size);
+}
+
 inline std::string format_duration(std::chrono::nanoseconds duration) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   if (milliseconds < 1000) {

@@ -22,7 +22,11 @@ struct device_board {
   std::atomic<std::uint64_t> refused[remembered]{};    ///< Of those that it refused, having begun them; 0: none.
   std::atomic<std::uint64_t> words[text_bytes / 8]{};  ///< Why the last one. Atomic, because a reader may be late.
 
+  /// The first reason stays.
   void refuse(std::uint64_t number, std::string_view reason) noexcept {
+    if (has_refused(number)) {
+      return;
+    }
     std::array<char, text_bytes> text{};
     reason.copy(text.data(), std::min(reason.size(), text_bytes - 1));
     for (std::size_t word = 0; word < std::size(words); ++word) {

@@ -109,7 +109,10 @@ class device_engine {
 
   /// To every rank (movement::to_all) or to the root.
   virtual void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) = 0;
-  /// `counts` has the elements of each rank's part, one part behind the other in `in`.
+  /// `count` elements to each rank, one part behind the other in `in`.
+  virtual void reduce_scatter(const operation& call, const void* in, void* out, std::size_t count,
+                              stream_ref stream) = 0;
+  /// `counts` has the elements of each rank's part.
   virtual void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                               stream_ref stream) = 0;
   virtual void broadcast(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) = 0;
@@ -122,6 +125,16 @@ class device_engine {
                     stream_ref stream) = 0;
   /// What follows on the stream begins when all ranks' streams have come here.
   virtual void meet(const operation& call, stream_ref stream) = 0;
+
+  /// Memory of the current device. Giving it back waits for the device. It may outlive the engine.
+  virtual std::shared_ptr<std::byte> allocate(const operation& call, std::size_t bytes) = 0;
+  /// The same, which NCCL is told of where it can make use of that. The same size everywhere. Collective over the host
+  /// plane.
+  virtual std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) = 0;
+  /// Within a device. Throws usage_error, and the others hear of it, for memory that is not there.
+  virtual void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) = 0;
+  /// Sets all bits to 0.
+  virtual void clear(const operation& call, void* out, std::size_t bytes, stream_ref stream) = 0;
 
   /// From here on operations may be held back, and are on their streams once `end_batch` has returned.
   virtual void begin_batch(const operation& call) = 0;

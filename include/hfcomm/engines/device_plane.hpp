@@ -118,6 +118,19 @@ class device_plane : public device_engine {
     api_.check(api_.cudaStreamWaitEvent(stream.get(), mark, 0), "cudaStreamWaitEvent", call.where);
   }
 
+  void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
+    (void)device_of(call, {in, bytes}, {out, bytes});
+    if (bytes != 0 && in != out) {
+      api_.check(api_.cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream.get()), "cudaMemcpyAsync",
+                 call.where);
+    }
+  }
+  void clear(const operation& call, void* out, std::size_t bytes, stream_ref stream) override {
+    if (bytes != 0) {
+      api_.check(api_.cudaMemsetAsync(out, 0, bytes, stream.get()), "cudaMemsetAsync", call.where);
+    }
+  }
+
   bool capturing(const operation& call, stream_ref stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     api_.check(api_.cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", call.where);
@@ -200,17 +213,10 @@ class device_plane : public device_engine {
 
   /// The device that memory is on; for none at all the current one. Throws usage_error where it is on none.
   int device_of(const operation& call, device_memory memory) {
-    if (memory.bytes == 0) {
-      int current = 0;
-      api_.check(api_.cudaGetDevice(&current), "cudaGetDevice", call.where);
-      return current;
+    if (const int known = pointers_.known(memory); known >= 0 && memory.bytes != 0) [[likely]] {
+      return known;
     }
-    std::string problem;
-    const int device = pointers_.device_of(api_, memory, problem);
-    if (device < 0) [[unlikely]] {
-      reject(call, problem);
-    }
-    return device;
+    return ask_for_device(call, memory);
   }
 
   /// Both on one device, which is returned.
@@ -272,6 +278,18 @@ class device_plane : public device_engine {
   rendezvous::fork_guard home_;        // NOLINT(*non-private-member*)
 
  private:
+  int ask_for_device(const operation& call, device_memory memory) {
+    if (memory.bytes == 0) {
+      return current_device();
+    }
+    std::string problem;
+    const int device = pointers_.find(api_, memory, problem);
+    if (device < 0) {
+      reject(call, problem);
+    }
+    return device;
+  }
+
   static constexpr std::chrono::microseconds spin_time{20};
   static constexpr std::chrono::milliseconds check_interval{5};
 

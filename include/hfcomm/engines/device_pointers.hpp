@@ -16,32 +16,39 @@ namespace hfcomm::engines {
 /// time.
 class device_pointers {
  public:
-  /// The device; -1 where it is not device memory at all, and `problem` says what it is.
-  int device_of(const cuda::runtime_api& api, device_memory memory, std::string& problem) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory.data);
-    entry& known = known_[(address >> 8 ^ address >> 20) % known_.size()];
-    if (known.address != address || known.bytes < memory.bytes) [[unlikely]] {
-      const int device = ask(api, memory.data, problem);
-      if (device < 0) {
-        return -1;
-      }
-      const auto* const last = static_cast<const std::byte*>(memory.data) + (memory.bytes == 0 ? 0 : memory.bytes - 1);
-      if (ask(api, last, problem) != device) {
-        problem = "the buffer of " + std::to_string(memory.bytes) + " bytes begins in memory of device " +
-                  std::to_string(device) + " and ends elsewhere";
-        return -1;
-      }
-      known = {address, memory.bytes, device};
+  /// The device, where it is known; otherwise -1.
+  [[nodiscard]] int known(device_memory memory) const noexcept {
+    const entry& found = known_[place_of(memory)];
+    return found.address == memory.data && found.bytes >= memory.bytes ? found.device : -1;
+  }
+
+  /// Asks CUDA. -1 where it is not device memory at all, and `problem` says what it is.
+  int find(const cuda::runtime_api& api, device_memory memory, std::string& problem) {
+    const int device = ask(api, memory.data, problem);
+    if (device < 0) {
+      return -1;
     }
-    return known.device;
+    const auto* const last = static_cast<const std::byte*>(memory.data) + (memory.bytes == 0 ? 0 : memory.bytes - 1);
+    if (ask(api, last, problem) != device) {
+      problem = "the buffer of " + std::to_string(memory.bytes) + " bytes begins in memory of device " +
+                std::to_string(device) + " and ends elsewhere";
+      return -1;
+    }
+    known_[place_of(memory)] = {memory.data, memory.bytes, device};
+    return device;
   }
 
  private:
   struct entry {
-    std::uintptr_t address = 0;
+    const void* address = nullptr;
     std::size_t bytes = 0;
     int device = -1;
   };
+
+  [[nodiscard]] static std::size_t place_of(device_memory memory) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data);
+    return (address >> 8 ^ address >> 20) % places;
+  }
 
   static int ask(const cuda::runtime_api& api, const void* data, std::string& problem) {
     // A later CUDA than the one that this was compiled with may write more than it knows.
@@ -64,7 +71,8 @@ class device_pointers {
     }
   }
 
-  std::array<entry, 64> known_{};
+  static constexpr std::size_t places = 64;
+  std::array<entry, places> known_{};
 };
 
 }  // namespace hfcomm::engines

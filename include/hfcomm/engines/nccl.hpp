@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <exception>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include <hfcomm/engines/device_plane.hpp>
+#include <hfcomm/engines/nccl_batch.hpp>
 #include <hfcomm/engines/nccl_communicator.hpp>
 #include <hfcomm/engines/nccl_reduction.hpp>
 #include <hfcomm/engines/one_device.hpp>
@@ -30,13 +30,13 @@ class nccl final : public device_plane {
       }
       return;
     }
-    if (holds_back()) {
-      discard_batch();
+    if (nccl_batch::holds(inside_)) {
+      nccl_batch::discard(nccl_);
     }
     // With a rank lost, or this one on its way out, what is under way would never end.
     bool in_vain = lost_.load() || std::uncaught_exceptions() > exceptions_;
     try {
-      host_->look(context({.name = "connect_device"}, 0), 0);
+      host_->look(context({.name = "connect_device"}, 0), sequence());
     } catch (...) {
       in_vain = true;
     }
@@ -76,6 +76,31 @@ class nccl final : public device_plane {
     return engine;
   }
 
+  std::shared_ptr<std::byte> allocate(const operation& call, std::size_t bytes) override {
+    return registered_memory::bytes_of(
+        std::make_shared<registered_memory>(api_, nullptr, current_device(), bytes, call.where));
+  }
+
+  std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) override {
+    std::string problem = in_batch() ? in_a_batch : "";
+    nccl_communicator* one = nullptr;
+    try {
+      one = by_device_.at(static_cast<std::size_t>(current_device())).load();
+    } catch (const std::exception&) {
+      problem = detail::current_exception_text();
+    }
+    if (one == nullptr || one->get() == nullptr) {
+      problem = problem.empty() ? "this group has no communicator for the current device; " + connected() : problem;
+      one = owned_.back().get();  // to tell the others
+    }
+    const inside here(*this);
+    return one->allocate(*host_, call, bytes, problem, [this] {
+      leave();
+      remember("memory could not be registered with NCCL");
+      abort();
+    });
+  }
+
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     const std::size_t bytes = count * size_of(call.element);
     // On a rank that receives nothing the output may be anything.
@@ -91,14 +116,22 @@ class nccl final : public device_plane {
                : nccl_.ncclReduce(in, out, count, how.type(), how.op(), call.root, here.comm(), stream.get()));
   }
 
+  void reduce_scatter(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
+    const std::size_t bytes = count * size_of(call.element);
+    inside here(*this, call, {in, bytes * static_cast<std::size_t>(host_->size())}, {out, bytes});
+    if (count == 0) {
+      return;
+    }
+    const nccl_reduction how = reduction_of(call, here);
+    launch(call, here, nccl_.ncclReduceScatter(in, out, count, how.type(), how.op(), here.comm(), stream.get()));
+  }
+
   void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                       stream_ref stream) override {
     const std::size_t width = size_of(call.element);
     std::size_t total = 0;
-    bool equal = true;
     for (const std::size_t count : counts) {
       total += count;
-      equal = equal && count == counts.front();
     }
     const std::size_t mine = counts[static_cast<std::size_t>(host_->rank())];
     inside here(*this, call, {in, total * width}, {out, mine * width});
@@ -106,10 +139,6 @@ class nccl final : public device_plane {
       return;
     }
     const nccl_reduction how = reduction_of(call, here);
-    if (equal) {
-      launch(call, here, nccl_.ncclReduceScatter(in, out, mine, how.type(), how.op(), here.comm(), stream.get()));
-      return;
-    }
     together(call, here, [&](auto&& add) {
       const auto* part = static_cast<const std::byte*>(in);
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -175,8 +204,8 @@ class nccl final : public device_plane {
       return;
     }
     inside here(*this, call, memory, memory);
-    if (auto* held = batch(); held != nullptr) {
-      held->messages = true;
+    if (auto* held = nccl_batch::current(); held != nullptr) {
+      held->has_messages();
     }
     together(call, here, [&](auto&& add) {
       for (const device_part& part : outgoing) {
@@ -195,24 +224,21 @@ class nccl final : public device_plane {
            nccl_.ncclAllReduce(here.nothing(), here.nothing(), 1, ncclUint8, ncclMax, here.comm(), stream.get()));
   }
 
-  void begin_batch(const operation& call) override {
-    auto held = std::make_unique<held_back>();
-    require(call, nccl_.ncclGroupStart());
-    batch() = held.release();
-  }
+  void begin_batch(const operation& call) override { require(call, nccl_batch::begin(nccl_)); }
   void end_batch(const operation& call) override {
     if (in_batch()) {
-      flush(call);
+      const ncclResult_t result = nccl_batch::end(nccl_);
+      require(call, result == ncclInProgress ? ncclSuccess : result);
     } else if (lost_.load()) {
       throw_lost(call);  // it was discarded
     }
   }
-  [[nodiscard]] bool in_batch() const noexcept override { return batch() != nullptr; }
+  [[nodiscard]] bool in_batch() const noexcept override { return nccl_batch::current() != nullptr; }
 
   void abort() noexcept override {
     lost_.store(true);
-    if (holds_back()) {
-      discard_batch();  // what NCCL holds back points to the communicator
+    if (nccl_batch::holds(inside_)) {
+      nccl_batch::discard(nccl_);  // what NCCL holds back points to the communicator
     }
     const std::scoped_lock lock(mutex_);
     for (const auto& one : owned_) {
@@ -242,63 +268,35 @@ class nccl final : public device_plane {
   }
 
  private:
-  /// Old versions of NCCL have a limit of 2048 messages for what a group may hold.
-  static constexpr std::size_t most_batched = 1024;
   static constexpr std::chrono::milliseconds hearsay{300};
   static constexpr const char* in_a_batch =
       "called inside an nccl_group_scope, in which NCCL holds back what it is called for";
-
-  /// What this thread has NCCL hold back: NCCL's groups are the thread's, whatever communicators they are of.
-  struct held_back {
-    bool messages = false;
-    std::size_t operations = 0;
-    std::vector<nccl*> engines{};
-  };
-  /// Null where nothing is held back. A plain pointer, because every operation asks.
-  static held_back*& batch() noexcept {
-    thread_local held_back* held = nullptr;
-    return held;
-  }
-  [[nodiscard]] bool holds_back() const noexcept {
-    const held_back* held = batch();
-    return held != nullptr && std::find(held->engines.begin(), held->engines.end(), this) != held->engines.end();
-  }
-  /// Takes it.
-  [[nodiscard]] static std::unique_ptr<held_back> end_of_batch() noexcept {
-    return std::unique_ptr<held_back>(std::exchange(batch(), nullptr));
-  }
 
   /// This thread is inside a call of NCCL, or has it hold something back: another one must not free the communicator.
   class inside {
    public:
     explicit inside(nccl& engine) noexcept : engine_(engine) {
-      if (!engine_.holds_back()) {
-        engine_.inside_->store(nccl_communicator::calling);
+      if (!nccl_batch::holds(engine_.inside_)) {
+        engine_.inside_->store(whereabouts::calling);
       }
     }
     /// With the communicator of the device that an operation's memory is on.
     inside(nccl& engine, const operation& call, device_memory in, device_memory out) : inside(engine) {
       // In this order: who aborts sets `lost_` first, and then looks whether somebody is inside.
       if (engine_.lost_.load()) [[unlikely]] {
-        leave();
+        engine_.leave();
         engine_.throw_lost(call);
       }
       one_ = &engine_.on(call, in, out);
       comm_ = one_->get();
-      if (auto* held = batch(); held != nullptr && !engine_.holds_back()) [[unlikely]] {
-        held->engines.push_back(&engine_);
-        engine_.inside_->store(nccl_communicator::holding);
+      if (auto* held = nccl_batch::current(); held != nullptr) [[unlikely]] {
+        held->add(engine_.inside_);
       }
     }
     inside(const inside&) = delete;
     inside& operator=(const inside&) = delete;
-    ~inside() { leave(); }
+    ~inside() { engine_.leave(); }
 
-    void leave() noexcept {
-      if (!engine_.holds_back()) [[likely]] {
-        engine_.inside_->store(nccl_communicator::outside, std::memory_order_release);
-      }
-    }
     [[nodiscard]] ncclComm_t comm() const noexcept { return comm_; }
     [[nodiscard]] void* nothing() const noexcept { return one_->nothing(); }
     [[nodiscard]] nccl_communicator& communicator() const noexcept { return *one_; }
@@ -309,12 +307,21 @@ class nccl final : public device_plane {
     ncclComm_t comm_ = nullptr;
   };
 
+  /// This thread is done with a call; not with those that are held back.
+  void leave() noexcept {
+    if (!nccl_batch::holds(inside_)) [[likely]] {
+      inside_->store(whereabouts::outside, std::memory_order_release);
+    }
+  }
+
   [[nodiscard]] nccl_reduction reduction_of(const operation& call, inside& here) {
     nccl_reduction how(nccl_, call, here.comm());
-    if (!how.problem().empty()) [[unlikely]] {
-      reject(call, how.problem());
+    if (!how.known()) [[unlikely]] {
+      reject(call, nccl_reduction::problem(call));
     }
-    settle(call, here, how.made());
+    if (how.made() != ncclSuccess) [[unlikely]] {
+      settle(call, here, how.made());
+    }
     return how;
   }
 
@@ -361,12 +368,9 @@ class nccl final : public device_plane {
     if (result != ncclSuccess) [[unlikely]] {
       settle(call, here, result);
     }
-    if (auto* held = batch(); held != nullptr) [[unlikely]] {
-      // Messages may wait for each other, so they stay together.
-      if (++held->operations >= most_batched && !held->messages) {
-        flush(call);
-        begin_batch(call);
-      }
+    if (auto* held = nccl_batch::current(); held != nullptr && held->is_full_with_one_more()) [[unlikely]] {
+      end_batch(call);
+      begin_batch(call);
     }
   }
 
@@ -378,16 +382,15 @@ class nccl final : public device_plane {
         result = here.communicator().settle(here.comm(), call.timeout, context, "NCCL's part of the call",
                                             [&] { host_->look(context, sequence()); });
       } catch (const timeout_error&) {
-        here.leave();
+        leave();
         expire(call, sequence());
       } catch (...) {
-        here.leave();
+        leave();
         abort();
         throw;
       }
     }
     if (result != ncclSuccess && result != ncclInProgress) {
-      here.leave();
       fail(call, result);
     }
   }
@@ -397,30 +400,12 @@ class nccl final : public device_plane {
   void together(const operation& call, inside& here, Body&& body) {
     require(call, nccl_.ncclGroupStart());
     ncclResult_t worst = ncclSuccess;
-    body([&](ncclResult_t result) { worst = worst == ncclSuccess || worst == ncclInProgress ? result : worst; });
-    const ncclResult_t ended = nccl_.ncclGroupEnd();  // also after a failure: the depth is the thread's
-    worst = worst == ncclSuccess || worst == ncclInProgress ? ended : worst;
+    const auto add = [&](ncclResult_t result) {
+      worst = worst == ncclSuccess || worst == ncclInProgress ? result : worst;
+    };
+    body(add);
+    add(nccl_.ncclGroupEnd());  // also after a failure: the depth is the thread's
     launch(call, here, worst);
-  }
-
-  /// Puts what this thread had NCCL hold back on its streams.
-  void flush(const operation& call) {
-    const auto held = end_of_batch();
-    const ncclResult_t result = nccl_.ncclGroupEnd();
-    for (nccl* const engine : held->engines) {
-      engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
-    }
-    require(call, result == ncclInProgress ? ncclSuccess : result);
-  }
-
-  /// Has NCCL forget what it holds back for this thread: a call that it refuses spoils the group.
-  void discard_batch() noexcept {
-    const auto held = end_of_batch();
-    (void)nccl_.ncclAllReduce(nullptr, nullptr, 1, ncclUint8, ncclSum, nullptr, nullptr);
-    (void)nccl_.ncclGroupEnd();
-    for (nccl* const engine : held->engines) {
-      engine->inside_->store(nccl_communicator::outside, std::memory_order_release);
-    }
   }
 
   void require(const operation& call, ncclResult_t result) {
@@ -431,9 +416,7 @@ class nccl final : public device_plane {
 
   /// Throws for what NCCL has returned. Whatever is not this call's own fault ends the group.
   [[noreturn]] void fail(const operation& call, ncclResult_t result) {
-    if (!holds_back()) {
-      inside_->store(nccl_communicator::outside);  // this thread is done with the call
-    }
+    leave();
     const std::string text = nccl_text(nccl_, result);
     if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
       reject(call, text);
@@ -460,8 +443,7 @@ class nccl final : public device_plane {
   std::array<std::atomic<nccl_communicator*>, 64> by_device_{};
   nccl_communicator* only_ = nullptr;  // while there is one
   /// Of the thread that operates; kept by who waits for it.
-  std::shared_ptr<std::atomic<nccl_communicator::whereabouts>> inside_ =
-      std::make_shared<std::atomic<nccl_communicator::whereabouts>>(nccl_communicator::outside);
+  shared_whereabouts inside_ = std::make_shared<std::atomic<whereabouts>>(whereabouts::outside);
 };
 
 }  // namespace hfcomm::engines

@@ -29,8 +29,10 @@ namespace hfcomm::engines {
 /// can, and whether they could. Every function is collective; what one rank lacks, all throw.
 class nccl_agreement {
  public:
-  /// Both must outlive this.
-  nccl_agreement(host_engine& host, const operation& call) : host_(host), call_(call) {}
+  /// All must outlive this. `failure` is what to say where `together` fails.
+  nccl_agreement(host_engine& host, const operation& call,
+                 const char* failure = "the communicator could not be made") noexcept
+      : host_(host), call_(call), failure_(failure) {}
 
   [[nodiscard]] error_context context() const { return {host_.rank(), host_.size(), call_name(call_), 0, call_.where}; }
 
@@ -187,13 +189,14 @@ class nccl_agreement {
     const auto worst = std::max_element(all.begin(), all.end(),
                                         [](const auto& one, const auto& other) { return one.how < other.how; });
     if (worst->how != outcome::made) {
-      throw engine_error(context(), "the communicator could not be made: on rank " +
-                                        std::to_string(worst - all.begin()) + ", " + worst->problem.data());
+      throw engine_error(context(), std::string(failure_) + ": on rank " + std::to_string(worst - all.begin()) + ", " +
+                                        worst->problem.data());
     }
   }
 
   host_engine& host_;
   const operation& call_;
+  const char* failure_;
 };
 
 }  // namespace hfcomm::engines

@@ -5,11 +5,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -17,22 +20,10 @@
 #include <hfcomm/engines/call_text.hpp>
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_agreement.hpp>
+#include <hfcomm/engines/nccl_batch.hpp>
+#include <hfcomm/engines/nccl_options.hpp>
 #include <hfcomm/engines/nccl_types.hpp>
-
-namespace hfcomm {
-
-/// What a program may set for all its NCCL communicators, before the first one is made.
-struct nccl_options {
-  /// How long aborting or destroying a communicator may take before it is left to itself.
-  std::chrono::nanoseconds teardown_timeout = std::chrono::seconds(5);
-};
-
-inline nccl_options& default_nccl_options() noexcept {
-  static nccl_options options;
-  return options;
-}
-
-}  // namespace hfcomm
+#include <hfcomm/engines/registered_memory.hpp>
 
 namespace hfcomm::engines {
 
@@ -89,6 +80,55 @@ class nccl_communicator {
     return part != nullptr ? std::move(made) : nullptr;
   }
 
+  /// Memory that this communicator knows. Collective over `host`; all ranks bring the same number of `bytes`. A rank
+  /// that has a `problem` already gives it. Where NCCL's part, in which the ranks wait for each other, fails on one,
+  /// `lose()` gives the communicator up on all.
+  template <class Lose>
+  std::shared_ptr<std::byte> allocate(host_engine& host, const operation& call, std::size_t bytes,
+                                      const std::string& problem, Lose&& lose) {
+    const nccl_agreement ranks(host, call, "the memory could not be had");
+    std::shared_ptr<registered_memory> made;
+    ranks.together([] {},
+                   [&] {
+                     if (!problem.empty()) {
+                       throw engine_error(ranks.context(), problem);
+                     }
+                     const cuda::device_guard here(cuda_, device_);
+                     made = std::make_shared<registered_memory>(cuda_, &nccl_, device_, bytes, call.where);
+                   });
+    if (bytes == 0) {
+      return nullptr;
+    }
+    const auto known = std::make_shared<nccl_registration>(nccl_, operations_.load());
+    made->known_as(known);
+    {
+      const std::scoped_lock lock(registrations_mutex_);
+      std::erase_if(registrations_, [](const auto& one) { return one->ended(); });
+      registrations_.push_back(known);
+    }
+    ranks.together([&] { lose(); },
+                   [&] {
+                     // On a thread that nobody misses: only aborting the communicator ends a call that waits in vain.
+                     const auto result = std::make_shared<std::atomic<ncclResult_t>>(ncclInternalError);
+                     const bool ended = run_watched(
+                         call.timeout,
+                         [&cuda = cuda_, device = device_, known, made, bytes, result] {
+                           (void)cuda.cudaSetDevice(device);
+                           result->store(known->begin(made->data(), bytes));
+                         },
+                         [&] { host.look(ranks.context(), 0); });
+                     if (!ended) {
+                       throw timeout_error(
+                           ranks.context(),
+                           "ncclCommWindowRegister has not ended within " + format_duration(call.timeout), {});
+                     }
+                     if (result->load() != ncclSuccess) {
+                       throw engine_error(ranks.context(), "registering it: " + nccl_text(nccl_, result->load()));
+                     }
+                   });
+    return registered_memory::bytes_of(std::move(made));
+  }
+
   nccl_communicator(const nccl_communicator&) = delete;
   nccl_communicator& operator=(const nccl_communicator&) = delete;
   ~nccl_communicator() = default;
@@ -98,27 +138,26 @@ class nccl_communicator {
   /// One element, for operations whose data does not matter.
   [[nodiscard]] void* nothing() const noexcept { return nothing_; }
 
-  /// Where the thread is that operates: nowhere in NCCL, in a call, or between calls while NCCL holds some back.
-  enum whereabouts : int { outside, calling, holding };
-
   /// Frees what waits on the device. The communicator is not taken from under a thread that uses it: one that has calls
   /// held back will notice, and have them forgotten; one that is inside a call is given time to return, but where it
   /// does not, this is what it waits for. Bounded; the second time it does nothing.
-  void abort(std::shared_ptr<const std::atomic<whereabouts>> thread = nullptr) noexcept {
-    tear_down("aborting", [thread = std::move(thread)](const cuda::nccl_api& nccl, ncclComm_t one) {
-      const auto give_up = std::chrono::steady_clock::now() + default_nccl_options().teardown_timeout / 2;
-      for (auto where = outside; thread && (where = thread->load()) != outside;) {
-        if (where == calling && std::chrono::steady_clock::now() >= give_up) {
-          break;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      (void)nccl.ncclCommAbort(one);
-    });
+  void abort(shared_whereabouts thread = nullptr) noexcept {
+    tear_down("aborting", &nccl_registration::forget,
+              [thread = std::move(thread)](const cuda::nccl_api& nccl, ncclComm_t one) {
+                const auto give_up = std::chrono::steady_clock::now() + default_nccl_options().teardown_timeout / 2;
+                for (auto where = whereabouts::outside; thread && (where = thread->load()) != whereabouts::outside;) {
+                  if (where == whereabouts::calling && std::chrono::steady_clock::now() >= give_up) {
+                    break;
+                  }
+                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
+                (void)nccl.ncclCommAbort(one);
+              });
   }
   /// Lets what is under way end first. Bounded.
   void destroy() noexcept {
-    tear_down("destroying", [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommDestroy(one); });
+    tear_down("destroying", &nccl_registration::end,
+              [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommDestroy(one); });
   }
 
   /// Polls until NCCL has an answer. `look()` may throw, every few milliseconds.
@@ -227,26 +266,38 @@ class nccl_communicator {
   };
 
   template <class End>
-  void tear_down(const char* what, const End& end) noexcept {
+  void tear_down(const char* what, void (nccl_registration::*unregister)() noexcept, const End& end) noexcept {
     const ncclComm_t operations = operations_.exchange(nullptr);
     const ncclComm_t meeting = meeting_.exchange(nullptr);
     void* const nothing = nothing_.exchange(nullptr);
     if (operations == nullptr && meeting == nullptr) {
       return;
     }
+    std::vector<std::shared_ptr<nccl_registration>> registrations;
+    {
+      const std::scoped_lock lock(registrations_mutex_);
+      registrations.swap(registrations_);
+    }
     const auto patience = default_nccl_options().teardown_timeout;
-    const bool ended = run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting,
-                                              nothing, end, spoiled = spoiled_, splitting = splitting_] {
-      (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-      const relaxed_capture apart(cuda);
-      if (operations != nullptr) {
-        end(nccl, operations);
-      }
-      if (meeting != nullptr) {
-        spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
-      }
-      (void)cuda.cudaFree(nothing);
-    });
+    const bool ended = run_bounded(
+        patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting, nothing, end, unregister,
+                   spoiled = spoiled_, splitting = splitting_, registrations = std::move(registrations)] {
+          (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
+          const relaxed_capture apart(cuda);
+          if (unregister == &nccl_registration::end && !registrations.empty()) {
+            (void)cuda.cudaDeviceSynchronize();  // unregistering unmaps what operations may be at work on
+          }
+          for (const auto& one : registrations) {
+            std::invoke(unregister, *one);
+          }
+          if (operations != nullptr) {
+            end(nccl, operations);
+          }
+          if (meeting != nullptr) {
+            spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
+          }
+          (void)cuda.cudaFree(nothing);
+        });
     if (!ended) {
       std::fprintf(stderr, "[hfcomm] %s an NCCL communicator of device %d takes longer than %s; it is left to itself\n",
                    what, device_, format_duration(patience).c_str());
@@ -260,6 +311,8 @@ class nccl_communicator {
   std::atomic<ncclComm_t> operations_{nullptr};
   std::atomic<void*> nothing_{nullptr};
   std::shared_ptr<ncclComm_t> splitting_;
+  std::mutex registrations_mutex_;
+  std::vector<std::shared_ptr<nccl_registration>> registrations_;
   bool spoiled_ = false;  // a split of it was given up, and may still be under way: only an abort ends it
 };
 

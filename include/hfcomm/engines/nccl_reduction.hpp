@@ -24,7 +24,7 @@ class nccl_reduction {
     const auto type = nccl_type(call.element);
     const auto op = nccl_op(call.op);
     if (!type) [[unlikely]] {
-      problem_ = "NCCL does not reduce elements of type " + std::string(to_string(call.element));
+      known_ = false;
       return;
     }
     type_ = *type;
@@ -35,7 +35,7 @@ class nccl_reduction {
       made_ = api.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm);
       owned_ = made_ == ncclSuccess;
     } else {
-      problem_ = "NCCL has no " + std::string(to_string(call.op));
+      known_ = false;
     }
   }
   nccl_reduction(nccl_reduction&& other) noexcept
@@ -45,7 +45,7 @@ class nccl_reduction {
         op_(other.op_),
         made_(other.made_),
         owned_(std::exchange(other.owned_, false)),
-        problem_(std::move(other.problem_)) {}
+        known_(other.known_) {}
   nccl_reduction& operator=(nccl_reduction&&) = delete;
   ~nccl_reduction() {
     if (owned_) {
@@ -53,8 +53,12 @@ class nccl_reduction {
     }
   }
 
-  /// Why there is none; empty where there is.
-  [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+  /// False where NCCL has none such.
+  [[nodiscard]] bool known() const noexcept { return known_; }
+  [[nodiscard]] static std::string problem(const operation& call) {
+    return nccl_type(call.element) ? "NCCL has no " + std::string(to_string(call.op))
+                                   : "NCCL does not reduce elements of type " + std::string(to_string(call.element));
+  }
   /// What NCCL said to making it.
   [[nodiscard]] ncclResult_t made() const noexcept { return made_; }
   [[nodiscard]] ncclDataType_t type() const noexcept { return type_; }
@@ -82,7 +86,7 @@ class nccl_reduction {
   ncclRedOp_t op_ = ncclSum;
   ncclResult_t made_ = ncclSuccess;
   bool owned_ = false;
-  std::string problem_;
+  bool known_ = true;
 };
 
 }  // namespace hfcomm::engines

@@ -5,6 +5,8 @@
 #include <string>
 
 #include <hfcomm/engines/device_plane.hpp>
+#include <hfcomm/engines/device_scaling.hpp>
+#include <hfcomm/engines/registered_memory.hpp>
 #include <hfcomm/engines/self.hpp>
 
 namespace hfcomm::engines {
@@ -24,13 +26,15 @@ class one_device final : public device_plane {
   void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
-    if (call.op == reduce_kind::premultiplied_sum && std::bit_cast<double>(call.tag) != 1.0) {
-      const std::string why =
-          "in a group of one nothing multiplies on the device: scale the buffer with a kernel of your own";
-      refuse(sequence(), why);
-      throw engine_error(context(call, sequence()), why);
+    if (const double factor = std::bit_cast<double>(call.tag);
+        call.op == reduce_kind::premultiplied_sum && factor != 1.0) {
+      scale(call, factor, in, out, count, stream);
+      return;
     }
     copy(call, in, out, count * size_of(call.element), stream);
+  }
+  void reduce_scatter(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
+    reduce(call, in, out, count, stream);
   }
   void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                       stream_ref stream) override {
@@ -60,13 +64,27 @@ class one_device final : public device_plane {
 
   void abort() noexcept override {}  // nothing here waits for other ranks
 
+  std::shared_ptr<std::byte> allocate(const operation& call, std::size_t bytes) override {
+    return registered_memory::bytes_of(
+        std::make_shared<registered_memory>(api_, nullptr, current_device(), bytes, call.where));
+  }
+  std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) override {
+    return allocate(call, bytes);
+  }
+
  private:
-  void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) {
-    (void)device_of(call, {in, bytes}, {out, bytes});
-    if (bytes != 0 && in != out) {
-      api_.check(api_.cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream.get()), "cudaMemcpyAsync",
-                 call.where);
+  void scale(const operation& call, double factor, const void* in, void* out, std::size_t count, stream_ref stream) {
+    const std::size_t bytes = count * size_of(call.element);
+    const cuda::device_guard here(api_, device_of(call, {in, bytes}, {out, bytes}));
+    auto& scaling = device_scaling::of(api_);
+    if (!scaling.possible()) {
+      const std::string why =
+          "in a group of one this takes a CUDA runtime of 12.8 or later, which hfcomm is compiled with, too; scale the "
+          "buffer with a kernel of your own";
+      refuse(current(), why);
+      throw engine_error(context(call, current()), why);
     }
+    scaling.scale(call.element, factor, in, out, count, stream, call.where);
   }
 
   bool in_batch_ = false;

@@ -51,9 +51,8 @@ template <std::invocable Function>
 detail::perhaps_run_t<Function> on_rank(int rank, Function function, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
   if (rank < 0 || rank >= group.size()) {
-    throw usage_error(
-        {group.rank(), group.size(), "on_rank", 0, where},
-        "rank " + std::to_string(rank) + " is not a rank of this group of " + std::to_string(group.size()));
+    throw usage_error({group.rank(), group.size(), "on_rank", 0, where},
+                      engines::no_such_rank("rank", rank, group.size()));
   }
   return detail::run_if(group.rank() == rank, function);
 }

@@ -45,15 +45,16 @@ struct message {
   int peer = 0;
 };
 
-/// Memory that a kernel was given. Where it is not memory of its device, that is counted, and other memory takes its
-/// place, so that the other ranks get on.
+/// Memory that a kernel was given. Where it is not memory of its device, or not aligned, that is counted, and other
+/// memory takes its place, so that the other ranks get on.
 class kernel_memory {
  public:
   kernel_memory(world& all, int device) : all_(all), device_(device) {}
 
   template <class T>
   [[nodiscard]] std::span<T> at(void* pointer, std::size_t count) {
-    if (count == 0 || all_.memory.usable(pointer, count * sizeof(T), device_)) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(pointer) % alignof(T) == 0;
+    if (count == 0 || (aligned && all_.memory.usable(pointer, count * sizeof(T), device_))) {
       return {static_cast<T*>(pointer), count};
     }
     ++all_.illegal_accesses;

@@ -142,6 +142,26 @@ inline cudaError_t stream_synchronize(cudaStream_t handle) {
   return status;
 }
 
+inline cudaError_t device_synchronize() {
+  std::vector<moment> moments;
+  const auto status = runtime_call("cudaDeviceSynchronize", [&](world& all) {
+    const std::scoped_lock lock(all.mutex);
+    for (const auto& [handle, stream] : all.streams) {
+      if (stream->device == facts(all).device) {
+        moments.push_back(stream->thread->last());
+      }
+    }
+    if (const auto found = all.default_streams.find(facts(all).device); found != all.default_streams.end()) {
+      moments.push_back(found->second->thread->last());
+    }
+    return cudaSuccess;
+  });
+  for (const auto& one : moments) {
+    one.wait();
+  }
+  return status;
+}
+
 inline cudaError_t stream_wait_event(cudaStream_t handle, cudaEvent_t event, unsigned /*flags*/) {
   return stream_call("cudaStreamWaitEvent", handle, [&](world& all, CUstream_st& stream) {
     const auto found = all.events.find(event);

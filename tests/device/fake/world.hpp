@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -53,6 +53,7 @@ struct world {
   std::map<ncclComm*, std::shared_ptr<ncclComm>> communicators{};
   std::vector<std::shared_ptr<ncclComm>> ended_communicators{};  // their addresses are not to be used again
   std::map<ncclWindow_vidmem*, std::unique_ptr<ncclWindow_vidmem>> windows{};
+
   std::vector<std::thread> helpers{};
   std::vector<std::string> problems{};
   std::map<int, int> versions{};

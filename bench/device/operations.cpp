@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// operations [--ranks N] [--max-bytes N] [--rounds N] [--double]: all-reduces on a GPU, hfcomm beside what it stands
+// on, in turns: at one rank a bare copy within the device, at more the bare call of NCCL, on a communicator that NCCL
+// made. For each size the medians over the rounds: microseconds an operation takes when many are on the stream, GB/s,
+// hfcomm's time by the other's, and the nanoseconds that the CPU spends on a call.
+//
+// Each rank is a process with a GPU of its own. Where there are fewer GPUs than ranks they share them: each process
+// then tells NCCL that it is a machine of its own (NCCL_HOSTID), and NCCL goes through the loopback interface; figures
+// made that way compare the two, and say nothing else. --double takes the test double instead of CUDA and NCCL: for
+// trying the program where there is no GPU.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hfcomm/comm.hpp>
+#include <hfcomm/nccl.hpp>
+
+#include <fake/fake_cuda.hpp>
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+struct settings {
+  int ranks = 1;
+  std::size_t max_bytes = std::size_t{1} << 30;
+  int rounds = 9;
+  bool on_double = false;
+};
+
+std::optional<settings> parse(int count, char** arguments) {
+  settings wanted;
+  for (int index = 1; index < count; ++index) {
+    const std::string_view option = arguments[index];
+    if (option == "--double") {
+      wanted.on_double = true;
+      continue;
+    }
+    const long long value = index + 1 < count ? std::atoll(arguments[++index]) : 0;
+    if (value <= 0) {
+      return std::nullopt;
+    }
+    if (option == "--ranks") {
+      wanted.ranks = static_cast<int>(value);
+    } else if (option == "--max-bytes") {
+      wanted.max_bytes = static_cast<std::size_t>(value);
+    } else if (option == "--rounds") {
+      wanted.rounds = static_cast<int>(value);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return wanted;
+}
+
+void require(ncclResult_t result, const char* what) {
+  if (result != ncclSuccess) {
+    throw std::runtime_error(std::string(what) + ": " + hfcomm::cuda::nccl().ncclGetErrorString(result));
+  }
+}
+void require(cudaError_t result, const char* what) {
+  if (result != cudaSuccess) {
+    throw std::runtime_error(std::string(what) + ": " + hfcomm::cuda::runtime().cudaGetErrorString(result));
+  }
+}
+
+/// Makes the GPU current that this rank is to have; before NCCL has looked at its variables.
+void choose_gpu() {
+  const auto& cuda = hfcomm::cuda::runtime();
+  int gpus = 0;
+  require(cuda.cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
+  if (gpus < hfcomm::local_size()) {
+    const std::string name = "hfcomm-" + std::to_string(hfcomm::rank());
+    for (const auto& [variable, value] : {std::pair{"NCCL_HOSTID", name.c_str()},
+                                          {"NCCL_NET", "Socket"},
+                                          {"NCCL_SOCKET_IFNAME", "lo"},
+                                          {"NCCL_P2P_DISABLE", "1"},
+                                          {"NCCL_SHM_DISABLE", "1"}}) {
+      ::setenv(variable, value, 0);
+    }
+  }
+  require(cuda.cudaSetDevice(hfcomm::local_rank() % gpus), "cudaSetDevice");
+}
+
+/// A communicator as a program without hfcomm has it.
+class bare_communicator {
+ public:
+  bare_communicator() {
+    if (hfcomm::world_size() == 1) {
+      return;
+    }
+    ncclUniqueId id{};
+    if (hfcomm::rank() == 0) {
+      require(hfcomm::cuda::nccl().ncclGetUniqueId(&id), "ncclGetUniqueId");
+    }
+    hfcomm::broadcast(std::span(id.internal));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    require(hfcomm::cuda::nccl().ncclCommInitRankConfig(&comm_, hfcomm::world_size(), id, hfcomm::rank(), &config),
+            "ncclCommInitRankConfig");
+  }
+  bare_communicator(const bare_communicator&) = delete;
+  bare_communicator& operator=(const bare_communicator&) = delete;
+  ~bare_communicator() {
+    if (comm_ != nullptr) {
+      (void)hfcomm::cuda::nccl().ncclCommDestroy(comm_);
+    }
+  }
+  [[nodiscard]] ncclComm_t get() const { return comm_; }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+};
+
+struct figures {
+  std::vector<double> microseconds;  // of an operation
+  std::vector<double> nanoseconds;   // of the CPU's part of it
+
+  static double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  }
+};
+
+/// Puts the operation on the stream so many times, and waits.
+void time(const std::function<void()>& operation, int times, cudaStream_t stream, figures& found) {
+  hfcomm::barrier();
+  const auto start = clock_type::now();
+  for (int index = 0; index < times; ++index) {
+    operation();
+  }
+  const auto put = clock_type::now();
+  require(hfcomm::cuda::runtime().cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  const std::chrono::duration<double, std::micro> all = clock_type::now() - start;
+  found.microseconds.push_back(hfcomm::all_reduce(all.count() / times, hfcomm::reduce_op::max));
+  found.nanoseconds.push_back(std::chrono::duration<double, std::nano>(put - start).count() / times);
+}
+
+void measure(const settings& wanted) {
+  std::optional<fake_cuda::install> pretended;
+  if (wanted.on_double) {
+    pretended.emplace();
+  }
+  choose_gpu();
+  const auto& cuda = hfcomm::cuda::runtime();
+  cudaStream_t stream = nullptr;
+  require(cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
+  {
+    const bare_communicator bare;
+    hfcomm::connect_device();
+    const bool alone = hfcomm::world_size() == 1;
+    const std::string other = alone ? "copy" : "NCCL";
+    if (hfcomm::is_main_process()) {
+      std::printf("%d rank%s, %s beside %s%s\n%12s %12s %12s %10s %10s %8s %12s %12s\n", hfcomm::world_size(),
+                  alone ? "" : "s", std::string(hfcomm::world().device_backend()).c_str(), other.c_str(),
+                  wanted.on_double ? " (the test double: the figures mean nothing)" : "", "bytes", "hfcomm us",
+                  (other + " us").c_str(), "GB/s", "GB/s", "ratio", "hfcomm ns", (other + " ns").c_str());
+    }
+    for (std::size_t bytes = 4; bytes <= wanted.max_bytes; bytes *= 8) {
+      const hfcomm::device_buffer<float> in(bytes / sizeof(float));
+      hfcomm::device_buffer<float> out(bytes / sizeof(float));
+      require(cuda.cudaMemsetAsync(const_cast<float*>(in.data()), 0, bytes, stream), "cudaMemsetAsync");
+      const auto ours = [&] { hfcomm::all_reduce(in, out, stream); };
+      const auto theirs = [&] {
+        if (alone) {
+          require(cuda.cudaMemcpyAsync(out.data(), in.data(), bytes, cudaMemcpyDeviceToDevice, stream),
+                  "cudaMemcpyAsync");
+        } else {
+          require(hfcomm::cuda::nccl().ncclAllReduce(in.data(), out.data(), in.size(), ncclFloat32, ncclSum, bare.get(),
+                                                     stream),
+                  "ncclAllReduce");
+        }
+      };
+      // So many that the stream always has something to do, and not so many that it is full.
+      const int times = static_cast<int>(std::clamp<std::size_t>((std::size_t{64} << 20) / bytes, 4, 200));
+      figures hfcomm_figures;
+      figures bare_figures;
+      for (int round = -1; round < wanted.rounds; ++round) {
+        if (round == 0) {
+          hfcomm_figures = bare_figures = {};  // the first turn warms up
+        }
+        time(ours, times, stream, hfcomm_figures);
+        time(theirs, times, stream, bare_figures);
+      }
+      if (hfcomm::is_main_process()) {
+        const double us = figures::median(hfcomm_figures.microseconds);
+        const double bare_us = figures::median(bare_figures.microseconds);
+        std::printf("%12zu %12.2f %12.2f %10.2f %10.2f %8.3f %12.0f %12.0f\n", bytes, us, bare_us,
+                    static_cast<double>(bytes) / us / 1e3, static_cast<double>(bytes) / bare_us / 1e3, us / bare_us,
+                    figures::median(hfcomm_figures.nanoseconds), figures::median(bare_figures.nanoseconds));
+        std::fflush(stdout);
+      }
+    }
+  }
+  (void)cuda.cudaStreamDestroy(stream);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const auto wanted = parse(count, arguments);
+  if (!wanted) {
+    std::fprintf(stderr, "usage: operations [--ranks N] [--max-bytes N] [--rounds N] [--double]\n");
+    return 2;
+  }
+  try {
+    return hfcomm::launch(wanted->ranks, [&] { measure(*wanted); });
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "operations: %s\n", problem.what());
+    return 1;
+  }
+}
