@@ -46,6 +46,49 @@ TEST_CASE("device failures: a rank that never comes is named when the deadline p
   CHECK(fake_cuda::live().communicators == 0);
 }
 
+TEST_CASE(
+    "connect_device: a network through which nothing comes is an error within the deadline, and the group goes on") {
+  const fake_cuda::install fake;
+  testing::run_ranks(3, [](const process_group& world) {
+    const rank_stream stream(world);
+    const auto hurried = world.with_timeout(300ms);
+    if (world.rank() == 0) {
+      fake_cuda::hang_calls(1);  // on the host of rank 1, while the devices of the others wait for it
+    }
+    barrier(world);
+    const auto begun = std::chrono::steady_clock::now();
+    const auto problem = error_of<engine_error>([&] { connect_device(hurried); });
+    CHECK(std::chrono::steady_clock::now() - begun < 20s);
+    CHECK_CONTAINS(problem.what(), "a first all-reduce of one element: it has not ended within 300 ms");
+    barrier(world);
+    fake_cuda::release_calls();
+    barrier(world);
+    connect_device(world);
+    device_buffer<float> data(8);
+    all_reduce(data, stream, reduce_op::sum, world);
+    synchronize(stream, world);
+    CHECK_FALSE(world.broken());
+  });
+  CHECK(fake_cuda::live() == fake_cuda::live_objects{});
+}
+
+TEST_CASE("connect_device: an error of the first operation on one rank is one on every rank") {
+  const fake_cuda::install fake;
+  testing::run_ranks(3, [](const process_group& world) {
+    const rank_stream stream(world);
+    if (world.rank() == 0) {
+      fake_cuda::fail_call("ncclAllReduce", 1, ncclSystemError, 2);
+    }
+    const auto hurried = world.with_timeout(300ms);
+    barrier(world);
+    CHECK_CONTAINS(error_of<engine_error>([&] { connect_device(hurried); }).what(),
+                   "on rank 2, a first all-reduce of one element: ");
+    connect_device(world);
+    CHECK_FALSE(world.broken());
+  });
+  CHECK(fake_cuda::live() == fake_cuda::live_objects{});
+}
+
 TEST_CASE("device failures: a rank that leaves by an exception frees the others' devices") {
   const fake_cuda::install fake;
   std::string heard;

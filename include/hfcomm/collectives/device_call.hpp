@@ -244,11 +244,12 @@ void require_device_memory(running_device_call& running, device_span<T> range) {
 }  // namespace detail
 
 /// Gets a group ready for operations on the current device, which the first one does otherwise: all ranks make an NCCL
-/// communicator together. Collective. Each rank makes its own device current first, cudaSetDevice(local_rank()).
+/// communicator together, and try it by an all-reduce of one element. Collective. Each rank makes its own device
+/// current first, cudaSetDevice(local_rank()).
 ///
 /// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked
-/// for where; usage_error where two ranks use one GPU; mismatch_error where their versions of NCCL differ;
-/// timeout_error and peer_error as every collective.
+/// for where, and where NCCL fails or takes longer than the group's deadline; usage_error where two ranks use one GPU;
+/// mismatch_error where their versions of NCCL differ; timeout_error and peer_error as every collective.
 inline void connect_device(const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   detail::connect_device(group, where);

@@ -52,6 +52,7 @@ class nccl_communicator {
                      const maker make(*made, host, host, call);
                      make.meet(id);
                      make.split_off();
+                     make.warm_up();
                    });
     return made;
   }
@@ -74,6 +75,7 @@ class nccl_communicator {
                     make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
                     if (part != nullptr) {
                       make.split_off();
+                      make.warm_up();
                     }
                   });
     spoiled_ = false;
@@ -237,7 +239,49 @@ class nccl_communicator {
       made_.nothing_ = nothing;
     }
 
+    /// The first operation. NCCL connects the ranks in it, on the host, and has no deadline for that; so a network
+    /// through which nothing comes is found here, and not in the middle of a program.
+    void warm_up() const {
+      const auto result = std::make_shared<std::atomic<ncclResult_t>>(ncclInternalError);
+      const auto status = std::make_shared<std::atomic<cudaError_t>>(cudaSuccess);
+      const ncclComm_t one = made_.operations_;
+      // On a thread that nobody misses, as all that waits for other ranks inside NCCL.
+      const bool ended = run_watched(
+          call_.timeout,
+          [&cuda = made_.cuda_, &nccl = nccl(), device = made_.device_, one, data = made_.nothing_.load(), result,
+           status] {
+            (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
+            const relaxed_capture apart(cuda);
+            cudaStream_t stream = nullptr;
+            cudaError_t problem = cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
+            if (problem == cudaSuccess) {
+              result->store(nccl.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, one, stream));
+              problem = cuda.cudaStreamSynchronize(stream);  // also after a failure: part of it may be on its way
+              (void)cuda.cudaStreamDestroy(stream);
+            }
+            status->store(problem);
+          },
+          [&] {
+            host_.look(context_, 0);
+            ncclResult_t state = ncclSuccess;
+            (void)nccl().ncclCommGetAsyncError(one, &state);
+            if (state != ncclSuccess && state != ncclInProgress) {
+              throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), state));
+            }
+          });
+      if (!ended) {
+        throw timeout_error(
+            context_, std::string(first_operation) + "it has not ended within " + format_duration(call_.timeout), {});
+      }
+      made_.cuda_.check(status->load(), "cudaStreamSynchronize", call_.where);
+      if (result->load() != ncclSuccess) {
+        throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), result->load()));
+      }
+    }
+
    private:
+    static constexpr const char* first_operation = "a first all-reduce of one element: ";
+
     [[nodiscard]] const cuda::nccl_api& nccl() const noexcept { return made_.nccl_; }
 
     [[nodiscard]] ncclComm_t split(ncclComm_t parent, int color, ncclConfig_t& config) const {

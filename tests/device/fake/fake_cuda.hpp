@@ -85,6 +85,10 @@ inline void release_destroys() { here()->hanging_destroys.open(); }
 /// Communicators of that device do not come to meet the others.
 inline void hang_init(int device = any_device) { here()->hanging_inits.shut(device); }
 inline void release_inits() { here()->hanging_inits.open(); }
+/// Operations of that device's blocking communicators do not return, as where NCCL connects ranks in vain, until they
+/// are aborted.
+inline void hang_calls(int device = any_device) { here()->hanging_calls.shut(device); }
+inline void release_calls() { here()->hanging_calls.open(); }
 /// How many threads hang in ncclCommAbort or ncclCommDestroy now.
 inline int hanging() {
   const auto all = here();

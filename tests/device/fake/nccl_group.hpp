@@ -83,6 +83,10 @@ inline ncclResult_t launch_part(world& all, planned_kernel planned) {
   }
   if (comm->blocking) {
     if (result == ncclSuccess) {
+      all.hanging_calls.pass(comm->device, [&] { return comm->aborted.load(); });
+      if (comm->aborted.load()) {
+        return refuse(all, ncclInternalError, "the communicator was aborted while it connected ranks");
+      }
       result = launch_kernel(all, planned);
     }
     return result;

@@ -41,6 +41,7 @@ struct world {
   gate hanging_aborts{};
   gate hanging_destroys{};
   gate hanging_inits{};
+  gate hanging_calls{};
   std::atomic<std::uint64_t> illegal_accesses{0};
   std::atomic<int> ranks_mode{0};  // 0: guessed, 1: threads, 2: processes
 
@@ -104,7 +105,7 @@ struct world {
 
   /// Frees whatever waits, lets the streams' work finish, and joins all threads.
   void shut_down() {
-    for (auto* each : {&never_complete, &hanging_aborts, &hanging_destroys, &hanging_inits}) {
+    for (auto* each : {&never_complete, &hanging_aborts, &hanging_destroys, &hanging_inits, &hanging_calls}) {
       each->open();
     }
     std::vector<std::shared_ptr<ncclComm>> all;
