@@ -10,7 +10,7 @@ namespace {
 
 using namespace fake_ranks;
 
-ncclResult_t add_up(const buffer<int>& data, ncclComm_t comm, cudaStream_t where, std::size_t count = 2) {
+ncclResult_t add_up(const device_array<int>& data, ncclComm_t comm, cudaStream_t where, std::size_t count = 2) {
   return nccl().ncclAllReduce(data.get(), data.get(), count, ncclInt32, ncclSum, comm, where);
 }
 
@@ -21,7 +21,7 @@ TEST_CASE("an operation that a rank does not come to spins until it is aborted")
     on_ranks(2, [&](int rank) {
       const auto comm = join(id, rank, 2, blocking);
       const stream where;
-      buffer<int> data(2, 1);
+      device_array<int> data(2, 1);
       if (rank == 0) {
         (void)add_up(data, comm, where);
         CHECK(settle(comm) == ncclSuccess);
@@ -45,7 +45,7 @@ TEST_CASE("ranks that do different things spin until they are aborted") {
   on_ranks(2, [&](int rank) {
     const auto comm = join(id, rank, 2);
     const stream where;
-    buffer<int> data(3, 1);
+    device_array<int> data(3, 1);
     CHECK(add_up(data, comm, where, rank == 0 ? 2 : 3) == ncclSuccess);
     wait_until([] { return fake_cuda::problems().size() == 2; });
     CHECK(runtime().cudaStreamQuery(where) == cudaErrorNotReady);
@@ -128,7 +128,7 @@ TEST_CASE("wrong arguments are refused, and do no harm to a communicator that bl
   on_ranks(2, [&](int rank) {
     const auto comm = join(id, rank, 2);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     int* const p = data.get();
     CHECK(add_up(data, nullptr, where) == ncclInvalidArgument);
     CHECK(nccl().ncclAllReduce(p, p, 2, ncclNumTypes, ncclSum, comm, where) == ncclInvalidArgument);
@@ -179,7 +179,7 @@ TEST_CASE("communicators that block and that do not are not mixed in a group, an
     const auto comm = join(id, rank, 2, true);
     const auto other = join(other_id, rank, 2, false);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     CHECK(nccl().ncclGroupStart() == ncclSuccess);
     CHECK(add_up(data, comm, where) == ncclSuccess);
     CHECK(add_up(data, other, where) == ncclInvalidArgument);
@@ -200,7 +200,7 @@ TEST_CASE("memory that is no device memory is counted, and the others get on") {
   on_ranks(2, [&](int rank) {
     const auto comm = join(id, rank, 2);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     int on_host[2] = {1, 1};
     int* const p = rank == 0 ? on_host : data.get();
     CHECK(nccl().ncclAllReduce(p, p, 2, ncclInt32, ncclSum, comm, where) == ncclSuccess);
@@ -223,7 +223,7 @@ TEST_CASE("faults on demand") {
     CHECK(version == (rank == 1 ? 21904 : 21805));
     const auto comm = join(id, rank, 2);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     CHECK(add_up(data, comm, where) == ncclSuccess);
     where.wait();
     CHECK(add_up(data, comm, where) == (rank == 1 ? ncclSystemError : ncclSuccess));
@@ -246,7 +246,7 @@ TEST_CASE("what hangs on demand") {
   const fake_cuda::install fake;
   const auto comm = join(new_id(), 0, 1);
   const stream where;
-  buffer<int> data(2, 1);
+  device_array<int> data(2, 1);
   SUBCASE("operations") {
     fake_cuda::never_complete(0);
     CHECK(add_up(data, comm, where) == ncclSuccess);

@@ -37,8 +37,8 @@ void check_reductions(ncclDataType_t type, int rank, int ranks, ncclComm_t comm)
   const auto all = count * static_cast<std::size_t>(ranks);
   for (const auto op : {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg}) {
     const auto result = static_cast<T>(expected(op));
-    buffer<T> in(all, mine());
-    buffer<T> out(all);
+    device_array<T> in(all, mine());
+    device_array<T> out(all);
     CHECK(nccl().ncclAllReduce(in.get(), out.get(), all, type, op, comm, where) == ncclSuccess);
     where.wait();
     CHECK(out.all(result));
@@ -54,7 +54,7 @@ void check_reductions(ncclDataType_t type, int rank, int ranks, ncclComm_t comm)
   ncclRedOp_t scaled = ncclSum;
   T factor = static_cast<T>(2.0F);
   CHECK(nccl().ncclRedOpCreatePreMulSum(&scaled, &factor, type, ncclScalarHostImmediate, comm) == ncclSuccess);
-  buffer<T> data(count, mine());
+  device_array<T> data(count, mine());
   CHECK(nccl().ncclAllReduce(data.get(), data.get(), count, type, scaled, comm, where) == ncclSuccess);
   CHECK(nccl().ncclRedOpDestroy(scaled, comm) == ncclSuccess);  // it has been copied
   where.wait();
@@ -87,8 +87,8 @@ TEST_CASE("all operations, of all types") {
       check_reductions<hfcomm::float8_e5m2>(ncclFloat8e5m2, rank, ranks, comm);
 
       const stream where;
-      buffer<int> in(3, rank);
-      buffer<int> out(9, -1);
+      device_array<int> in(3, rank);
+      device_array<int> out(9, -1);
       CHECK(nccl().ncclAllGather(in.get(), out.get(), 3, ncclInt32, comm, where) == ncclSuccess);
       where.wait();
       for (int other = 0; other < ranks; ++other) {
@@ -115,8 +115,8 @@ TEST_CASE("messages of one group run together, to oneself too") {
   on_ranks(3, [&](int rank) {
     const auto comm = join(id, rank, 3);
     const stream where;
-    buffer<int> in(3, 10 * rank);
-    buffer<int> out(3, -1);
+    device_array<int> in(3, 10 * rank);
+    device_array<int> out(3, -1);
     CHECK(nccl().ncclGroupStart() == ncclSuccess);
     CHECK(nccl().ncclGroupStart() == ncclSuccess);
     for (int peer = 0; peer < 3; ++peer) {
@@ -133,7 +133,7 @@ TEST_CASE("messages of one group run together, to oneself too") {
 
     // Collectives and messages in one group, on two streams; types need not agree where bytes only move.
     const stream other;
-    buffer<float> sum(4, 1.0F);
+    device_array<float> sum(4, 1.0F);
     CHECK(nccl().ncclGroupStart() == ncclSuccess);
     CHECK(nccl().ncclSend(in.get(), rank == 0 ? 1 : 4, rank == 0 ? ncclInt32 : ncclInt8, (rank + 1) % 3, comm, where) ==
           ncclSuccess);
@@ -153,8 +153,8 @@ TEST_CASE("messages of one group run together, to oneself too") {
 TEST_CASE("one rank's operations are launched at once, even in a group") {
   const fake_cuda::install fake;
   const auto comm = join(new_id(), 0, 1, false);
-  buffer<int> data(2, 5);
-  buffer<int> copy(2, 0);
+  device_array<int> data(2, 5);
+  device_array<int> copy(2, 0);
   CHECK(nccl().ncclGroupStart() == ncclSuccess);
   CHECK(nccl().ncclAllReduce(data.get(), copy.get(), 2, ncclInt32, ncclSum, comm, nullptr) == ncclSuccess);
   CHECK(runtime().cudaStreamSynchronize(nullptr) == cudaSuccess);
@@ -168,7 +168,7 @@ TEST_CASE("a captured operation is done by each launch") {
   on_ranks(2, [&](int rank) {
     const auto comm = join(id, rank, 2);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     fake_cuda::begin_capture(where);
     CHECK(nccl().ncclAllReduce(data.get(), data.get(), 2, ncclInt32, ncclSum, comm, where) == ncclSuccess);
     const auto graph = fake_cuda::end_capture(where);
@@ -196,7 +196,7 @@ TEST_CASE("a communicator that does not block is polled") {
     CHECK(state_of(comm) == ncclInProgress);
     CHECK(settle(comm) == ncclSuccess);
     const stream where;
-    buffer<int> data(2, 1);
+    device_array<int> data(2, 1);
     for (int turn = 0; turn < 2; ++turn) {
       CHECK(nccl().ncclAllReduce(data.get(), data.get(), 2, ncclInt32, ncclSum, comm, where) == ncclInProgress);
       CHECK(nccl().ncclCommCount(comm, &told) == ncclInvalidArgument);
@@ -233,7 +233,7 @@ TEST_CASE("split: colors, keys, none, and who blocks") {
     CHECK((child == nullptr) == (rank == 1));
     const stream where;
     if (child != nullptr) {
-      buffer<int> data(2, 1);
+      device_array<int> data(2, 1);
       CHECK(nccl().ncclAllReduce(data.get(), data.get(), 2, ncclInt32, ncclSum, child, where) == ncclInProgress);
       CHECK(settle(child) == ncclSuccess);
       where.wait();
@@ -250,7 +250,7 @@ TEST_CASE("registrations and windows are remembered") {
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
     const auto comm = join(id, rank, 2);
-    buffer<int> data(8);
+    device_array<int> data(8);
     void* registration = nullptr;
     CHECK(nccl().ncclCommRegister(comm, data.get(), 32, &registration) == ncclSuccess);
     CHECK(fake_cuda::live().registrations >= 1);

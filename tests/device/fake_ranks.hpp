@@ -122,17 +122,17 @@ class event {
 
 /// Device memory; the host may look into it while nothing is under way.
 template <class T>
-class buffer {
+class device_array {
  public:
-  explicit buffer(std::size_t count, T value = T{}) : count_(count) {
+  explicit device_array(std::size_t count, T value = T{}) : count_(count) {
     void* memory = nullptr;
     REQUIRE(runtime().cudaMalloc(&memory, count * sizeof(T)) == cudaSuccess);
     data_ = static_cast<T*>(memory);
     std::fill_n(data_, count, value);
   }
-  buffer(const buffer&) = delete;
-  buffer& operator=(const buffer&) = delete;
-  ~buffer() { (void)runtime().cudaFree(data_); }
+  device_array(const device_array&) = delete;
+  device_array& operator=(const device_array&) = delete;
+  ~device_array() { (void)runtime().cudaFree(data_); }
 
   [[nodiscard]] T* get() const { return data_; }
   [[nodiscard]] T& operator[](std::size_t index) const { return data_[index]; }

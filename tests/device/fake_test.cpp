@@ -85,7 +85,7 @@ TEST_CASE("a stream does its work in order, and not on the caller's thread") {
   std::vector<int> order;
   {
     const stream one;
-    buffer<int> data(4, 7);
+    device_array<int> data(4, 7);
     std::vector<int> copy(4);
     fake_cuda::launch(one, [&] { go.wait(); });
     fake_cuda::launch(one, [&] { order.push_back(1); });
@@ -132,7 +132,7 @@ TEST_CASE("memory is freed once its device has done what was put on it before, a
   bool used = false;
   void* gone = nullptr;
   {
-    buffer<int> data(4);
+    device_array<int> data(4);
     gone = data.get();
     fake_cuda::launch(one, [&] { used = true; });
     CHECK(runtime().cudaMemsetAsync(gone, 0, 16, one) == cudaSuccess);

@@ -28,7 +28,23 @@ namespace multi_rank {
 using hfcomm::process_group;
 using hfcomm::testing::run_ranks;
 
-inline constexpr std::array rank_counts{1, 2, 3, 4, 8};
+inline constexpr bool under_thread_sanitizer =
+#if defined(__SANITIZE_THREAD__)
+    true;
+#elif defined(__has_feature)
+    __has_feature(thread_sanitizer);
+#else
+    false;
+#endif
+
+/// The sanitizer looks for races: one rank has none, and four have those of three and eight.
+inline constexpr auto rank_counts = [] {
+  if constexpr (under_thread_sanitizer) {
+    return std::array{2, 3, 8};
+  } else {
+    return std::array{1, 2, 3, 4, 8};
+  }
+}();
 
 constexpr std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
 
