@@ -22,8 +22,8 @@ namespace hfcomm {
 /// Where an operation has not ended `timeout` after it began on its device (the time that it waits behind computation
 /// does not count), or a rank is lost that it waits for, the device is freed, the group is broken with an error that
 /// names the culprit, and a line says so on stderr. What was waited for then returns, with nothing of use in the
-/// buffers; the group's next operation throws. Operations in graphs, and in an nccl_group_scope, are not watched,
-/// except for lost ranks while others are under way.
+/// buffers; the group's next operation throws. Operations in graphs are not watched, and of those in an
+/// nccl_group_scope only the call that puts them on the streams, except for lost ranks while others are under way.
 ///
 /// One for each group, and not made or destroyed while another thread is inside an operation of the group. Costs two
 /// marks on the stream for each operation.
@@ -86,7 +86,7 @@ class device_watch {
     for (auto place = pending_.begin(); place != pending_.end();) {
       detail::device_note& note = **place;
       auto* const end = note.end.load();
-      if (note.failed.load() || (end != nullptr && engine_->done(note.call, {end}))) {
+      if (note.over.load() || (end != nullptr && engine_->done(note.call, {end}))) {
         forget(note);
         place = pending_.erase(place);
         continue;
@@ -109,7 +109,9 @@ class device_watch {
   }
 
   void forget(const detail::device_note& note) {
-    engine_->release(note.start);
+    if (note.start != nullptr) {
+      engine_->release(note.start);
+    }
     if (auto* const end = note.end.load(); end != nullptr) {
       engine_->release(end);
     }

@@ -72,6 +72,26 @@ TEST_CASE(
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
+TEST_CASE("connect_device: a rank that NCCL does not find is an error within the deadline, and the group goes on") {
+  const fake_cuda::install fake;
+  testing::run_ranks(3, [](const process_group& world) {
+    const rank_stream stream(world);
+    if (world.rank() == 0) {
+      fake_cuda::hang_init(1);
+    }
+    const auto hurried = world.with_timeout(300ms);
+    barrier(world);
+    CHECK_CONTAINS(error_of<engine_error>([&] { connect_device(hurried); }).what(),
+                   "ncclCommInitRankConfig has not ended within 300 ms");
+    barrier(world);
+    fake_cuda::release_inits();
+    barrier(world);
+    connect_device(world);
+    CHECK_FALSE(world.broken());
+  });
+  CHECK(fake_cuda::live() == fake_cuda::live_objects{});
+}
+
 TEST_CASE("connect_device: an error of the first operation on one rank is one on every rank") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
@@ -164,6 +184,53 @@ TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
   });
 }
 
+TEST_CASE("device failures: a watch frees who hangs in a call on the host") {
+  for (const bool batched : {false, true}) {
+    INFO("batched ", batched);
+    const fake_cuda::install fake;
+    testing::run_ranks(2, [&](const process_group& world) {
+      const rank_stream stream(world);
+      connect_device(world);
+      device_buffer<float> data(8);
+      barrier(world);
+      if (world.rank() == 0) {
+        fake_cuda::hang_calls(0);  // NCCL connects the ranks, and the other one does not come
+        const device_watch watch(300ms, world);
+        if (batched) {
+          nccl_group_scope scope(world);
+          all_reduce(data, stream, reduce_op::max, world);
+          CHECK_THROWS_AS(scope.end(), error);
+        } else {
+          CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::max, world), error);
+        }
+        CHECK_THROWS_AS(all_reduce(data, stream, reduce_op::max, world), timeout_error);
+      } else {
+        until_broken(world);
+      }
+    });
+  }
+}
+
+TEST_CASE("device failures: a buffer that goes while its operation waits in vain does not hold up an exception") {
+  const short_teardown patience(100ms);
+  const fake_cuda::install fake;
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string cause = cause_of(2, [](const process_group& world) {
+    const rank_stream stream(world);
+    connect_device(world);
+    if (world.rank() == 0) {
+      const device_buffer<float> data(8);
+      const pinned_buffer<float> pinned(8);
+      device_buffer<float> sum(8);
+      all_reduce(data, sum, stream, reduce_op::sum, world);
+      throw std::runtime_error("out of data");
+    }
+    barrier(world);
+  });
+  CHECK(cause == "out of data");
+  CHECK(std::chrono::steady_clock::now() - begun < 20s);
+}
+
 TEST_CASE("device failures: a watch notices a rank that is gone") {
   const fake_cuda::install fake;
   const std::string cause = cause_of(2, [](const process_group& world) {
@@ -247,7 +314,7 @@ TEST_CASE("device failures: a communicator that cannot be made is an error on ev
                 : fake_cuda::fail_call(call, 1, ncclSystemError, culprit);
       }
       barrier(world);
-      const auto problem = error_of<engine_error>([&] { connect_device(world.with_timeout(500ms)); });
+      const auto problem = error_of<engine_error>([&] { connect_device(world.with_timeout(1500ms)); });
       CHECK(says(problem, "rank " + std::to_string(culprit)));
       CHECK_FALSE(world.broken());
       CHECK(world.device_backend() == "none");

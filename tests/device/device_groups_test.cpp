@@ -54,6 +54,37 @@ TEST_CASE("device groups: a part of a connected group is connected by splitting 
       2);
 }
 
+TEST_CASE("device groups: several devices to each rank") {
+  const fake_cuda::install fake;
+  testing::run_ranks(2, [](const process_group& world) {
+    const auto& api = cuda::runtime();
+    for (const int first : {0, 2, 4}) {
+      REQUIRE(api.cudaSetDevice(first + world.rank()) == cudaSuccess);
+      connect_device(world);
+      connect_device(world);  // changes nothing
+    }
+    CHECK(fake_cuda::communicators().size() == 2 * 3 * 2);  // each is made by two
+    for (const int first : {4, 0, 2}) {
+      REQUIRE(api.cudaSetDevice(first + world.rank()) == cudaSuccess);
+      cudaStream_t stream = nullptr;
+      REQUIRE(api.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0) == cudaSuccess);
+      {
+        barrier(stream, world);  // knows the device from the thread alone
+        auto data = on_device(std::vector<int>{world.rank(), 10 + first}, stream);
+        all_reduce(data, stream, reduce_op::sum, world);
+        CHECK((on_host(data, stream) == std::vector<int>{1, 20 + 2 * first}));
+      }
+      REQUIRE(api.cudaStreamDestroy(stream) == cudaSuccess);
+    }
+    REQUIRE(api.cudaSetDevice(6 + world.rank()) == cudaSuccess);
+    device_buffer<int> elsewhere(1);
+    const auto problem =
+        error_of<usage_error>([&] { all_reduce(elsewhere, stream_ref::legacy_default(), reduce_op::sum, world); });
+    CHECK(says(problem, "it has one for device " + std::to_string(world.rank())));
+  });
+  CHECK(fake_cuda::live() == fake_cuda::live_objects{});
+}
+
 TEST_CASE("device groups: a split that fails on one rank fails on all, and the group goes on") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
@@ -66,6 +97,10 @@ TEST_CASE("device groups: a split that fails on one rank fails on all, and the g
     CHECK(std::string(problem.what()).find("rank 2") != std::string::npos);
     CHECK_FALSE(world.broken());
     check_sum(world, stream);
+    const auto part = world.split(0);
+    check_sum(part, stream);
+    check_sum(part.split(0), stream);
+    check_sum(world.split(world.rank() == 0 ? 0 : 1), stream);
   });
 }
 

@@ -95,6 +95,19 @@ TEST_CASE("device operations: compared over the host plane where that is wanted"
     CHECK(says(ops, "device broadcast"));
     CHECK(says(ops, "device all_reduce"));
     CHECK((error_of<mismatch_error>([&] { broadcast(data, stream, world.rank() % 2, checked); }).second_rank() == 1));
+    const auto kinds = error_of<mismatch_error>([&] {
+      world.rank() == 1 ? all_reduce(data, stream, reduce_op::max, checked)
+                        : all_reduce(data, stream, reduce_op::min, checked);
+    });
+    CHECK(says(kinds, "8 x float32, min"));
+    CHECK(says(kinds, "8 x float32, max"));
+    device_buffer<std::int32_t> integers(8);
+    const auto types = error_of<mismatch_error>([&] {
+      world.rank() == 2 ? all_reduce(integers, stream, reduce_op::max, checked)
+                        : all_reduce(data, stream, reduce_op::max, checked);
+    });
+    CHECK(says(types, "8 x int32"));
+    CHECK(types.second_rank() == 2);
     all_reduce(data, stream, reduce_op::min, checked);
     synchronize(stream, world);
   });

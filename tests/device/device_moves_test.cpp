@@ -164,6 +164,12 @@ TEST_CASE("device messages: a ring, to oneself, one way") {
       CHECK((on_host(theirs, stream) == std::vector<double>(9, 0.0)));
     }
     barrier(stream, world);
+    if (world.size() > 1 && world.rank() < 2) {
+      auto work = world.rank() == 0 ? isend(mine, stream, 1, world) : irecv(theirs, stream, 0, world);
+      work.synchronize();
+      CHECK(work.done());
+      CHECK((on_host(world.rank() == 0 ? mine : theirs, stream) == std::vector<double>(9, 0.0)));
+    }
     synchronize(stream, world);
   });
 }

@@ -167,7 +167,7 @@ class running_device_call {
       launch(engine_, stream);
       note->end.store(engine_.mark(call_, memory, stream));
     } catch (...) {
-      note->failed.store(true);
+      note->over.store(true);
       throw;
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <limits>
 #include <new>
 #include <source_location>
@@ -9,11 +10,14 @@
 
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engines/bounded_call.hpp>
+#include <hfcomm/engines/nccl_options.hpp>
 
 namespace hfcomm::cuda {
 
-/// Memory for a number of elements, from one of CUDA's functions, given back by its counterpart; but not once the
-/// process has left main, when CUDA may be gone. Move-only; what was moved from has none.
+/// Memory for a number of elements, from one of CUDA's functions, given back by its counterpart. That waits for what is
+/// on the device by then, an operation that waits for a dead rank among it, so it is bounded
+/// (default_nccl_options().teardown_timeout), and goes on without anybody where it takes longer; and it is not done
+/// once the process has left main, when CUDA may be gone. Move-only; what was moved from has none.
 class owned_memory {
  public:
   using release = cudaError_t (*runtime_api::*)(void*);
@@ -30,6 +34,7 @@ class owned_memory {
     if (count != 0) {
       api_ = &runtime(where);
       engines::process_end::watch();
+      api_->check(api_->cudaGetDevice(&device_), "cudaGetDevice", where);
       data_ = std::forward<Allocate>(allocate)(*api_, count * width);
     }
   }
@@ -37,18 +42,29 @@ class owned_memory {
       : api_(other.api_),
         data_(std::exchange(other.data_, nullptr)),
         count_(std::exchange(other.count_, 0)),
+        device_(other.device_),
         free_(other.free_) {}
   owned_memory& operator=(owned_memory&& other) noexcept {
     owned_memory taken(std::move(other));
     std::swap(api_, taken.api_);
     std::swap(data_, taken.data_);
     std::swap(count_, taken.count_);
+    std::swap(device_, taken.device_);
     std::swap(free_, taken.free_);
     return *this;
   }
   ~owned_memory() {
-    if (data_ != nullptr && !engines::process_end::begun()) {
-      (void)(api_->*free_)(data_);
+    if (data_ == nullptr || engines::process_end::begun()) {
+      return;
+    }
+    const bool ended = engines::run_bounded(
+        default_nccl_options().teardown_timeout, [&api = *api_, free = free_, device = device_, data = data_] {
+          (void)api.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
+          const relaxed_capture apart(api);
+          (void)(api.*free)(data);
+        });
+    if (!ended) {
+      std::fprintf(stderr, "[hfcomm] giving memory of device %d back takes too long; it is left to itself\n", device_);
     }
   }
 
@@ -59,6 +75,7 @@ class owned_memory {
   const runtime_api* api_ = nullptr;
   void* data_ = nullptr;
   std::size_t count_ = 0;
+  int device_ = 0;
   release free_ = nullptr;
 };
 

@@ -155,4 +155,19 @@ class device_guard {
   bool changed_ = false;
 };
 
+/// Lets a thread ask for events while another one captures a graph.
+class relaxed_capture {
+ public:
+  explicit relaxed_capture(const runtime_api& api) noexcept : api_(api) {
+    (void)api_.cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  relaxed_capture(const relaxed_capture&) = delete;
+  relaxed_capture& operator=(const relaxed_capture&) = delete;
+  ~relaxed_capture() { (void)api_.cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  const runtime_api& api_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 }  // namespace hfcomm::cuda

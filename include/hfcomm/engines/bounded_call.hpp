@@ -12,18 +12,35 @@
 #include <thread>
 #include <utility>
 
+#include <unistd.h>
+
 namespace hfcomm::engines {
 
-/// Whether this process has left main. Libraries may be gone then whose functions destructors would call.
+/// Whether this process has left main. Libraries may be gone then whose functions destructors would call. Objects of
+/// the main thread come to know before anything static is destroyed.
 class process_end {
  public:
   static void watch() noexcept {
     static const int registered = std::atexit([] { flag().store(true); });
     (void)registered;
+    thread_local const end_of_main of_this_thread;
+    (void)of_this_thread;
   }
   [[nodiscard]] static bool begun() noexcept { return flag().load(); }
 
  private:
+  /// The main thread's own variables go first.
+  struct end_of_main {
+    end_of_main() noexcept = default;
+    end_of_main(const end_of_main&) = delete;
+    end_of_main& operator=(const end_of_main&) = delete;
+    ~end_of_main() {
+      if (::getpid() == ::gettid()) {
+        flag().store(true);
+      }
+    }
+  };
+
   static std::atomic<bool>& flag() noexcept {
     static std::atomic<bool> raised{false};
     return raised;

@@ -42,9 +42,9 @@ struct device_note {
   device_note(CUevent_st* begins, const operation& what, std::uint64_t its_number)
       : start(begins), call(what), number(its_number) {}
 
-  CUevent_st* start;
+  CUevent_st* start;                      // null: only the call is watched
   std::atomic<CUevent_st*> end{nullptr};  // once the call has returned
-  std::atomic<bool> failed{false};        // the call has thrown
+  std::atomic<bool> over{false};          // the call has returned, or thrown, with nothing on the device to wait for
   operation call;
   std::uint64_t number;
   /// Since when it is known to be under way: in the call, or then, on the device.

@@ -23,21 +23,6 @@
 
 namespace hfcomm::engines {
 
-/// Lets a thread ask for events while another one captures a graph.
-class relaxed_capture {
- public:
-  explicit relaxed_capture(const cuda::runtime_api& api) noexcept : api_(api) {
-    (void)api_.cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
-  relaxed_capture(const relaxed_capture&) = delete;
-  relaxed_capture& operator=(const relaxed_capture&) = delete;
-  ~relaxed_capture() { (void)api_.cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  const cuda::runtime_api& api_;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 /// What the device engines have in common: numbers, devices, streams and marks, and waiting.
 class device_plane : public device_engine {
  public:
@@ -138,7 +123,7 @@ class device_plane : public device_engine {
   }
 
   bool done(const operation& call, target what) override {
-    const relaxed_capture apart(api_);
+    const cuda::relaxed_capture apart(api_);
     const cudaError_t status =
         what.mark != nullptr ? api_.cudaEventQuery(what.mark) : api_.cudaStreamQuery(what.stream.get());
     if (status == cudaErrorNotReady) {

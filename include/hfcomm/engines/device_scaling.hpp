@@ -153,7 +153,7 @@ ret;
   [[nodiscard]] const void* kernel(element_type type, const std::source_location& where) {
     const std::scoped_lock lock(mutex_);
     if (library_ == nullptr) {
-      const relaxed_capture apart(api_);
+      const cuda::relaxed_capture apart(api_);
       const std::string text = source();
       api_.check(api_.cudaLibraryLoadData(&library_, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
                  "cudaLibraryLoadData", where);

@@ -215,7 +215,8 @@ class group_watch {
           found.emplace(loss{rank, std::move(*end)});
         }
       } else if (departed && !begun && !found) {
-        found.emplace(loss{rank, {kind::left, "has left the group"}});
+        // Of one on whose way up an exception is, the text is waited for.
+        found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, "has left the group"})});
       } else if (const auto refused = board.refusal_until(number, block(rank_).devices); refused != 0 && !found) {
         found.emplace(
             loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});

@@ -95,7 +95,7 @@ class nccl final : public device_plane {
     }
     const inside here(*this);
     return one->allocate(*host_, call, bytes, problem, [this] {
-      leave();
+      leave();  // who registers is a thread of its own
       remember("memory could not be registered with NCCL");
       abort();
     });
@@ -332,7 +332,7 @@ class nccl final : public device_plane {
     if (before != nullptr) {
       before->destroy();
     }
-    only_ = owned_.empty() || only_ == before ? made.get() : nullptr;
+    only_ = owned_.empty() || (before != nullptr && only_ == before) ? made.get() : nullptr;
     owned_.push_back(std::move(made));
   }
 

@@ -189,8 +189,13 @@ class nccl_agreement {
     const auto worst = std::max_element(all.begin(), all.end(),
                                         [](const auto& one, const auto& other) { return one.how < other.how; });
     if (worst->how != outcome::made) {
-      throw engine_error(context(), std::string(failure_) + ": on rank " + std::to_string(worst - all.begin()) + ", " +
-                                        worst->problem.data());
+      std::vector<int> ranks;  // where some waited in vain and none failed, nobody knows for whom
+      for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].how == worst->how) {
+          ranks.push_back(static_cast<int>(rank));
+        }
+      }
+      throw engine_error(context(), std::string(failure_) + ": on " + list_ranks(ranks) + ", " + worst->problem.data());
     }
   }
 

@@ -13,8 +13,9 @@
 namespace hfcomm::engines {
 
 /// Where the thread is that operates on a communicator: nowhere in NCCL, in a call, or between calls while NCCL holds
-/// some back. Who aborts it from another thread looks at that, and may outlive the engine.
-enum class whereabouts : int { outside, calling, holding };
+/// some back. Who aborts it from another thread looks at that, and may outlive the engine. One that was cancelled does
+/// not go in any more.
+enum class whereabouts : int { outside, calling, holding, cancelled };
 using shared_whereabouts = std::shared_ptr<std::atomic<whereabouts>>;
 
 /// What this thread has NCCL hold back: NCCL's groups are the thread's, whatever communicators they are of.
@@ -35,6 +36,9 @@ class nccl_batch {
   /// Puts what is held back on its streams.
   static ncclResult_t end(const cuda::nccl_api& api) noexcept {
     const std::unique_ptr<nccl_batch> ended(std::exchange(slot(), nullptr));
+    for (const auto& engine : ended->engines_) {
+      engine->store(whereabouts::calling);  // which may wait for other ranks, until it is aborted
+    }
     const ncclResult_t result = api.ncclGroupEnd();
     for (const auto& engine : ended->engines_) {
       engine->store(whereabouts::outside, std::memory_order_release);

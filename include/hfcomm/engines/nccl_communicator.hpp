@@ -47,7 +47,7 @@ class nccl_communicator {
     const ncclUniqueId id = ranks.share_id(nccl);
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda, nccl, device));
-    ranks.together([&] { made->abort(); },
+    ranks.together([&] { made->abandon(); },
                    [&] {
                      const maker make(*made, host, host, call);
                      make.meet(id);
@@ -57,29 +57,38 @@ class nccl_communicator {
     return made;
   }
 
-  /// A communicator of some of these ranks, which give the same `color`: those of the group that `part` carries; a rank
-  /// without one gives null and gets null. One that has a `problem` already gives it. Collective over `host`, this
-  /// one's host plane.
+  /// A communicator of some of these ranks, which give the same `color`, one of their ranks in this group: those of the
+  /// group that `part` carries; a rank without one gives null and gets null. One that has a `problem` already gives it.
+  /// Collective over `host`, this one's host plane.
   std::unique_ptr<nccl_communicator> split(host_engine& host, const operation& call, host_engine* part, int color,
                                            const char* problem) {
     // NOLINTNEXTLINE(*make-unique*): the constructor is private
     std::unique_ptr<nccl_communicator> made(new nccl_communicator(cuda_, nccl_, device_));
+    if (spoiled_) {  // on all ranks or on none
+      meet_again(host, call);
+    }
     spoiled_ = true;
     nccl_agreement(host, call)
-        .together([&] { made->abort(); },
+        .together([&] { made->abandon(); },
                   [&] {
                     if (*problem != '\0') {
                       throw engine_error(nccl_agreement(host, call).context(), problem);
                     }
                     const maker make(*made, host, part != nullptr ? *part : host, call);
-                    make.part_from(meeting_.load(), part != nullptr ? color : NCCL_SPLIT_NOCOLOR);
+                    // A rank of no group gets one of its own: NCCL_SPLIT_NOCOLOR, where another rank fails, is a null
+                    // pointer that NCCL (2.30 still) writes through.
+                    make.part_from(*this, part != nullptr ? color : host.rank());
                     if (part != nullptr) {
                       make.split_off();
                       make.warm_up();
                     }
                   });
     spoiled_ = false;
-    return part != nullptr ? std::move(made) : nullptr;
+    if (part == nullptr) {
+      made->destroy();
+      return nullptr;
+    }
+    return made;
   }
 
   /// Memory that this communicator knows. Collective over `host`; all ranks bring the same number of `bytes`. A rank
@@ -104,7 +113,7 @@ class nccl_communicator {
     const auto known = std::make_shared<nccl_registration>(nccl_, operations_.load());
     made->known_as(known);
     {
-      const std::scoped_lock lock(registrations_mutex_);
+      const std::scoped_lock lock(mutex_);
       std::erase_if(registrations_, [](const auto& one) { return one->ended(); });
       registrations_.push_back(known);
     }
@@ -145,8 +154,9 @@ class nccl_communicator {
   /// does not, this is what it waits for. Bounded; the second time it does nothing.
   void abort(shared_whereabouts thread = nullptr) noexcept {
     tear_down("aborting", &nccl_registration::forget,
-              [thread = std::move(thread)](const cuda::nccl_api& nccl, ncclComm_t one) {
-                const auto give_up = std::chrono::steady_clock::now() + default_nccl_options().teardown_timeout / 2;
+              [thread = std::move(thread), grace = default_nccl_options().teardown_timeout / 2](
+                  const cuda::nccl_api& nccl, ncclComm_t one) {
+                const auto give_up = std::chrono::steady_clock::now() + grace;
                 for (auto where = whereabouts::outside; thread && (where = thread->load()) != whereabouts::outside;) {
                   if (where == whereabouts::calling && std::chrono::steady_clock::now() >= give_up) {
                     break;
@@ -155,6 +165,12 @@ class nccl_communicator {
                 }
                 (void)nccl.ncclCommAbort(one);
               });
+  }
+  /// The same for one that is still being made.
+  void abandon() noexcept {
+    auto nowhere = whereabouts::outside;
+    const bool inside = helper_ && !helper_->compare_exchange_strong(nowhere, whereabouts::cancelled);
+    abort(inside ? helper_ : nullptr);
   }
   /// Lets what is under way end first. Bounded.
   void destroy() noexcept {
@@ -205,7 +221,8 @@ class nccl_communicator {
           part_(part),
           call_(call),
           context_(nccl_agreement(host, call).context()),
-          here_(made.cuda_, made.device_) {}
+          here_(made.cuda_, made.device_),
+          apart_(made.cuda_) {}
 
     void meet(const ncclUniqueId& id) const {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -216,7 +233,7 @@ class nccl_communicator {
       require(begun, met, "ncclCommInitRankConfig");
     }
 
-    void part_from(ncclComm_t parent, int color) const {
+    void part_from(nccl_communicator& parent, int color) const {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.blocking = 0;
       made_.meeting_ = split(parent, color, config);
@@ -225,7 +242,7 @@ class nccl_communicator {
     void split_off() const {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.blocking = 1;
-      const ncclComm_t child = split(made_.meeting_, 0, config);
+      const ncclComm_t child = split(made_, 0, config);
       made_.operations_ = child;
       int rank = -1;
       int size = 0;
@@ -242,29 +259,46 @@ class nccl_communicator {
     /// The first operation. NCCL connects the ranks in it, on the host, and has no deadline for that; so a network
     /// through which nothing comes is found here, and not in the middle of a program.
     void warm_up() const {
-      const auto result = std::make_shared<std::atomic<ncclResult_t>>(ncclInternalError);
-      const auto status = std::make_shared<std::atomic<cudaError_t>>(cudaSuccess);
+      struct outcome {
+        std::atomic<ncclResult_t> nccl{ncclSuccess};
+        std::atomic<cudaError_t> cuda{cudaSuccess};
+      };
+      const auto result = std::make_shared<outcome>();
+      const auto thread = std::make_shared<std::atomic<whereabouts>>(whereabouts::outside);
+      made_.helper_ = thread;
       const ncclComm_t one = made_.operations_;
       // On a thread that nobody misses, as all that waits for other ranks inside NCCL.
       const bool ended = run_watched(
           call_.timeout,
           [&cuda = made_.cuda_, &nccl = nccl(), device = made_.device_, one, data = made_.nothing_.load(), result,
-           status] {
+           thread] {
             (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-            const relaxed_capture apart(cuda);
+            const cuda::relaxed_capture apart(cuda);
+            int least = 0;
+            int greatest = 0;
             cudaStream_t stream = nullptr;
-            cudaError_t problem = cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
-            if (problem == cudaSuccess) {
-              result->store(nccl.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, one, stream));
-              problem = cuda.cudaStreamSynchronize(stream);  // also after a failure: part of it may be on its way
-              (void)cuda.cudaStreamDestroy(stream);
+            (void)cuda.cudaDeviceGetStreamPriorityRange(&least, &greatest);
+            result->cuda = cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+            auto nowhere = whereabouts::outside;
+            if (result->cuda != cudaSuccess || !thread->compare_exchange_strong(nowhere, whereabouts::calling)) {
+              return;
             }
-            status->store(problem);
+            ncclResult_t answer = nccl.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, one, stream);
+            while (answer == ncclInProgress) {  // a variable makes NCCL's calls non-blocking
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              (void)nccl.ncclCommGetAsyncError(one, &answer);
+            }
+            result->nccl = answer;
+            thread->store(whereabouts::outside);
+            result->cuda = cuda.cudaStreamSynchronize(stream);  // also after a failure: part of it may be on its way
+            (void)cuda.cudaStreamDestroy(stream);
           },
           [&] {
             host_.look(context_, 0);
             ncclResult_t state = ncclSuccess;
-            (void)nccl().ncclCommGetAsyncError(one, &state);
+            if (thread->load() == whereabouts::outside) {
+              (void)nccl().ncclCommGetAsyncError(one, &state);
+            }
             if (state != ncclSuccess && state != ncclInProgress) {
               throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), state));
             }
@@ -273,10 +307,10 @@ class nccl_communicator {
         throw timeout_error(
             context_, std::string(first_operation) + "it has not ended within " + format_duration(call_.timeout), {});
       }
-      made_.cuda_.check(status->load(), "cudaStreamSynchronize", call_.where);
-      if (result->load() != ncclSuccess) {
-        throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), result->load()));
+      if (result->nccl != ncclSuccess) {
+        throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), result->nccl));
       }
+      made_.cuda_.check(result->cuda, "a first all-reduce on a stream of its own", call_.where);
     }
 
    private:
@@ -284,11 +318,13 @@ class nccl_communicator {
 
     [[nodiscard]] const cuda::nccl_api& nccl() const noexcept { return made_.nccl_; }
 
-    [[nodiscard]] ncclComm_t split(ncclComm_t parent, int color, ncclConfig_t& config) const {
-      // NCCL writes to it later; where this is given up in the meantime, it must outlive this function.
+    [[nodiscard]] ncclComm_t split(nccl_communicator& parent, int color, ncclConfig_t& config) const {
+      // NCCL writes to it later, and where it fails, too: it must last as long as what is split.
       const auto child = std::make_shared<ncclComm_t>(nullptr);
-      made_.splitting_ = child;
-      require(nccl().ncclCommSplit(parent, color, part_.rank(), child.get(), &config), parent, "ncclCommSplit");
+      (void)parent.exchange_splitting(child);
+      const ncclComm_t from = parent.meeting_;
+      require(nccl().ncclCommSplit(from, color, part_.rank(), child.get(), &config), from, "ncclCommSplit");
+      (void)parent.exchange_splitting(nullptr);
       return *child;
     }
 
@@ -307,7 +343,41 @@ class nccl_communicator {
     const operation& call_;
     error_context context_;
     cuda::device_guard here_;
+    cuda::relaxed_capture apart_;
   };
+
+  /// After a split that failed, the communicator to split from is busy with it for ever: another one.
+  void meet_again(host_engine& host, const operation& call) {
+    const auto give_up = [this] {
+      if (const ncclComm_t old = meeting_.exchange(nullptr); old != nullptr) {
+        (void)run_bounded(default_nccl_options().teardown_timeout, [&cuda = cuda_, &nccl = nccl_, device = device_, old,
+                                                                    splitting = exchange_splitting(nullptr)] {
+          (void)cuda.cudaSetDevice(device);
+          const cuda::relaxed_capture apart(cuda);
+          (void)nccl.ncclCommAbort(old);
+          abort_child(nccl, splitting);
+        });
+      }
+    };
+    const nccl_agreement ranks(host, call);
+    const ncclUniqueId id = ranks.share_id(nccl_);
+    ranks.together(give_up, [&] {
+      give_up();
+      maker(*this, host, host, call).meet(id);
+    });
+  }
+
+  std::shared_ptr<ncclComm_t> exchange_splitting(std::shared_ptr<ncclComm_t> value) noexcept {
+    const std::scoped_lock lock(mutex_);  // a watch may abort this meanwhile
+    return std::exchange(splitting_, std::move(value));
+  }
+
+  /// What a failed split has left. After its parent, which points to it.
+  static void abort_child(const cuda::nccl_api& nccl, const std::shared_ptr<ncclComm_t>& splitting) noexcept {
+    if (splitting && *splitting != nullptr) {
+      (void)nccl.ncclCommAbort(*splitting);
+    }
+  }
 
   template <class End>
   void tear_down(const char* what, void (nccl_registration::*unregister)() noexcept, const End& end) noexcept {
@@ -319,15 +389,16 @@ class nccl_communicator {
     }
     std::vector<std::shared_ptr<nccl_registration>> registrations;
     {
-      const std::scoped_lock lock(registrations_mutex_);
+      const std::scoped_lock lock(mutex_);
       registrations.swap(registrations_);
     }
     const auto patience = default_nccl_options().teardown_timeout;
-    const bool ended = run_bounded(
-        patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting, nothing, end, unregister,
-                   spoiled = spoiled_, splitting = splitting_, registrations = std::move(registrations)] {
+    const bool ended =
+        run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting, nothing, end,
+                               unregister, spoiled = spoiled_.load(), splitting = exchange_splitting(nullptr),
+                               registrations = std::move(registrations)] {
           (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-          const relaxed_capture apart(cuda);
+          const cuda::relaxed_capture apart(cuda);
           if (unregister == &nccl_registration::end && !registrations.empty()) {
             (void)cuda.cudaDeviceSynchronize();  // unregistering unmaps what operations may be at work on
           }
@@ -340,6 +411,7 @@ class nccl_communicator {
           if (meeting != nullptr) {
             spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
           }
+          abort_child(nccl, splitting);
           (void)cuda.cudaFree(nothing);
         });
     if (!ended) {
@@ -354,10 +426,12 @@ class nccl_communicator {
   std::atomic<ncclComm_t> meeting_{nullptr};
   std::atomic<ncclComm_t> operations_{nullptr};
   std::atomic<void*> nothing_{nullptr};
-  std::shared_ptr<ncclComm_t> splitting_;
-  std::mutex registrations_mutex_;
+  std::shared_ptr<ncclComm_t> splitting_;  // what a split that is under way, or was given up, makes
+  shared_whereabouts helper_;              // of the thread of the first operation
+  std::mutex mutex_;
   std::vector<std::shared_ptr<nccl_registration>> registrations_;
-  bool spoiled_ = false;  // a split of it was given up, and may still be under way: only an abort ends it
+  std::atomic<bool> spoiled_{
+      false};  // a split of `meeting_` was given up, and may still be under way: only an abort ends it
 };
 
 }  // namespace hfcomm::engines

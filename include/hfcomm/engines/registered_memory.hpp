@@ -32,7 +32,11 @@ class nccl_registration {
   /// as a buffer. Where NCCL has no use for it this does nothing. All ranks call it, with as many bytes; may wait for
   /// them.
   ncclResult_t begin(void* data, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
     const ncclComm_t comm = comm_.load();
+    if (comm == nullptr) {
+      return ncclInvalidUsage;  // it was given up before this thread came to it
+    }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     if (nccl_.ncclCommWindowRegister != nullptr && nccl_.ncclCommWindowDeregister != nullptr) {
       // Where NCCL does nothing it leaves the window as it is.
@@ -62,10 +66,10 @@ class nccl_registration {
       (void)nccl_.ncclCommDeregister(comm, handle_);
     }
   }
-  /// Before the communicator is aborted. Gives an `end` that is under way some time to return, but where it does not,
-  /// this may be what it waits for.
+  /// Before the communicator is aborted. Gives a `begin` or `end` that is under way some time to return, but where it
+  /// does not, this may be what it waits for.
   void forget() noexcept {
-    const std::unique_lock lock(mutex_, default_nccl_options().teardown_timeout / 4);
+    const std::unique_lock lock(mutex_, grace_);
     comm_.store(nullptr);
   }
   [[nodiscard]] bool ended() const noexcept { return comm_.load() == nullptr; }
@@ -73,6 +77,7 @@ class nccl_registration {
  private:
   const cuda::nccl_api& nccl_;
   std::timed_mutex mutex_;
+  std::chrono::nanoseconds grace_ = default_nccl_options().teardown_timeout / 4;
   std::atomic<ncclComm_t> comm_;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   ncclWindow_t window_ = nullptr;
@@ -112,7 +117,7 @@ class registered_memory {
     const bool ended =
         run_bounded(patience, [&cuda = cuda_, nccl = nccl_, device = device_, data = data_, known = std::move(known_)] {
           (void)cuda.cudaSetDevice(device);
-          const relaxed_capture apart(cuda);
+          const cuda::relaxed_capture apart(cuda);
           (void)cuda.cudaDeviceSynchronize();
           if (known) {
             known->end();
