@@ -280,8 +280,12 @@ class nccl_communicator {
             (void)cuda.cudaDeviceGetStreamPriorityRange(&least, &greatest);
             result->cuda = cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
             auto nowhere = whereabouts::outside;
-            if (result->cuda != cudaSuccess || !thread->compare_exchange_strong(nowhere, whereabouts::calling)) {
+            if (result->cuda != cudaSuccess) {
               return;
+            }
+            if (!thread->compare_exchange_strong(nowhere, whereabouts::calling)) {
+              (void)cuda.cudaStreamDestroy(stream);
+              return;  // it was given up in the meantime
             }
             ncclResult_t answer = nccl.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, one, stream);
             while (answer == ncclInProgress) {  // a variable makes NCCL's calls non-blocking
