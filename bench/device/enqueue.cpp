@@ -151,6 +151,8 @@ void measure(const contest& one, std::size_t rounds) {
   constexpr std::size_t times = 20'000;
   std::vector<double> ours;
   std::vector<double> bare;
+  ours.reserve(rounds);
+  bare.reserve(rounds);
   one.ours(times);
   one.bare(times);
   const std::size_t before = allocations;
