@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
 #include <limits>
 #include <new>
 #include <source_location>
@@ -10,7 +9,7 @@
 
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engines/bounded_call.hpp>
-#include <hfcomm/engines/nccl_options.hpp>
+#include <hfcomm/engines/teardown.hpp>
 
 namespace hfcomm::cuda {
 
@@ -57,15 +56,8 @@ class owned_memory {
     if (data_ == nullptr || engines::process_end::begun()) {
       return;
     }
-    const bool ended = engines::run_bounded(
-        default_nccl_options().teardown_timeout, [&api = *api_, free = free_, device = device_, data = data_] {
-          (void)api.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-          const relaxed_capture apart(api);
-          (void)(api.*free)(data);
-        });
-    if (!ended) {
-      std::fprintf(stderr, "[hfcomm] giving memory of device %d back takes too long; it is left to itself\n", device_);
-    }
+    engines::tear_down(*api_, device_, "giving back memory",
+                       [&api = *api_, free = free_, data = data_] { (void)(api.*free)(data); });
   }
 
   [[nodiscard]] void* data() const noexcept { return data_; }

@@ -170,4 +170,15 @@ class relaxed_capture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// For a thread of hfcomm's own that has something to do on a device. The device comes first: anything else would make
+/// the thread at home on device 0.
+class thread_on_device {
+ public:
+  thread_on_device(const runtime_api& api, int device) noexcept
+      : apart_((static_cast<void>(api.cudaSetDevice(device)), api)) {}
+
+ private:
+  relaxed_capture apart_;
+};
+
 }  // namespace hfcomm::cuda

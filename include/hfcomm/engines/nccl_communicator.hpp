@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,9 +20,11 @@
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_agreement.hpp>
 #include <hfcomm/engines/nccl_batch.hpp>
+#include <hfcomm/engines/nccl_first_operation.hpp>
 #include <hfcomm/engines/nccl_options.hpp>
 #include <hfcomm/engines/nccl_types.hpp>
 #include <hfcomm/engines/registered_memory.hpp>
+#include <hfcomm/engines/teardown.hpp>
 
 namespace hfcomm::engines {
 
@@ -124,7 +125,7 @@ class nccl_communicator {
                      const bool ended = run_watched(
                          call.timeout,
                          [&cuda = cuda_, device = device_, known, made, bytes, result] {
-                           (void)cuda.cudaSetDevice(device);
+                           const cuda::thread_on_device here(cuda, device);
                            result->store(known->begin(made->data(), bytes));
                          },
                          [&] { host.look(ranks.context(), 0); });
@@ -153,18 +154,18 @@ class nccl_communicator {
   /// held back will notice, and have them forgotten; one that is inside a call is given time to return, but where it
   /// does not, this is what it waits for. Bounded; the second time it does nothing.
   void abort(shared_whereabouts thread = nullptr) noexcept {
-    tear_down("aborting", &nccl_registration::forget,
-              [thread = std::move(thread), grace = default_nccl_options().teardown_timeout / 2](
-                  const cuda::nccl_api& nccl, ncclComm_t one) {
-                const auto give_up = std::chrono::steady_clock::now() + grace;
-                for (auto where = whereabouts::outside; thread && (where = thread->load()) != whereabouts::outside;) {
-                  if (where == whereabouts::calling && std::chrono::steady_clock::now() >= give_up) {
-                    break;
-                  }
-                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                }
-                (void)nccl.ncclCommAbort(one);
-              });
+    end_with("aborting an NCCL communicator", &nccl_registration::forget,
+             [thread = std::move(thread), grace = default_nccl_options().teardown_timeout / 2](
+                 const cuda::nccl_api& nccl, ncclComm_t one) {
+               const auto give_up = std::chrono::steady_clock::now() + grace;
+               for (auto where = whereabouts::outside; thread && (where = thread->load()) != whereabouts::outside;) {
+                 if (where == whereabouts::calling && std::chrono::steady_clock::now() >= give_up) {
+                   break;
+                 }
+                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
+               }
+               (void)nccl.ncclCommAbort(one);
+             });
   }
   /// The same for one that is still being made.
   void abandon() noexcept {
@@ -174,8 +175,8 @@ class nccl_communicator {
   }
   /// Lets what is under way end first. Bounded.
   void destroy() noexcept {
-    tear_down("destroying", &nccl_registration::end,
-              [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommDestroy(one); });
+    end_with("destroying an NCCL communicator", &nccl_registration::end,
+             [](const cuda::nccl_api& nccl, ncclComm_t one) { (void)nccl.ncclCommDestroy(one); });
   }
 
   /// Polls until NCCL has an answer. `look()` may throw, every few milliseconds.
@@ -256,70 +257,13 @@ class nccl_communicator {
       made_.nothing_ = nothing;
     }
 
-    /// The first operation. NCCL connects the ranks in it, on the host, and has no deadline for that; so a network
-    /// through which nothing comes is found here, and not in the middle of a program.
     void warm_up() const {
-      struct outcome {
-        std::atomic<ncclResult_t> nccl{ncclSuccess};
-        std::atomic<cudaError_t> cuda{cudaSuccess};
-      };
-      const auto result = std::make_shared<outcome>();
-      const auto thread = std::make_shared<std::atomic<whereabouts>>(whereabouts::outside);
-      made_.helper_ = thread;
-      const ncclComm_t one = made_.operations_;
-      // On a thread that nobody misses, as all that waits for other ranks inside NCCL.
-      const bool ended = run_watched(
-          call_.timeout,
-          [&cuda = made_.cuda_, &nccl = nccl(), device = made_.device_, one, data = made_.nothing_.load(), result,
-           thread] {
-            (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-            const cuda::relaxed_capture apart(cuda);
-            int least = 0;
-            int greatest = 0;
-            cudaStream_t stream = nullptr;
-            (void)cuda.cudaDeviceGetStreamPriorityRange(&least, &greatest);
-            result->cuda = cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
-            auto nowhere = whereabouts::outside;
-            if (result->cuda != cudaSuccess) {
-              return;
-            }
-            if (!thread->compare_exchange_strong(nowhere, whereabouts::calling)) {
-              (void)cuda.cudaStreamDestroy(stream);
-              return;  // it was given up in the meantime
-            }
-            ncclResult_t answer = nccl.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, one, stream);
-            while (answer == ncclInProgress) {  // a variable makes NCCL's calls non-blocking
-              std::this_thread::sleep_for(std::chrono::milliseconds(1));
-              (void)nccl.ncclCommGetAsyncError(one, &answer);
-            }
-            result->nccl = answer;
-            thread->store(whereabouts::outside);
-            result->cuda = cuda.cudaStreamSynchronize(stream);  // also after a failure: part of it may be on its way
-            (void)cuda.cudaStreamDestroy(stream);
-          },
-          [&] {
-            host_.look(context_, 0);
-            ncclResult_t state = ncclSuccess;
-            if (thread->load() == whereabouts::outside) {
-              (void)nccl().ncclCommGetAsyncError(one, &state);
-            }
-            if (state != ncclSuccess && state != ncclInProgress) {
-              throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), state));
-            }
-          });
-      if (!ended) {
-        throw timeout_error(
-            context_, std::string(first_operation) + "it has not ended within " + format_duration(call_.timeout), {});
-      }
-      if (result->nccl != ncclSuccess) {
-        throw engine_error(context_, std::string(first_operation) + nccl_text(nccl(), result->nccl));
-      }
-      made_.cuda_.check(result->cuda, "a first all-reduce on a stream of its own", call_.where);
+      made_.helper_ = std::make_shared<std::atomic<whereabouts>>(whereabouts::outside);
+      nccl_first_operation(made_.cuda_, nccl(), made_.device_, made_.operations_, made_.nothing_)
+          .run(made_.helper_, host_, call_, context_);
     }
 
    private:
-    static constexpr const char* first_operation = "a first all-reduce of one element: ";
-
     [[nodiscard]] const cuda::nccl_api& nccl() const noexcept { return made_.nccl_; }
 
     [[nodiscard]] ncclComm_t split(nccl_communicator& parent, int color, ncclConfig_t& config) const {
@@ -354,13 +298,11 @@ class nccl_communicator {
   void meet_again(host_engine& host, const operation& call) {
     const auto give_up = [this] {
       if (const ncclComm_t old = meeting_.exchange(nullptr); old != nullptr) {
-        (void)run_bounded(default_nccl_options().teardown_timeout, [&cuda = cuda_, &nccl = nccl_, device = device_, old,
-                                                                    splitting = exchange_splitting(nullptr)] {
-          (void)cuda.cudaSetDevice(device);
-          const cuda::relaxed_capture apart(cuda);
-          (void)nccl.ncclCommAbort(old);
-          abort_child(nccl, splitting);
-        });
+        tear_down(cuda_, device_, "aborting an NCCL communicator",
+                  [&nccl = nccl_, old, splitting = exchange_splitting(nullptr)] {
+                    (void)nccl.ncclCommAbort(old);
+                    abort_child(nccl, splitting);
+                  });
       }
     };
     const nccl_agreement ranks(host, call);
@@ -384,7 +326,7 @@ class nccl_communicator {
   }
 
   template <class End>
-  void tear_down(const char* what, void (nccl_registration::*unregister)() noexcept, const End& end) noexcept {
+  void end_with(const char* what, void (nccl_registration::*unregister)() noexcept, const End& end) noexcept {
     const ncclComm_t operations = operations_.exchange(nullptr);
     const ncclComm_t meeting = meeting_.exchange(nullptr);
     void* const nothing = nothing_.exchange(nullptr);
@@ -396,32 +338,24 @@ class nccl_communicator {
       const std::scoped_lock lock(mutex_);
       registrations.swap(registrations_);
     }
-    const auto patience = default_nccl_options().teardown_timeout;
-    const bool ended =
-        run_bounded(patience, [&cuda = cuda_, &nccl = nccl_, device = device_, operations, meeting, nothing, end,
-                               unregister, spoiled = spoiled_.load(), splitting = exchange_splitting(nullptr),
-                               registrations = std::move(registrations)] {
-          (void)cuda.cudaSetDevice(device);  // first: anything else would make this thread at home on device 0
-          const cuda::relaxed_capture apart(cuda);
-          if (unregister == &nccl_registration::end && !registrations.empty()) {
-            (void)cuda.cudaDeviceSynchronize();  // unregistering unmaps what operations may be at work on
-          }
-          for (const auto& one : registrations) {
-            std::invoke(unregister, *one);
-          }
-          if (operations != nullptr) {
-            end(nccl, operations);
-          }
-          if (meeting != nullptr) {
-            spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
-          }
-          abort_child(nccl, splitting);
-          (void)cuda.cudaFree(nothing);
-        });
-    if (!ended) {
-      std::fprintf(stderr, "[hfcomm] %s an NCCL communicator of device %d takes longer than %s; it is left to itself\n",
-                   what, device_, format_duration(patience).c_str());
-    }
+    tear_down(cuda_, device_, what,
+              [&cuda = cuda_, &nccl = nccl_, operations, meeting, nothing, end, unregister, spoiled = spoiled_.load(),
+               splitting = exchange_splitting(nullptr), registrations = std::move(registrations)] {
+                if (unregister == &nccl_registration::end && !registrations.empty()) {
+                  (void)cuda.cudaDeviceSynchronize();  // unregistering unmaps what operations may be at work on
+                }
+                for (const auto& one : registrations) {
+                  std::invoke(unregister, *one);
+                }
+                if (operations != nullptr) {
+                  end(nccl, operations);
+                }
+                if (meeting != nullptr) {
+                  spoiled ? void(nccl.ncclCommAbort(meeting)) : end(nccl, meeting);
+                }
+                abort_child(nccl, splitting);
+                (void)cuda.cudaFree(nothing);
+              });
   }
 
   const cuda::runtime_api& cuda_;
@@ -434,8 +368,8 @@ class nccl_communicator {
   shared_whereabouts helper_;              // of the thread of the first operation
   std::mutex mutex_;
   std::vector<std::shared_ptr<nccl_registration>> registrations_;
-  std::atomic<bool> spoiled_{
-      false};  // a split of `meeting_` was given up, and may still be under way: only an abort ends it
+  /// A split of `meeting_` was given up, and may still be under way: only an abort ends it.
+  std::atomic<bool> spoiled_{false};
 };
 
 }  // namespace hfcomm::engines

@@ -113,21 +113,14 @@ class registered_memory {
     if (data_ == nullptr || process_end::begun() || !home_.at_home()) {
       return;
     }
-    const auto patience = default_nccl_options().teardown_timeout;
-    const bool ended =
-        run_bounded(patience, [&cuda = cuda_, nccl = nccl_, device = device_, data = data_, known = std::move(known_)] {
-          (void)cuda.cudaSetDevice(device);
-          const cuda::relaxed_capture apart(cuda);
-          (void)cuda.cudaDeviceSynchronize();
-          if (known) {
-            known->end();
-          }
-          nccl != nullptr ? void(nccl->ncclMemFree(data)) : void(cuda.cudaFree(data));
-        });
-    if (!ended) {
-      std::fprintf(stderr, "[hfcomm] giving memory of device %d back takes longer than %s; it is left to itself\n",
-                   device_, format_duration(patience).c_str());
-    }
+    tear_down(cuda_, device_, "giving back memory",
+              [&cuda = cuda_, nccl = nccl_, data = data_, known = std::move(known_)] {
+                (void)cuda.cudaDeviceSynchronize();
+                if (known) {
+                  known->end();
+                }
+                nccl != nullptr ? void(nccl->ncclMemFree(data)) : void(cuda.cudaFree(data));
+              });
   }
 
   [[nodiscard]] void* data() const noexcept { return data_; }
