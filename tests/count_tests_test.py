@@ -62,6 +62,7 @@ class Counting(unittest.TestCase):
         self.assertEqual(run(entry("SKIP"), entry("OK")), ("1 passed, 0 failed, 1 skipped", 0))
         self.assertEqual(run(entry("OK", said * 2 + summary(4, 0), said)), ("3 passed, 0 failed, 1 skipped", 0))
         self.assertEqual(run(entry("OK", summary(1, 0), said)), ("0 passed, 0 failed, 1 skipped", 1))
+        self.assertEqual(run(entry("OK", "one part done\n", said)), ("1 passed, 0 failed, 1 skipped", 0))
 
     def test_nothing_ran(self):
         self.assertEqual(run(), ("0 passed, 0 failed, 0 skipped", 1))

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # nvcc.sh SOURCE_ROOT CEREAL_INCLUDE: a CUDA source file with a kernel that puts device operations behind it, on a
-# thrust::device_vector too, compiles; and the kernels that hfcomm has in PTX assemble. (That everything may be included
-# there shows where the example for GPUs is built.)
+# thrust::device_vector too, compiles, and so do the kernels of the tests that need a GPU; the kernels that hfcomm has in
+# PTX assemble. (That everything may be included there shows where the example for GPUs is built.)
 set -eu
 nvcc=$("$1/tools/find-cuda" nvcc) && includes=$("$1/tools/find-cuda") || {
   echo 'skipped: there is no nvcc here, or no header of NCCL'
   exit 77
 }
+root=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/consumer.cu" <<'EOF'
@@ -33,6 +34,8 @@ for include in $includes; do
   set -- "$@" -I "$include"
 done
 "$nvcc" -std=c++20 -DHFCOMM_NCCL=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
+"$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-Werror "$@" -c "$root/tests/gpu/kernels.cu" \
+  -o "$folder/kernels.o"
 
 cat >"$folder/ptx.cpp" <<'EOF'
 #include <cstdio>

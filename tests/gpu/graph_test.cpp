@@ -13,7 +13,7 @@ using namespace hfcomm;
 
 constexpr std::size_t count = 4099;
 
-struct place {
+struct captured_group {
   std::shared_ptr<void> device = gpu::open();
   process_group group;
   gpu::stream stream;
@@ -21,7 +21,7 @@ struct place {
   device_buffer<float> out{count};
   device_buffer<float> last{count};
 
-  place() {
+  captured_group() {
     all_reduce_async(in, out, stream, reduce_op::sum, group).synchronize();  // what is captured was done once
     synchronize(stream, group);
   }
@@ -39,7 +39,7 @@ struct place {
 };
 
 TEST_CASE("operations in a graph: nothing runs while they are captured, and every replay reads anew") {
-  place here;
+  captured_group here;
   gpu::fill(here.stream.get(), here.last.data(), count * sizeof(float), 5);
   gpu::drain(here.stream);
   const gpu::graph captured(here.stream.get(), [&] {
@@ -52,7 +52,7 @@ TEST_CASE("operations in a graph: nothing runs while they are captured, and ever
 }
 
 TEST_CASE("started operations in a graph become branches of it") {
-  place here;
+  captured_group here;
   const gpu::graph captured(here.stream.get(), [&] {
     auto first = all_reduce_async(here.in, here.out, here.stream, reduce_op::max, here.group);
     first.wait(here.stream);
@@ -64,7 +64,7 @@ TEST_CASE("started operations in a graph become branches of it") {
 }
 
 TEST_CASE("every operation in one graph") {
-  place here;
+  captured_group here;
   auto& [device, group, stream, in, out, last] = here;
   const std::array<std::size_t, 1> all{count};
   const gpu::graph captured(stream.get(), [&] {
@@ -80,7 +80,7 @@ TEST_CASE("every operation in one graph") {
 }
 
 TEST_CASE("kernels and operations in one graph come in their order") {
-  place here;
+  captured_group here;
   auto& [device, group, stream, in, out, last] = here;
   const gpu::graph captured(stream.get(), [&] {
     gpu::multiply(stream.get(), in.data(), count, 2.0F);

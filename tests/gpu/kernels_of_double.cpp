@@ -18,6 +18,7 @@ namespace gpu {
 
 std::shared_ptr<void> open() {
   auto all = std::make_shared<fake_cuda::install>();
+  fake_cuda::set_ranks(fake_cuda::ranks_are::processes);
   // The double knows no machines: the only GPU of a rank's pretended one is a device of its own.
   const char* const machine = std::getenv("NCCL_HOSTID");
   const int device = machine != nullptr ? std::atoi(std::strrchr(machine, '-') + 1) : 0;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../process/processes.hpp"
+#include "bare_nccl.hpp"
 #include "device.hpp"
 
 /// Several ranks on one GPU, as processes. NCCL refuses two ranks of one machine on one GPU; these have machines of
@@ -97,69 +98,30 @@ inline void run_ranks(const std::string& job, int ranks, const rank_main& body) 
   }
 }
 
-/// Whether several ranks can be had on one GPU at all.
-struct trial {
-  bool works = false;
-  bool refused = false;  ///< by NCCL, in its own words; otherwise something is wrong
-  std::string text;
-};
-
-inline trial try_ranks() {
-  const auto family = start_ranks("trial", 2, [](const gpu::stream& stream) {
-    using namespace hfcomm;
-    auto data = on_device(std::vector<float>(1000, static_cast<float>(world().rank() + 1)), stream);
-    (void)cuda::nccl();
-    const auto hurried = world().with_timeout(std::chrono::seconds(40));
-    try {
-      connect_device(hurried);
-      all_reduce(data, stream, reduce_op::sum, hurried);
-      synchronize(stream, hurried);
-    } catch (const engine_error& problem) {
-      if (says(problem, "NCCL error")) {
-        processes::say(std::string("refused: ") + problem.what());
-        return;
-      }
-      throw;
-    }
-    processes::say(on_host(data, stream) == std::vector<float>(1000, 3.0F) ? "right" : "wrong sums");
-  });
-  const auto outcomes = family->wait(std::chrono::seconds(60));
-  trial result;
-  result.works = true;
-  bool wrong = false;
-  for (const auto& outcome : outcomes) {
-    result.works = result.works && outcome.said == "right\n" && outcome.exited_with(0);
-    result.refused = result.refused || outcome.said.starts_with("refused: ");
-    wrong = wrong || outcome.said.starts_with("wrong");
-  }
-  result.refused = result.refused && !wrong;
-  for (std::size_t rank = 0; !result.works && rank < outcomes.size(); ++rank) {
-    const auto& [status, said, ended] = outcomes[rank];
-    if (result.refused && result.text.empty() && said.starts_with("refused: ")) {
-      result.text = said.substr(0, said.find('\n'));
-    } else if (!result.refused) {
-      result.text += "rank " + std::to_string(rank) + " (wait status " + std::to_string(status) + "): " + said;
-    }
-  }
-  return result;
-}
-
-/// Once in a process.
-inline const trial& the_trial() {
-  static const trial result = try_ranks();
-  return result;
-}
-
-/// Whether the case cannot be run, because NCCL does not let several ranks use one GPU; says so. Anything else that
-/// keeps them from it fails the case.
+/// Whether the case cannot be run, because NCCL itself does not let several ranks use one GPU; says so. Asked once in a
+/// process.
 inline bool without_ranks(std::string_view name) {
-  const trial& result = the_trial();
-  if (result.refused) {
-    say_skipped(name, "NCCL has no two ranks on one GPU here: " + result.text);
+  static const bare_nccl::answer answer = bare_nccl::ask(&pretend_machine);
+  if (answer.refused) {
+    say_skipped(name, "NCCL has no two ranks on one GPU here: " + answer.text);
     return true;
   }
-  REQUIRE_MESSAGE(result.works, result.text);
+  REQUIRE_MESSAGE(answer.works, answer.text);
   return false;
+}
+
+/// The case with that name: `body` on 2 ranks, and on 4; at the end of each nobody's device has anything left to do.
+inline void at_two_and_four(std::string_view name, const rank_main& body) {
+  if (without_ranks(name)) {
+    return;
+  }
+  for (const int ranks : {2, 4}) {
+    run_ranks("ranks", ranks, [=](const gpu::stream& stream) {
+      body(stream);
+      hfcomm::barrier(stream);
+      hfcomm::synchronize(stream);
+    });
+  }
 }
 
 }  // namespace gpu

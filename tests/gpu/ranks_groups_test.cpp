@@ -21,18 +21,8 @@ void check_all(const device_buffer<float>& data, float want, const gpu::stream& 
           what + ": it begins with " + std::to_string(got.front()) + ", not " + std::to_string(want));
 }
 
-template <class Body>
-void at_two_and_four(const char* name, Body body) {
-  if (gpu::without_ranks(name)) {
-    return;
-  }
-  for (const int ranks : {2, 4}) {
-    gpu::run_ranks("groups", ranks, body);
-  }
-}
-
 TEST_CASE("halves, and back") {
-  at_two_and_four("halves, and back", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("halves, and back", [](const gpu::stream& stream) {
     connect_device();
     const int ranks = world().size();
     const int me = world().rank();
@@ -66,7 +56,7 @@ TEST_CASE("halves, and back") {
 }
 
 TEST_CASE("1500 small operations in one scope") {
-  at_two_and_four("1500 small operations in one scope", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("1500 small operations in one scope", [](const gpu::stream& stream) {
     const std::size_t pieces = world().size() == 2 ? 1500 : 300;
     std::vector<float> mine(pieces);
     std::vector<float> want(pieces);
@@ -88,7 +78,7 @@ TEST_CASE("1500 small operations in one scope") {
 }
 
 TEST_CASE("messages of all to all in one scope") {
-  at_two_and_four("messages of all to all in one scope", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("messages of all to all in one scope", [](const gpu::stream& stream) {
     connect_device();
     const int ranks = world().size();
     const int me = world().rank();
@@ -118,7 +108,7 @@ TEST_CASE("messages of all to all in one scope") {
 }
 
 TEST_CASE("started operations among ranks go on beside computation") {
-  at_two_and_four("started operations among ranks go on beside computation", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("started operations among ranks go on beside computation", [](const gpu::stream& stream) {
     auto data = gpu::on_device(std::vector<float>(1003, 1.0F), stream);
     auto other = gpu::on_device(std::vector<float>(1003, 1.0F), stream);
     all_reduce_async(data, stream, reduce_op::max).synchronize();
@@ -162,7 +152,7 @@ TEST_CASE("a started operation does not hold its stream up") {
 }
 
 TEST_CASE("operations among ranks in a graph") {
-  at_two_and_four("operations among ranks in a graph", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("operations among ranks in a graph", [](const gpu::stream& stream) {
     const auto ranks = static_cast<float>(world().size());
     const auto n = as_index(world().size());
     const auto me = as_index(world().rank());

@@ -191,22 +191,8 @@ void check_messages(const gpu::stream& stream) {
   }
 }
 
-template <class Body>
-void at_two_and_four(const char* name, Body body) {
-  if (gpu::without_ranks(name)) {
-    return;
-  }
-  for (const int ranks : {2, 4}) {
-    gpu::run_ranks("moves", ranks, [=](const gpu::stream& stream) {
-      body(stream);
-      barrier(stream);
-      synchronize(stream);
-    });
-  }
-}
-
 TEST_CASE("equal parts among ranks") {
-  at_two_and_four("equal parts among ranks", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("equal parts among ranks", [](const gpu::stream& stream) {
     check_equal_parts<std::uint8_t>(stream);
     check_equal_parts<std::int16_t>(stream);
     check_equal_parts<float>(stream);
@@ -215,14 +201,14 @@ TEST_CASE("equal parts among ranks") {
 }
 
 TEST_CASE("uneven parts among ranks") {
-  at_two_and_four("uneven parts among ranks", [](const gpu::stream& stream) {
+  gpu::at_two_and_four("uneven parts among ranks", [](const gpu::stream& stream) {
     check_uneven_parts<std::uint8_t>(stream);
     check_uneven_parts<std::int64_t>(stream);
     check_uneven_parts<particle>(stream);
   });
 }
 
-TEST_CASE("messages among ranks") { at_two_and_four("messages among ranks", check_messages); }
+TEST_CASE("messages among ranks") { gpu::at_two_and_four("messages among ranks", check_messages); }
 
 TEST_CASE("a barrier on the stream holds who comes early, and not the host") {
   if (gpu::without_ranks("a barrier on the stream holds who comes early, and not the host")) {

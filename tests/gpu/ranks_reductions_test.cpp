@@ -33,7 +33,7 @@ T rounded(double value) {
 }
 
 template <class T>
-std::vector<T> values_of(int rank, std::size_t count) {
+std::vector<T> numbers_of(int rank, std::size_t count) {
   std::vector<T> values(count);
   for (std::size_t index = 0; index < count; ++index) {
     values[index] = rounded<T>(number_of<T>(rank, index));
@@ -98,7 +98,7 @@ void check_type(const gpu::stream& stream) {
                              : reduce_op(kind);
     const std::string what = std::string(to_string(kind)) + " of " + std::string(to_string(element_type_of<T>));
     for (const std::size_t count : each_of(0, 1, 3, 40'001)) {
-      const auto mine = values_of<T>(world().rank(), count);
+      const auto mine = numbers_of<T>(world().rank(), count);
       const auto want = expected<T>(kind, ranks, 0, count);
       const auto in = gpu::on_device(mine, stream);
       device_buffer<T> out(count);
@@ -113,7 +113,7 @@ void check_type(const gpu::stream& stream) {
       reduce(out, stream, root, op);
       check(gpu::on_host(out, stream), world().rank() == root ? want : mine, "reduce in place, " + what);
     }
-    const auto in = gpu::on_device(values_of<T>(world().rank(), 1001 * n), stream);
+    const auto in = gpu::on_device(numbers_of<T>(world().rank(), 1001 * n), stream);
     device_buffer<T> out(1001);
     reduce_scatter(in, out, stream, op);
     check(gpu::on_host(out, stream), expected<T>(kind, ranks, 1001 * me, 1001), "reduce_scatter, " + what);
@@ -128,7 +128,7 @@ void check_type(const gpu::stream& stream) {
 
 /// All types among two ranks, the first ones among four as well, which take turns on the GPU.
 template <class First, class Second, class... More>
-void at_two_and_four(const char* name) {
+void check_types(const char* name) {
   if (gpu::without_ranks(name)) {
     return;
   }
@@ -144,12 +144,12 @@ void at_two_and_four(const char* name) {
 }
 
 TEST_CASE("reductions of 32-bit and 64-bit types among ranks") {
-  at_two_and_four<float, std::int64_t, double, std::int32_t, std::uint32_t, std::uint64_t>(
+  check_types<float, std::int64_t, double, std::int32_t, std::uint32_t, std::uint64_t>(
       "reductions of 32-bit and 64-bit types among ranks");
 }
 
 TEST_CASE("reductions of narrow types among ranks") {
-  at_two_and_four<bfloat16, std::uint8_t, float16, std::int8_t>("reductions of narrow types among ranks");
+  check_types<bfloat16, std::uint8_t, float16, std::int8_t>("reductions of narrow types among ranks");
 }
 
 TEST_CASE("reductions of 8-bit floats among ranks") {
@@ -182,7 +182,7 @@ TEST_CASE("uneven reduce_scatter among ranks, and in place") {
         begin += rank < me ? counts[rank] : 0;
         total += counts[rank];
       }
-      auto in = gpu::on_device(values_of<double>(world().rank(), total), stream);
+      auto in = gpu::on_device(numbers_of<double>(world().rank(), total), stream);
       device_buffer<double> out(counts[me]);
       const auto want = expected<double>(reduce_kind::max, all, begin, counts[me]);
       reduce_scatter(in, out, counts, stream, reduce_op::max);
@@ -237,7 +237,7 @@ TEST_CASE("a million elements and one more among ranks") {
   }
   gpu::run_ranks("million", 2, [](const gpu::stream& stream) {
     constexpr std::size_t count = (1 << 20) + 1;
-    auto data = gpu::on_device(values_of<float>(world().rank(), count), stream);
+    auto data = gpu::on_device(numbers_of<float>(world().rank(), count), stream);
     all_reduce(data, stream);
     synchronize(stream);
     check(gpu::on_host(data, stream), expected<float>(reduce_kind::sum, 2, 0, count), "all_reduce");

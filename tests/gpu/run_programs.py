@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, required=True)
     parser.add_argument("--one", required=True, help="a program: the names of its files")
     parser.add_argument("--ranks", required=True)
-    parser.add_argument("--trainer", type=pathlib.Path)
+    parser.add_argument("--trainer", type=pathlib.Path, required=True)
     parser.add_argument("--trainer-status", type=int, default=77, help="of the attempt to build it")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -67,9 +67,11 @@ def main():
         for name in filter(wanted, names.split()):
             file = f"--source-file=*gpu/{name}_test.cpp"
             entries.append(run(name, [str(options.folder / path), "--no-colors", file]))
-    if options.trainer and wanted("trainer"):
+    if wanted("trainer"):
         if options.trainer.exists():
-            entries.append(run("trainer", [sys.executable, str(HERE / "trainer_test.py"), str(options.trainer)]))
+            ranks = options.folder / options.ranks.split(":")[0]
+            command = [sys.executable, str(HERE / "trainer_test.py"), str(options.trainer), str(ranks)]
+            entries.append(run("trainer", command))
         elif options.trainer_status == 77:
             print(f"== trainer\n[hfcomm] skipped: trainer: there is no {options.trainer}, nor what it is built with")
             entries.append({"name": "trainer", "result": "SKIP"})

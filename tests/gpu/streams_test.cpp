@@ -15,7 +15,7 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using gpu::error_of;
 
-constexpr std::size_t count = 100'003;
+constexpr std::size_t length = 100'003;
 constexpr std::uint64_t before = 1;
 constexpr std::uint64_t wanted = 2;
 
@@ -29,15 +29,15 @@ bool holds(const device_buffer<T>& data, std::uint64_t seed, stream_ref stream) 
 }
 
 /// An input and an output, and a group that has been used on the device before.
-struct place {
+struct used_group {
   std::shared_ptr<void> device = gpu::open();
   process_group group;
   gpu::stream stream;
   gpu::stream other;
-  device_buffer<float> in{count};
-  device_buffer<float> out{count};
+  device_buffer<float> in{length};
+  device_buffer<float> out{length};
 
-  place() {
+  used_group() {
     fill(in, before, stream);
     fill(out, before, stream);
     all_reduce_async(in, out, stream, reduce_op::sum, group).synchronize();
@@ -46,9 +46,9 @@ struct place {
 };
 
 TEST_CASE("an operation behind a long kernel returns at once and takes what the kernel leaves") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
-  const std::array<std::size_t, 1> all{count};
+  const std::array<std::size_t, 1> all{length};
   const auto behind = [&](const char* name, auto operation) {
     INFO(name);
     fill(in, before, stream);
@@ -84,28 +84,28 @@ TEST_CASE("an operation behind a long kernel returns at once and takes what the 
 }
 
 TEST_CASE("a kernel behind an operation sees its result") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
-  std::vector<float> ones(count, 1.0F);
+  std::vector<float> ones(length, 1.0F);
   copy(ones, in, stream);
   gpu::drain(stream);
   {
     gpu::gate gate(stream);
-    gpu::multiply(stream.get(), in.data(), count, 2.0F);
+    gpu::multiply(stream.get(), in.data(), length, 2.0F);
     all_reduce(in, out, stream, reduce_op::sum, group);
-    gpu::multiply(stream.get(), in.data(), count, 5.0F);  // after the operation has read it
-    gpu::multiply(stream.get(), out.data(), count, 3.0F);
+    gpu::multiply(stream.get(), in.data(), length, 5.0F);  // after the operation has read it
+    gpu::multiply(stream.get(), out.data(), length, 3.0F);
     CHECK(stream.busy());
   }
-  CHECK((gpu::on_host(out, stream) == std::vector<float>(count, 6.0F)));
-  CHECK((gpu::on_host(in, stream) == std::vector<float>(count, 10.0F)));
+  CHECK((gpu::on_host(out, stream) == std::vector<float>(length, 6.0F)));
+  CHECK((gpu::on_host(in, stream) == std::vector<float>(length, 10.0F)));
 }
 
 TEST_CASE("a started operation waits for what was on its stream, and orders who waits for it") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(in, before, stream);
-  device_buffer<float> seen(count);
+  device_buffer<float> seen(length);
   fill(seen, before, stream);
   gpu::drain(stream);
   gpu::gate gate(stream);
@@ -124,7 +124,7 @@ TEST_CASE("a started operation waits for what was on its stream, and orders who 
 }
 
 TEST_CASE("a started operation goes on beside its stream's next kernel") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(in, wanted, stream);
   fill(out, before, stream);
@@ -138,9 +138,9 @@ TEST_CASE("a started operation goes on beside its stream's next kernel") {
 }
 
 TEST_CASE("a work that is dropped orders its stream") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
-  device_buffer<float> last(count);
+  device_buffer<float> last(length);
   fill(in, before, stream);
   fill(out, before, stream);
   fill(last, before, stream);
@@ -161,9 +161,9 @@ TEST_CASE("a work that is dropped orders its stream") {
 }
 
 TEST_CASE("every started form behind a long kernel") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
-  const std::array<std::size_t, 1> all{count};
+  const std::array<std::size_t, 1> all{length};
   const auto behind = [&](const char* name, auto start) {
     INFO(name);
     fill(in, before, stream);
@@ -194,7 +194,7 @@ TEST_CASE("every started form behind a long kernel") {
 }
 
 TEST_CASE("a stream that never gets done ends the wait for it at the deadline, not later") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
   const process_group own;
   all_reduce(in, out, stream, reduce_op::sum, own);
@@ -206,7 +206,7 @@ TEST_CASE("a stream that never gets done ends the wait for it at the deadline, n
 }
 
 TEST_CASE("marks on streams order them") {
-  place here;
+  used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(out, before, stream);
   gpu::drain(stream);

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""trainer_test.py TRAINER: the CUDA trainer as 1, 2 and 4 processes on one GPU, under a launcher's variables."""
+"""trainer_test.py TRAINER RANKS: the CUDA trainer as 1, 2 and 4 processes on one GPU, under a launcher's variables.
+
+RANKS is the program of the tests with several ranks, which says whether NCCL has two of them on one GPU.
+"""
 
 import os
 import pathlib
@@ -10,6 +13,8 @@ import sys
 import unittest
 
 TRAINER = pathlib.Path(sys.argv.pop(1)).resolve()
+RANKS = pathlib.Path(sys.argv.pop(1)).resolve()
+FIRST_CASE = "two ranks on one GPU"
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TEXTS = [pathlib.Path("/usr/share/common-licenses/GPL-3"), ROOT / "LICENSE"]
 TEXT = next(text for text in TEXTS if text.exists())
@@ -24,6 +29,12 @@ ONE_GPU = {
     "NCCL_MAX_CTAS": "2",
 }
 LAUNCHED = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|HFCOMM_(?!NCCL_LIBRARY|CUDART_LIBRARY).*|OMPI_.*|SLURM_.*)$")
+
+
+def why_no_ranks():
+    """Of NCCL's own, not of hfcomm's; None where it has them."""
+    case = subprocess.run([RANKS, f"--test-case={FIRST_CASE}"], stdout=subprocess.PIPE, text=True, timeout=300)
+    return next((line for line in case.stdout.splitlines() if line.startswith("[hfcomm] skipped")), None)
 
 
 class Trainer(unittest.TestCase):
@@ -59,12 +70,11 @@ class Trainer(unittest.TestCase):
     def test_one_two_and_four_processes(self):
         for processes in (1, 2, 4):
             with self.subTest(processes=processes):
+                if processes == 2 and (reason := why_no_ranks()):
+                    print(f"[hfcomm] skipped: trainer with several processes: {reason}")
+                    return
                 outcomes = self.train(processes)
                 for rank, (_, errors, status) in enumerate(outcomes):
-                    if processes > 1 and "the communicator could not be made" in errors:
-                        line = next(line for line in errors.splitlines() if "could not be made" in line)
-                        print(f"[hfcomm] skipped: trainer with {processes} processes: {line}")
-                        self.skipTest(line)
                     self.assertEqual(status, 0, f"rank {rank}: {errors}")
                 self.assertIn("parameters bitwise identical on all ranks: yes", "".join(out for out, _, _ in outcomes))
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -49,7 +50,7 @@ inline constexpr auto rank_counts = [] {
 constexpr std::size_t as_index(int rank) { return static_cast<std::size_t>(rank); }
 
 /// `for (const std::size_t count : each_of(0, 1, 3))`: a list in braces would be of int.
-template <class... Numbers>
+template <std::integral... Numbers>
 constexpr std::array<std::size_t, sizeof...(Numbers)> each_of(Numbers... numbers) {
   return {static_cast<std::size_t>(numbers)...};
 }

@@ -173,7 +173,9 @@ class device_plane : public device_engine {
         missing.push_back(rank);
       }
     }
-    std::string why = "what was put on the device has not ended within " + format_duration(call.timeout);
+    // The other ranks read it, too.
+    std::string why = "what rank " + std::to_string(host_->rank()) + " put on its device has not ended within " +
+                      format_duration(call.timeout);
     why += missing.empty() ? "."
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include "../process/processes.hpp"
+#include "device.hpp"
+
+/// Whether NCCL has two ranks on one GPU, asked without anything of hfcomm's planes: what does not work here is no
+/// fault of theirs, and what does must work with them, too.
+namespace gpu::bare_nccl {
+
+struct refusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void check(ncclResult_t result, const char* what) {
+  if (result != ncclSuccess) {
+    const auto& nccl = hfcomm::cuda::nccl();
+    throw refusal(std::string(what) + ": " + nccl.ncclGetErrorString(result) + ": " + nccl.ncclGetLastError(nullptr));
+  }
+}
+
+/// One of the two processes; the id goes from the first to the second through the pipe.
+inline void be_rank(int rank, const std::array<int, 2>& pipe) {
+  const auto device = gpu::open();
+  const gpu::stream stream;
+  const auto& nccl = hfcomm::cuda::nccl();
+  ncclUniqueId id{};
+  if (rank == 0) {
+    check(nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
+    if (::write(pipe[1], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) {
+      throw std::runtime_error("the id cannot be sent");
+    }
+  } else if (::read(pipe[0], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) {
+    throw std::runtime_error("the id did not come");
+  }
+  ncclComm_t one = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  check(nccl.ncclCommInitRankConfig(&one, 2, id, rank, &config), "ncclCommInitRankConfig");
+  auto data = on_device(std::vector<float>(1000, static_cast<float>(rank + 1)), stream.get());
+  check(nccl.ncclAllReduce(data.data(), data.data(), data.size(), ncclFloat32, ncclSum, one, stream.get()),
+        "ncclAllReduce");
+  if (on_host(data, stream.get()) != std::vector<float>(1000, 3.0F)) {
+    throw std::runtime_error("wrong sums");
+  }
+  check(nccl.ncclCommDestroy(one), "ncclCommDestroy");
+}
+
+struct answer {
+  bool works = false;
+  bool refused = false;  ///< by NCCL; otherwise something is wrong
+  std::string text;
+};
+
+/// `prepare(rank)` is called first in each process.
+template <class Prepare>
+answer ask(const Prepare& prepare) {
+  std::array<int, 2> pipe{};
+  if (::pipe(pipe.data()) != 0) {
+    return {false, false, "there is no pipe"};
+  }
+  processes::family family(2, [&](int rank) {
+    prepare(rank);
+    try {
+      be_rank(rank, pipe);
+    } catch (const refusal& problem) {
+      processes::say(std::string("refused: ") + problem.what());
+    }
+  });
+  const auto outcomes = family.wait(std::chrono::seconds(60));
+  std::for_each(pipe.begin(), pipe.end(), ::close);
+  answer result{true, false, {}};
+  bool odd = false;
+  for (const auto& one : outcomes) {
+    const bool refused = one.said.starts_with("refused: ");
+    result.works = result.works && one.said.empty() && one.exited_with(0);
+    result.refused = result.refused || refused;
+    odd = odd || (!one.said.empty() && !refused && one.said != "HUNG\n");  // who waits for one that was refused hangs
+    result.text += one.said.empty() ? "wait status " + std::to_string(one.wait_status) + "\n" : one.said;
+  }
+  result.refused = result.refused && !odd;
+  return result;
+}
+
+}  // namespace gpu::bare_nccl
