@@ -27,10 +27,8 @@ TEST_CASE("device operations: what is wrong on every rank is a usage_error, and 
              "at address 0"));
     CHECK(says(error_of<usage_error>([&] { send(data, stream, world.rank(), world); }), "oneself"));
     CHECK(says(error_of<usage_error>([&] { recv(data, stream, world.size(), world); }), "is not a rank"));
-    if (world.size() > 1) {
-      device_buffer<int> whole(4);
-      CHECK(says(error_of<usage_error>([&] { all_reduce(whole, stream, reduce_op::bit_or, world); }), "bitwise or"));
-    }
+    device_buffer<int> whole(4);
+    CHECK(says(error_of<usage_error>([&] { all_reduce(whole, stream, reduce_op::bit_or, world); }), "bitwise or"));
     const std::vector<float> ones(4, 1.0F);
     copy(ones, data, stream);
     all_reduce(data, stream, reduce_op::sum, world);
@@ -110,6 +108,68 @@ TEST_CASE("device operations: compared over the host plane where that is wanted"
     CHECK(types.second_rank() == 2);
     all_reduce(data, stream, reduce_op::min, checked);
     synchronize(stream, world);
+  });
+}
+
+TEST_CASE("device operations: lengths of uneven parts are compared where that is wanted") {
+  const fake_cuda::install fake;
+  run_devices(3, [](const process_group& world, stream_ref stream) {
+    const auto checked = world.with_device_checks();
+    const int me = world.rank();
+    device_buffer<float> data(12);
+    device_buffer<float> other(12);
+    using counts = std::vector<std::size_t>;
+    const auto differ = [&](int first, int second, const char* text, auto operation) {
+      INFO(text);
+      const auto problem = error_of<mismatch_error>(operation);
+      CHECK(problem.first_rank() == first);
+      CHECK(problem.second_rank() == second);
+      CHECK_CONTAINS(problem.what(), text);
+      CHECK_CONTAINS(problem.what(), "rank " + std::to_string(first) + " called device ");
+      CHECK_CONTAINS(problem.what(), "device_misuse_test.cpp");
+    };
+    const auto first = [](auto& buffer, std::size_t size) { return buffer.span().first(size); };
+    const std::size_t mine = as_index(me) + 1;
+    const counts right = {1, 2, 3};
+    const counts wrong = {1, 2, 4};
+
+    differ(2, 0, "rank 2 sends 3 x float32 to rank 0, which expects 4 x float32 from it", [&] {
+      gather(first(data, mine), first(other, me == 0 ? 7 : 0), me == 0 ? wrong : counts(), stream, 0, checked);
+    });
+    differ(0, 2, "rank 0 sends 4 x float32 to rank 2, which expects 3 x float32 from it", [&] {
+      scatter(first(data, me == 0 ? 7 : 0), first(other, mine), me == 0 ? wrong : counts(), stream, 0, checked);
+    });
+    differ(2, 1, "rank 2 sends 3 x float32 to rank 1, which expects 4 x float32 from it", [&] {
+      all_gather(first(data, mine), first(other, me == 1 ? 7 : 6), me == 1 ? wrong : right, stream, checked);
+    });
+    differ(1, 2, "rank 1 sends 4 x float32 to rank 2, which expects 3 x float32 from it", [&] {
+      reduce_scatter(first(data, me == 1 ? 7 : 6), first(other, mine), me == 1 ? wrong : right, stream, reduce_op::sum,
+                     checked);
+    });
+    differ(0, 1, "rank 0 sends 3 x float32 to rank 1, which expects 2 x float32 from it", [&] {
+      const counts sent = me == 0 ? counts{1, 3, 2} : counts{1, 2, 2};
+      const counts expected = me == 1 ? counts{2, 2, 2} : me == 0 ? counts{1, 1, 1} : counts{2, 2, 2};
+      all_to_all(first(data, me == 0 ? 6 : 5), sent, first(other, me == 0 ? 3 : 6), expected, stream, checked);
+    });
+
+    // A list that is none is its rank's own mistake, which the others hear of before anything is on their devices.
+    const auto gathered = [&] {
+      all_gather(first(data, mine), first(other, 6), me == 1 ? counts{1, 2} : right, stream, checked);
+    };
+    if (me == 1) {
+      CHECK_CONTAINS(error_of<usage_error>(gathered).what(), "2 counts for 3 ranks");
+    } else {
+      CHECK_CONTAINS(error_of<peer_error>(gathered).what(), "2 counts for 3 ranks");
+    }
+
+    to_device(std::vector<float>(12, static_cast<float>(me)), data, stream);
+    all_gather(first(data, mine), first(other, 6), right, stream, checked);
+    gather(first(data, mine), first(other, me == 2 ? 6 : 0), me == 2 ? right : counts(), stream, 2, checked);
+    scatter(first(other, 6), first(data, mine), right, stream, 2, checked);
+    reduce_scatter(first(other, 6), first(data, mine), right, stream, reduce_op::sum, checked);
+    all_to_all(first(data, 6), counts{2, 2, 2}, first(other, 6), counts{2, 2, 2}, stream, checked);
+    synchronize(stream, world);
+    CHECK_FALSE(world.broken());
   });
 }
 

@@ -122,8 +122,8 @@ auto device_all_gather(In in, Out out, std::span<const std::size_t> counts, How 
                        std::source_location where) {
   using T = typename In::value_type;
   auto call = uneven_call<T>("device all_gather", movement::to_all, in.size(), -1, where);
-  call.type_hash = mix(call.type_hash, fingerprint(counts));
-  running_device_call running(group, call);
+  const uneven_parts parts{part_lengths(in.size()), part_lengths(counts), sizeof(T)};
+  running_device_call running(group, call, &parts);
   require_device_memory(running, in);
   require_device_memory(running, out);
   require_length(running, out.size(), require_counts(running, counts, group.size(), "the output"), "the output");

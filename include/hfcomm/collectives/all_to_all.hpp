@@ -123,7 +123,8 @@ auto device_all_to_all(In in, std::span<const std::size_t> in_counts, Out out, s
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device all_to_all", movement::to_all, in.size(), -1, where)
                      : buffer_call<T>("device all_to_all", movement::to_all, in.size(), -1, where);
-  running_device_call running(group, call);
+  const uneven_parts parts{part_lengths(in_counts), part_lengths(out_counts), sizeof(T)};
+  running_device_call running(group, call, uneven ? &parts : nullptr);
   require_device_memory(running, in);
   require_device_memory(running, out);
   std::vector<std::size_t> sent;
@@ -163,7 +164,7 @@ void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group&
 }
 
 /// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must
-/// be what its receiver wants: nothing compares them.
+/// be what its receiver wants: without device checks (`with_device_checks`) nothing compares them.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,

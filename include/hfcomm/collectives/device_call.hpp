@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,16 +63,59 @@ inline void connect_device_once(const process_group& group, std::source_location
   }
 }
 
+/// The elements of a device operation's parts for, or from, each rank: as many for each, or a list.
+class part_lengths {
+ public:
+  explicit part_lengths(std::size_t all) : all_(all) {}
+  explicit part_lengths(std::span<const std::size_t> each) : each_(each), listed_(true) {}
+
+  /// Takes part as a failure, and throws, where the list is not one of so many ranks.
+  [[nodiscard]] std::vector<std::uint64_t> in_bytes(running_call& running, int ranks, std::size_t width) const {
+    running.require(!listed_ || each_.size() == static_cast<std::size_t>(ranks), [&] {
+      return "there are " + std::to_string(each_.size()) + " counts for " + std::to_string(ranks) + " ranks";
+    });
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks), all_ * width);
+    std::transform(each_.begin(), each_.end(), bytes.begin(), [&](std::size_t count) { return count * width; });
+    return bytes;
+  }
+
+ private:
+  std::span<const std::size_t> each_{};
+  std::size_t all_ = 0;
+  bool listed_ = false;
+};
+/// What a rank with parts of different lengths sends and expects.
+struct uneven_parts {
+  part_lengths sent;
+  part_lengths expected;
+  std::size_t width;  ///< bytes of an element
+};
+
+/// With device checks: the ranks meet on the host, and compare what they are about to put on their devices.
+inline void compare_device_calls(const process_group& group, operation call, const uneven_parts* parts) {
+  call.pattern = parts == nullptr ? movement::none : call.pattern;
+  call.content = parts == nullptr ? call.content : payload::uneven;
+  running_call running(group, call);
+  no_receiver nothing;
+  if (parts == nullptr) {
+    running.engine().exchange(call, {}, nothing);
+    return;
+  }
+  const auto sent = parts->sent.in_bytes(running, group.size(), parts->width);
+  const auto expected = parts->expected.in_bytes(running, group.size(), parts->width);
+  std::vector<std::span<const std::byte>> outgoing;
+  for (const auto bytes : sent) {
+    outgoing.emplace_back(static_cast<const std::byte*>(nullptr), bytes);  // only its length is looked at
+  }
+  running.engine().deal(call, {.outgoing = outgoing, .expected = expected, .lengths_alone = true}, nothing);
+}
+
 /// What comes before a device operation.
 struct device_preparation {
-  device_preparation(const process_group& group, const operation& call) {
+  device_preparation(const process_group& group, const operation& call, const uneven_parts* parts) {
     connect_device_once(group, call.where);
     if (group.checks_devices() && call.pattern != movement::send && call.pattern != movement::receive) [[unlikely]] {
-      operation compared = call;
-      compared.pattern = movement::none;
-      running_call running(group, compared);
-      no_receiver nothing;
-      running.engine().exchange(compared, {}, nothing);
+      compare_device_calls(group, call, parts);
     }
   }
 };
@@ -86,10 +133,11 @@ struct on_own_stream {
 /// engine has it, the destructor shows that to the other ranks.
 class running_device_call {
  public:
-  running_device_call(const process_group& group, operation& call)
+  /// `parts` where the ranks' parts may be of different lengths.
+  running_device_call(const process_group& group, operation& call, const uneven_parts* parts = nullptr)
       : group_(group),
         call_(call),
-        prepared_(group, call),
+        prepared_(group, call, parts),
         guard_(group, call),
         engine_(*group_access::state(group).devices) {
     call_.timeout = group.timeout();

@@ -117,7 +117,9 @@ auto device_gather(In in, Out out, std::span<const std::size_t> counts, bool une
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device gather", movement::to_root, in.size(), root, where)
                      : buffer_call<T>("device gather", movement::to_root, in.size(), root, where);
-  running_device_call running(group, call);
+  const uneven_parts parts{part_lengths(in.size()), group.rank() == root ? part_lengths(counts) : part_lengths(0),
+                           sizeof(T)};
+  running_device_call running(group, call, uneven ? &parts : nullptr);
   running.require_root();
   require_device_memory(running, in);
   std::vector<std::size_t> bytes;

@@ -107,10 +107,8 @@ auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, 
   using T = typename In::value_type;
   auto call = reduction_call<T>("device reduce_scatter", movement::to_all, in.size(), -1, op, where);
   const bool uneven = !counts.empty();
-  if (uneven) {
-    call.type_hash = mix(call.type_hash, fingerprint(counts));
-  }
-  running_device_call running(group, call);
+  const uneven_parts parts{part_lengths(counts), part_lengths(out.size()), sizeof(T)};
+  running_device_call running(group, call, uneven ? &parts : nullptr);
   require_valid(running, call);
   require_device_memory(running, in);
   require_device_memory(running, out);

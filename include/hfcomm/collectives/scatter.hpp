@@ -143,7 +143,9 @@ auto device_scatter(In in, Out out, std::span<const std::size_t> counts, bool un
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device scatter", movement::from_root, out.size(), root, where)
                      : buffer_call<T>("device scatter", movement::from_root, out.size(), root, where);
-  running_device_call running(group, call);
+  const uneven_parts parts{group.rank() == root ? part_lengths(counts) : part_lengths(0), part_lengths(out.size()),
+                           sizeof(T)};
+  running_device_call running(group, call, uneven ? &parts : nullptr);
   running.require_root();
   require_device_memory(running, out);
   std::vector<std::size_t> bytes;
