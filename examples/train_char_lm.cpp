@@ -20,11 +20,10 @@
 #include <hfcomm/comm.hpp>
 
 #include "char_lm/adam.hpp"
-#include "char_lm/generate.hpp"
-#include "char_lm/identical.hpp"
 #include "char_lm/model.hpp"
 #include "char_lm/options.hpp"
 #include "char_lm/progress.hpp"
+#include "char_lm/report.hpp"
 #include "char_lm/sampler.hpp"
 #include "char_lm/vocabulary.hpp"
 
@@ -60,17 +59,10 @@ class trainer {
   /// average over the ranks is the loss of the batch.
   double step(std::span<const char_lm::symbol> text, std::size_t number, std::size_t passes, double learning_rate) {
     const auto mine = batches_.at(number);
-    const auto& positions = mine.positions;
     model_.zero_gradients();
     double loss = 0;
     for (std::size_t pass = 0; pass < passes; ++pass) {
-      const std::size_t first = positions.size() * pass / passes;
-      const std::size_t last = positions.size() * (pass + 1) / passes;
-      const auto piece = std::span(positions).subspan(first, last - first);
-      // Of the share's weight, a pass has the part that its examples are of the share.
-      const float weight = positions.empty()
-                               ? 0.0F
-                               : mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
+      const auto [piece, weight] = mine.piece(pass, passes);
       std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
       if (pass + 1 < passes) {
         accumulating.emplace(*ddp_);
@@ -173,17 +165,7 @@ void train(const settings& wanted) {
     }
   }
   const double after = held_out_loss(training, split, text);
-  const bool identical = char_lm::identical_everywhere(training.model());
-  if (main_process) {
-    std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
-    std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
-    if (wanted.sample > 0) {
-      char_lm::random_source random(wanted.seed);
-      std::printf("sample:\n----\n%s\n----\n",
-                  char_lm::generate(training.model(), symbols, "", wanted.sample, wanted.temperature, random).c_str());
-    }
-    std::fflush(stdout);
-  }
+  const bool identical = char_lm::report(training.model(), symbols, wanted, before, after);
   if (wanted.compare_single && hfcomm::world_size() > 1) {
     const double speed_up = measure_speed_up(options, symbols.size(), split, text, wanted);
     if (main_process) {
@@ -197,15 +179,4 @@ void train(const settings& wanted) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    const settings wanted = self.parse(count, arguments);
-    return hfcomm::launch(wanted.processes, [&] { train(wanted); });
-  } catch (const char_lm::bad_option& problem) {
-    std::fprintf(stderr, "train_char_lm: %s\n%s", problem.what(), self.usage().c_str());
-    return 2;
-  } catch (const std::exception& problem) {
-    std::fprintf(stderr, "train_char_lm: %s\n", problem.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return self.run(count, arguments, train); }

@@ -16,11 +16,10 @@
 #include <hfcomm/nccl.hpp>
 
 #include "char_lm/cuda/trainer.hpp"
-#include "char_lm/generate.hpp"
-#include "char_lm/identical.hpp"
 #include "char_lm/model.hpp"
 #include "char_lm/options.hpp"
 #include "char_lm/progress.hpp"
+#include "char_lm/report.hpp"
 #include "char_lm/sampler.hpp"
 #include "char_lm/vocabulary.hpp"
 
@@ -96,33 +95,11 @@ void train(const char_lm::settings& wanted) {
   const double after = held_out_loss(training, split);
   char_lm::model result(symbols.size(), options, wanted.seed);
   training.copy_values_to(result);
-  const bool identical = char_lm::identical_everywhere(result);
-  if (main_process) {
-    std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
-    std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
-    if (wanted.sample > 0) {
-      char_lm::random_source random(wanted.seed);
-      std::printf("sample:\n----\n%s\n----\n",
-                  char_lm::generate(result, symbols, "", wanted.sample, wanted.temperature, random).c_str());
-    }
-    std::fflush(stdout);
-  }
-  if (!identical) {
+  if (!char_lm::report(result, symbols, wanted, before, after)) {
     throw std::runtime_error("the ranks' parameters differ");
   }
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    const auto wanted = self.parse(count, arguments);
-    return hfcomm::launch(wanted.processes, [&] { train(wanted); });
-  } catch (const char_lm::bad_option& problem) {
-    std::fprintf(stderr, "%s: %s\n%s", self.name, problem.what(), self.usage().c_str());
-    return 2;
-  } catch (const std::exception& problem) {
-    std::fprintf(stderr, "%s: %s\n", self.name, problem.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return self.run(count, arguments, train); }

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include <hfcomm/launch.hpp>
 
 namespace char_lm {
 
@@ -35,6 +38,21 @@ struct bad_option : std::invalid_argument {
 struct program {
   const char* name;
   bool has_compare_single = false;
+
+  /// What main() returns: `train(settings)` on each of the ranks that the options ask for.
+  template <class Train>
+  [[nodiscard]] int run(int count, char** arguments, Train train) const {
+    try {
+      const settings wanted = parse(count, arguments);
+      return hfcomm::launch(wanted.processes, [&] { train(wanted); });
+    } catch (const bad_option& problem) {
+      std::fprintf(stderr, "%s: %s\n%s", name, problem.what(), usage().c_str());
+      return 2;
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "%s: %s\n", name, problem.what());
+      return 1;
+    }
+  }
 
   [[nodiscard]] std::string usage() const {
     return std::string("usage: ") + name +

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -85,11 +86,26 @@ inline std::vector<std::size_t> held_out_batch(const text_split& split, const sh
   return positions;
 }
 
+/// Examples, and what to multiply the mean over them with.
+struct batch_piece {
+  std::span<const std::size_t> positions;
+  float weight = 0.0F;
+};
+
 /// What one rank trains on in one step.
 struct rank_batch {
   std::vector<std::size_t> positions;
   /// As a share's: for the average over the ranks to be the mean over the whole batch.
   float weight = 0.0F;
+
+  /// What it takes in one of several passes. Of the weight, a piece has the part that its examples are of all.
+  [[nodiscard]] batch_piece piece(std::size_t pass, std::size_t passes) const {
+    const std::size_t first = positions.size() * pass / passes;
+    const std::size_t last = positions.size() * (pass + 1) / passes;
+    const auto part =
+        positions.empty() ? 0.0F : static_cast<float>(last - first) / static_cast<float>(positions.size());
+    return {std::span(positions).subspan(first, last - first), weight * part};
+  }
 };
 
 /// Which training examples each rank takes in which step. The batches of all ranks together follow one another through

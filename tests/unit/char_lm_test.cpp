@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -454,6 +455,27 @@ TEST_CASE("char_lm: the ranks' batches are the global batch, dealt out one by on
         CHECK(joined == whole);
         CHECK(weights == doctest::Approx(world));
       }
+    }
+  }
+}
+
+TEST_CASE("char_lm: a rank's passes take all of its batch, in order, and of its weight what they take of it") {
+  for (const std::size_t size : {0U, 1U, 2U, 7U, 12U}) {
+    char_lm::rank_batch mine;
+    mine.positions.resize(size);
+    std::iota(mine.positions.begin(), mine.positions.end(), std::size_t{100});
+    mine.weight = size == 0 ? 0.0F : 1.25F;
+    for (const std::size_t passes : {1U, 3U, 5U}) {
+      std::vector<std::size_t> joined;
+      double weights = 0;
+      for (std::size_t pass = 0; pass < passes; ++pass) {
+        const auto [positions, weight] = mine.piece(pass, passes);
+        joined.insert(joined.end(), positions.begin(), positions.end());
+        weights += static_cast<double>(weight);
+        CHECK(weight * static_cast<float>(size) == doctest::Approx(mine.weight * static_cast<float>(positions.size())));
+      }
+      CHECK(joined == mine.positions);
+      CHECK(weights == doctest::Approx(static_cast<double>(mine.weight)));
     }
   }
 }

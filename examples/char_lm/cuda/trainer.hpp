@@ -40,16 +40,9 @@ class device_trainer {
   /// One optimiser step on this rank's share of the batch, in `passes` pieces, of which the last one communicates.
   void step(std::size_t number, std::size_t passes, double learning_rate) {
     const auto mine = batches_.at(number);
-    const auto& positions = mine.positions;
     model_.zero_gradients();
     for (std::size_t pass = 0; pass < passes; ++pass) {
-      const std::size_t first = positions.size() * pass / passes;
-      const std::size_t last = positions.size() * (pass + 1) / passes;
-      const auto piece = std::span(positions).subspan(first, last - first);
-      // Of the share's weight, a pass has the part that its examples are of the share.
-      const float weight = positions.empty()
-                               ? 0.0F
-                               : mine.weight * static_cast<float>(piece.size()) / static_cast<float>(positions.size());
+      const auto [piece, weight] = mine.piece(pass, passes);
       std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
       if (pass + 1 < passes)
         accumulating.emplace(ddp_);
