@@ -7,7 +7,6 @@
 //   train_char_lm_cuda --text FILE                 one process; or, under RANK, WORLD_SIZE, ..., one rank of many
 
 #include <cstdio>
-#include <exception>
 #include <source_location>
 #include <stdexcept>
 #include <string>

@@ -64,6 +64,12 @@ class Counting(unittest.TestCase):
         self.assertEqual(run(entry("OK", summary(1, 0), said)), ("0 passed, 0 failed, 1 skipped", 1))
         self.assertEqual(run(entry("OK", "one part done\n", said)), ("1 passed, 0 failed, 1 skipped", 0))
 
+    def test_a_test_that_has_counted_itself(self):
+        counted = summary(4, 0) + summary(2, 0) + "5 passed, 0 failed, 1 skipped\n"
+        self.assertEqual(run(entry("OK", counted)), ("5 passed, 0 failed, 1 skipped", 0))
+        self.assertEqual(run(entry("FAIL", counted)), ("5 passed, 1 failed, 1 skipped", 1))
+        self.assertEqual(run(entry("OK", "9 passed, 0 failed, 0 skipped\n" + summary(1, 0))), ("1 passed, 0 failed, 0 skipped", 0))
+
     def test_nothing_ran(self):
         self.assertEqual(run(), ("0 passed, 0 failed, 0 skipped", 1))
         self.assertEqual(run(status=1), ("0 passed, 1 failed, 0 skipped", 1))

@@ -31,7 +31,7 @@ int main() { return 0; }
 EOF
 set -- -I "$1/include" ${2:+-I "$2"}
 for include in $includes; do
-  set -- "$@" -I "$include"
+  set -- "$@" -isystem "$include"
 done
 "$nvcc" -std=c++20 -DHFCOMM_NCCL=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
 "$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-Werror "$@" -c "$root/tests/gpu/kernels.cu" \

@@ -16,15 +16,16 @@ namespace char_lm {
 
 /// Rank 0 prints what training came to: the losses before and after, a sample of what the model writes, and whether all
 /// ranks hold the same parameters, which it returns on every rank. Collective.
-inline bool report(model& result, const vocabulary& symbols, const settings& wanted, double before, double after) {
-  const bool identical = identical_everywhere(result);
+[[nodiscard]] inline bool report(model& trained, const vocabulary& symbols, const settings& wanted, double before,
+                                 double after) {
+  const bool identical = identical_everywhere(trained);
   if (hfcomm::is_main_process()) {
     std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
     std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
     if (wanted.sample > 0) {
       random_source random(wanted.seed);
       std::printf("sample:\n----\n%s\n----\n",
-                  generate(result, symbols, "", wanted.sample, wanted.temperature, random).c_str());
+                  generate(trained, symbols, "", wanted.sample, wanted.temperature, random).c_str());
     }
     std::fflush(stdout);
   }

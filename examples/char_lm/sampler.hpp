@@ -102,9 +102,11 @@ struct rank_batch {
   [[nodiscard]] batch_piece piece(std::size_t pass, std::size_t passes) const {
     const std::size_t first = positions.size() * pass / passes;
     const std::size_t last = positions.size() * (pass + 1) / passes;
-    const auto part =
-        positions.empty() ? 0.0F : static_cast<float>(last - first) / static_cast<float>(positions.size());
-    return {std::span(positions).subspan(first, last - first), weight * part};
+    if (positions.empty()) {
+      return {};
+    }
+    return {std::span(positions).subspan(first, last - first),
+            weight * static_cast<float>(last - first) / static_cast<float>(positions.size())};
   }
 };
 

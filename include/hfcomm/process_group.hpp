@@ -180,7 +180,8 @@ class process_group {
 
   /// The same group, whose device operations through this handle are compared over the host plane before they are put
   /// on a device: a mismatch is a mismatch_error that names both ranks and call sites, where it is a hang otherwise, or
-  /// wrong numbers. Costs a meeting of all ranks for each. All ranks do it, or none. The variable
+  /// wrong numbers; of uneven parts their lengths, too. Costs a meeting of all ranks for each operation but messages,
+  /// which are not compared. All ranks do it, or none. The variable
   /// HFCOMM_CHECK_DEVICE=1 does it for all groups.
   [[nodiscard]] process_group with_device_checks(bool checks = true) const {
     process_group copy = *this;

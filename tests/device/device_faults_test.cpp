@@ -131,7 +131,7 @@ class task {
 void fail_to_connect(const scenario& one, task& work, const process_group& world) {
   const bool is_victim = world.rank() == one.victim;
   if (one.how == way::training && one.what != fault::init_hangs) {
-    connect_device(world);  // it is the training's own group that is hit
+    connect_device(world);  // it is the training's own group that is hit, which NCCL splits off and does not initialise
   }
   barrier(world);
   if (is_victim) {
@@ -246,9 +246,10 @@ void play(const scenario& one) {
   }
 }
 
-TEST_CASE("device faults: at random") {
+TEST_CASE("device faults: each in each way, on ranks at random") {
   const char* rounds = std::getenv("HFCOMM_FAULT_ROUNDS");
   const int count = rounds != nullptr ? std::atoi(rounds) : faults * ways;
+  REQUIRE(count > 0);
   const auto before = std::exchange(default_nccl_options().teardown_timeout, std::chrono::nanoseconds(2s));
   std::mt19937 random(20261122);
   for (int round = 0; round < count; ++round) {

@@ -152,15 +152,40 @@ TEST_CASE("device operations: lengths of uneven parts are compared where that is
       all_to_all(first(data, me == 0 ? 6 : 5), sent, first(other, me == 0 ? 3 : 6), expected, stream, checked);
     });
 
-    // A list that is none is its rank's own mistake, which the others hear of before anything is on their devices.
-    const auto gathered = [&] {
-      all_gather(first(data, mine), first(other, 6), me == 1 ? counts{1, 2} : right, stream, checked);
+    // One rank takes the form for equal parts.
+    const auto forms = error_of<mismatch_error>([&] {
+      me == 2 ? reduce_scatter(first(data, 6), first(other, 2), stream, reduce_op::sum, checked)
+              : reduce_scatter(first(data, 6), first(other, mine), right, stream, reduce_op::sum, checked);
+    });
+    CHECK_CONTAINS(forms.what(), "device reduce_scatter(6 x float32 in uneven parts, sum)");
+    CHECK_CONTAINS(forms.what(), "device reduce_scatter(6 x float32, sum)");
+
+    // What a rank can see alone is its own mistake, which the others hear of before anything is on their devices.
+    const auto own = [&](int culprit, const char* text, auto operation) {
+      INFO(text);
+      if (me == culprit) {
+        CHECK_CONTAINS(error_of<usage_error>(operation).what(), text);
+      } else {
+        const auto problem = error_of<peer_error>(operation);
+        CHECK(problem.peer() == culprit);
+        CHECK_CONTAINS(problem.what(), text);
+      }
     };
-    if (me == 1) {
-      CHECK_CONTAINS(error_of<usage_error>(gathered).what(), "2 counts for 3 ranks");
-    } else {
-      CHECK_CONTAINS(error_of<peer_error>(gathered).what(), "2 counts for 3 ranks");
-    }
+    own(1, "the output has 2 counts for 3 ranks",
+        [&] { all_gather(first(data, mine), first(other, 6), me == 1 ? counts{1, 2} : right, stream, checked); });
+    own(2, "the part for itself has 3 elements where it is sent and 4 where it is received", [&] {
+      all_gather(first(data, mine), first(other, me == 2 ? 7 : 6), me == 2 ? wrong : right, stream, checked);
+    });
+    own(0, "the root's output has 6 elements, its counts add up to 7", [&] {
+      gather(first(data, mine), first(other, me == 0 ? 6 : 0), me == 0 ? wrong : counts(), stream, 0, checked);
+    });
+    own(2, "the part for itself has 4 elements where it is sent and 3 where it is received", [&] {
+      scatter(first(data, me == 2 ? 7 : 0), first(other, mine), me == 2 ? wrong : counts(), stream, 2, checked);
+    });
+    own(1, "counts whose sum no number can hold", [&] {
+      const counts huge = {1, ~std::size_t{0}, 2};
+      all_to_all(first(data, 6), me == 1 ? huge : counts{2, 2, 2}, first(other, 6), counts{2, 2, 2}, stream, checked);
+    });
 
     to_device(std::vector<float>(12, static_cast<float>(me)), data, stream);
     all_gather(first(data, mine), first(other, 6), right, stream, checked);

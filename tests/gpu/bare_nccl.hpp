@@ -22,21 +22,23 @@ struct refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline void check(ncclResult_t result, const char* what) {
+/// Throws a refusal, or whatever else an error of that function is.
+template <class Problem = refusal>
+void check(ncclResult_t result, const char* what) {
   if (result != ncclSuccess) {
-    const auto& nccl = hfcomm::cuda::nccl();
-    throw refusal(std::string(what) + ": " + nccl.ncclGetErrorString(result) + ": " + nccl.ncclGetLastError(nullptr));
+    throw Problem(std::string(what) + ": " + hfcomm::engines::nccl_text(hfcomm::cuda::nccl(), result));
   }
 }
 
 /// One of the two processes; the id goes from the first to the second through the pipe.
 inline void be_rank(int rank, const std::array<int, 2>& pipe) {
+  ::close(pipe[rank == 0 ? 0 : 1]);  // so that who waits for one that is gone reads the end
   const auto device = gpu::open();
   const gpu::stream stream;
   const auto& nccl = hfcomm::cuda::nccl();
   ncclUniqueId id{};
   if (rank == 0) {
-    check(nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
+    check<std::runtime_error>(nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
     if (::write(pipe[1], &id, sizeof id) != static_cast<ssize_t>(sizeof id)) {
       throw std::runtime_error("the id cannot be sent");
     }
@@ -52,7 +54,7 @@ inline void be_rank(int rank, const std::array<int, 2>& pipe) {
   if (on_host(data, stream.get()) != std::vector<float>(1000, 3.0F)) {
     throw std::runtime_error("wrong sums");
   }
-  check(nccl.ncclCommDestroy(one), "ncclCommDestroy");
+  check<std::runtime_error>(nccl.ncclCommDestroy(one), "ncclCommDestroy");
 }
 
 struct answer {
@@ -76,15 +78,16 @@ answer ask(const Prepare& prepare) {
       processes::say(std::string("refused: ") + problem.what());
     }
   });
-  const auto outcomes = family.wait(std::chrono::seconds(60));
   std::for_each(pipe.begin(), pipe.end(), ::close);
+  const auto outcomes = family.wait(std::chrono::seconds(60));
   answer result{true, false, {}};
   bool odd = false;
   for (const auto& one : outcomes) {
     const bool refused = one.said.starts_with("refused: ");
     result.works = result.works && one.said.empty() && one.exited_with(0);
     result.refused = result.refused || refused;
-    odd = odd || (!one.said.empty() && !refused && one.said != "HUNG\n");  // who waits for one that was refused hangs
+    // Who waits for one that was refused hangs.
+    odd = odd || (one.said.empty() ? !one.exited_with(0) : !refused && one.said != "HUNG\n");
     result.text += one.said.empty() ? "wait status " + std::to_string(one.wait_status) + "\n" : one.said;
   }
   result.refused = result.refused && !odd;

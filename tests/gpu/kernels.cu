@@ -101,6 +101,8 @@ std::size_t free_memory() {
   return unused;
 }
 
+bool may_refuse_ranks() { return true; }
+
 bool adds_bytes_of_floats() {
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");

@@ -26,6 +26,8 @@ constexpr unsigned char pattern(std::uint64_t place, std::uint64_t seed) {
 
 /// How much memory the device has left.
 [[nodiscard]] std::size_t free_memory();
+/// Whether NCCL may have reasons to refuse several ranks on it; the double has none.
+[[nodiscard]] bool may_refuse_ranks();
 /// Whether NCCL can add up 8-bit floats on it: compute capability 9 and later.
 [[nodiscard]] bool adds_bytes_of_floats();
 

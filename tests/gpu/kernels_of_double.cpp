@@ -29,6 +29,7 @@ std::shared_ptr<void> open() {
 }
 
 std::size_t free_memory() { return std::size_t{1} << 30; }
+bool may_refuse_ranks() { return false; }
 bool adds_bytes_of_floats() { return true; }
 
 void hold(cudaStream_t stream, const volatile int* opened, std::uint64_t limit) {

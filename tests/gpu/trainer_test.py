@@ -31,15 +31,20 @@ ONE_GPU = {
 LAUNCHED = re.compile(r"(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|HFCOMM_(?!NCCL_LIBRARY|CUDART_LIBRARY).*|OMPI_.*|SLURM_.*)$")
 
 
+def clean_environment():
+    return {name: value for name, value in os.environ.items() if not LAUNCHED.match(name)}
+
+
 def why_no_ranks():
     """Of NCCL's own, not of hfcomm's; None where it has them."""
-    case = subprocess.run([RANKS, f"--test-case={FIRST_CASE}"], stdout=subprocess.PIPE, text=True, timeout=300)
-    return next((line for line in case.stdout.splitlines() if line.startswith("[hfcomm] skipped")), None)
+    command = [RANKS, f"--test-case={FIRST_CASE}"]
+    case = subprocess.run(command, env=clean_environment(), stdout=subprocess.PIPE, text=True, timeout=300)
+    skipped = f"[hfcomm] skipped: {FIRST_CASE}: "
+    return next((line.removeprefix(skipped) for line in case.stdout.splitlines() if line.startswith(skipped)), None)
 
 
 class Trainer(unittest.TestCase):
     def train(self, processes):
-        clean = {name: value for name, value in os.environ.items() if not LAUNCHED.match(name)}
         ranks = []
         for rank in range(processes):
             own = {
@@ -54,7 +59,7 @@ class Trainer(unittest.TestCase):
             ranks.append(
                 subprocess.Popen(
                     [TRAINER, "--text", TEXT, "--steps", "40"],
-                    env=clean | ONE_GPU | {name: str(value) for name, value in own.items()},
+                    env=clean_environment() | ONE_GPU | {name: str(value) for name, value in own.items()},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,

@@ -122,18 +122,13 @@ auto device_all_gather(In in, Out out, std::span<const std::size_t> counts, How 
                        std::source_location where) {
   using T = typename In::value_type;
   auto call = uneven_call<T>("device all_gather", movement::to_all, in.size(), -1, where);
-  const uneven_parts parts{part_lengths(in.size()), part_lengths(counts), sizeof(T)};
+  const uneven_parts parts{part_lengths(in.size()), part_lengths(counts, out.size(), "the output"), sizeof(T)};
   running_device_call running(group, call, &parts);
   require_device_memory(running, in);
   require_device_memory(running, out);
-  require_length(running, out.size(), require_counts(running, counts, group.size(), "the output"), "the output");
-  const auto rank = static_cast<std::size_t>(group.rank());
-  running.require(in.size() == counts[rank], [&] {
-    return "the input has " + std::to_string(in.size()) + " elements, the count of rank " + std::to_string(rank) +
-           " is " + std::to_string(counts[rank]);
-  });
+  parts.require(running, group.rank(), group.size());
   const auto places = parts_of(device_bytes(out), counts, sizeof(T));
-  require_apart(running, device_bytes(out), device_bytes(in), places[rank]);
+  require_apart(running, device_bytes(out), device_bytes(in), places[static_cast<std::size_t>(group.rank())]);
   const auto bytes = in_bytes(counts, sizeof(T));
   return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
     engine.all_gather(call, in.data(), out.data(), std::span<const std::size_t>(bytes), stream);

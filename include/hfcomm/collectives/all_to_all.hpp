@@ -123,17 +123,15 @@ auto device_all_to_all(In in, std::span<const std::size_t> in_counts, Out out, s
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device all_to_all", movement::to_all, in.size(), -1, where)
                      : buffer_call<T>("device all_to_all", movement::to_all, in.size(), -1, where);
-  const uneven_parts parts{part_lengths(in_counts), part_lengths(out_counts), sizeof(T)};
+  const uneven_parts parts{part_lengths(in_counts, in.size(), "the input"),
+                           part_lengths(out_counts, out.size(), "the output"), sizeof(T)};
   running_device_call running(group, call, uneven ? &parts : nullptr);
   require_device_memory(running, in);
   require_device_memory(running, out);
   std::vector<std::size_t> sent;
   std::vector<std::size_t> received;
   if (uneven) {
-    require_length(running, in.size(), require_counts(running, in_counts, group.size(), "the input"), "the input");
-    require_length(running, out.size(), require_counts(running, out_counts, group.size(), "the output"), "the output");
-    const auto rank = static_cast<std::size_t>(group.rank());
-    require_own(running, in_counts[rank], out_counts[rank]);
+    parts.require(running, group.rank(), group.size());
     sent = in_bytes(in_counts, sizeof(T));
     received = in_bytes(out_counts, sizeof(T));
   } else {

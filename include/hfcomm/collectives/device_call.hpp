@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/call.hpp>
+#include <hfcomm/collectives/uneven.hpp>
 #include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/cuda/stream_ref.hpp>
 #include <hfcomm/device_work.hpp>
@@ -63,34 +62,6 @@ inline void connect_device_once(const process_group& group, std::source_location
   }
 }
 
-/// The elements of a device operation's parts for, or from, each rank: as many for each, or a list.
-class part_lengths {
- public:
-  explicit part_lengths(std::size_t all) : all_(all) {}
-  explicit part_lengths(std::span<const std::size_t> each) : each_(each), listed_(true) {}
-
-  /// Takes part as a failure, and throws, where the list is not one of so many ranks.
-  [[nodiscard]] std::vector<std::uint64_t> in_bytes(running_call& running, int ranks, std::size_t width) const {
-    running.require(!listed_ || each_.size() == static_cast<std::size_t>(ranks), [&] {
-      return "there are " + std::to_string(each_.size()) + " counts for " + std::to_string(ranks) + " ranks";
-    });
-    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks), all_ * width);
-    std::transform(each_.begin(), each_.end(), bytes.begin(), [&](std::size_t count) { return count * width; });
-    return bytes;
-  }
-
- private:
-  std::span<const std::size_t> each_{};
-  std::size_t all_ = 0;
-  bool listed_ = false;
-};
-/// What a rank with parts of different lengths sends and expects.
-struct uneven_parts {
-  part_lengths sent;
-  part_lengths expected;
-  std::size_t width;  ///< bytes of an element
-};
-
 /// With device checks: the ranks meet on the host, and compare what they are about to put on their devices.
 inline void compare_device_calls(const process_group& group, operation call, const uneven_parts* parts) {
   call.pattern = parts == nullptr ? movement::none : call.pattern;
@@ -101,11 +72,12 @@ inline void compare_device_calls(const process_group& group, operation call, con
     running.engine().exchange(call, {}, nothing);
     return;
   }
-  const auto sent = parts->sent.in_bytes(running, group.size(), parts->width);
-  const auto expected = parts->expected.in_bytes(running, group.size(), parts->width);
+  parts->require(running, group.rank(), group.size());
   std::vector<std::span<const std::byte>> outgoing;
-  for (const auto bytes : sent) {
-    outgoing.emplace_back(static_cast<const std::byte*>(nullptr), bytes);  // only its length is looked at
+  std::vector<std::uint64_t> expected;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.size()); ++rank) {
+    outgoing.emplace_back(static_cast<const std::byte*>(nullptr), parts->sent[rank] * parts->width);  // never read
+    expected.push_back(parts->expected[rank] * parts->width);
   }
   running.engine().deal(call, {.outgoing = outgoing, .expected = expected, .lengths_alone = true}, nothing);
 }

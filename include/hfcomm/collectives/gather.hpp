@@ -117,8 +117,10 @@ auto device_gather(In in, Out out, std::span<const std::size_t> counts, bool une
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device gather", movement::to_root, in.size(), root, where)
                      : buffer_call<T>("device gather", movement::to_root, in.size(), root, where);
-  const uneven_parts parts{part_lengths(in.size()), group.rank() == root ? part_lengths(counts) : part_lengths(0),
-                           sizeof(T)};
+  const bool leads = group.rank() == root;
+  const uneven_parts parts{part_lengths(in.size()),
+                           leads ? part_lengths(counts, out.size(), "the root's output") : part_lengths(0), sizeof(T),
+                           leads};
   running_device_call running(group, call, uneven ? &parts : nullptr);
   running.require_root();
   require_device_memory(running, in);
@@ -126,9 +128,7 @@ auto device_gather(In in, Out out, std::span<const std::size_t> counts, bool une
   if (group.rank() == root) {
     require_device_memory(running, out);
     if (uneven) {
-      require_length(running, out.size(), require_counts(running, counts, group.size(), "the root's output"),
-                     "the root's output");
-      require_own(running, in.size(), counts[static_cast<std::size_t>(root)]);
+      parts.require(running, root, group.size());
       bytes = in_bytes(counts, sizeof(T));
     } else {
       running.require(is_one_for_each(out.size(), in.size(), group.size()), [&] {

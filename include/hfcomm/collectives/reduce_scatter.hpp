@@ -107,7 +107,7 @@ auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, 
   using T = typename In::value_type;
   auto call = reduction_call<T>("device reduce_scatter", movement::to_all, in.size(), -1, op, where);
   const bool uneven = !counts.empty();
-  const uneven_parts parts{part_lengths(counts), part_lengths(out.size()), sizeof(T)};
+  const uneven_parts parts{part_lengths(counts, in.size(), "the input"), part_lengths(out.size()), sizeof(T)};
   running_device_call running(group, call, uneven ? &parts : nullptr);
   require_valid(running, call);
   require_device_memory(running, in);
@@ -115,11 +115,7 @@ auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, 
   const auto rank = static_cast<std::size_t>(group.rank());
   std::size_t begin = rank * out.size();  // of this rank's part of the input
   if (uneven) {
-    require_length(running, in.size(), require_counts(running, counts, group.size(), "the input"), "the input");
-    running.require(out.size() == counts[rank], [&] {
-      return "the output has " + std::to_string(out.size()) + " elements, the count of rank " + std::to_string(rank) +
-             " is " + std::to_string(counts[rank]);
-    });
+    parts.require(running, group.rank(), group.size());
     begin = std::accumulate(counts.begin(), counts.begin() + group.rank(), std::size_t{0});
   } else {
     running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {

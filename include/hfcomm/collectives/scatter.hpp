@@ -143,8 +143,9 @@ auto device_scatter(In in, Out out, std::span<const std::size_t> counts, bool un
   using T = typename In::value_type;
   auto call = uneven ? uneven_call<T>("device scatter", movement::from_root, out.size(), root, where)
                      : buffer_call<T>("device scatter", movement::from_root, out.size(), root, where);
-  const uneven_parts parts{group.rank() == root ? part_lengths(counts) : part_lengths(0), part_lengths(out.size()),
-                           sizeof(T)};
+  const bool leads = group.rank() == root;
+  const uneven_parts parts{leads ? part_lengths(counts, in.size(), "the root's input") : part_lengths(0),
+                           part_lengths(out.size()), sizeof(T), leads};
   running_device_call running(group, call, uneven ? &parts : nullptr);
   running.require_root();
   require_device_memory(running, out);
@@ -152,9 +153,7 @@ auto device_scatter(In in, Out out, std::span<const std::size_t> counts, bool un
   if (group.rank() == root) {
     require_device_memory(running, in);
     if (uneven) {
-      require_length(running, in.size(), require_counts(running, counts, group.size(), "the root's input"),
-                     "the root's input");
-      require_own(running, counts[static_cast<std::size_t>(root)], out.size());
+      parts.require(running, root, group.size());
       bytes = in_bytes(counts, sizeof(T));
     } else {
       running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {

@@ -65,6 +65,51 @@ void require_own(Running& running, std::size_t sent, std::size_t received) {
   });
 }
 
+/// The elements of a buffer's parts for, or from, each rank.
+class part_lengths {
+ public:
+  /// As many for each.
+  explicit part_lengths(std::size_t each) : each_(each) {}
+  /// By a list, which must add up to the buffer's length; `what` is the buffer in words.
+  part_lengths(std::span<const std::size_t> counts, std::size_t length, const char* what)
+      : counts_(counts), length_(length), what_(what) {}
+
+  [[nodiscard]] std::size_t operator[](std::size_t rank) const noexcept {
+    return what_ != nullptr ? counts_[rank] : each_;
+  }
+  template <class Running>
+  void require(Running& running, int ranks) const {
+    if (what_ != nullptr) {
+      require_length(running, length_, require_counts(running, counts_, ranks, what_), what_);
+    }
+  }
+
+ private:
+  std::size_t each_ = 0;
+  std::span<const std::size_t> counts_{};
+  std::size_t length_ = 0;
+  const char* what_ = nullptr;
+};
+
+/// What a rank sends to each rank and expects from each, in elements of `width` bytes.
+struct uneven_parts {
+  part_lengths sent;
+  part_lengths expected;
+  std::size_t width;
+  bool has_own = true;  ///< One of the parts is for this rank itself.
+
+  /// What this rank can tell alone; throws usage_error.
+  template <class Running>
+  void require(Running& running, int rank, int ranks) const {
+    sent.require(running, ranks);
+    expected.require(running, ranks);
+    const auto own = static_cast<std::size_t>(rank);
+    if (has_own) {
+      require_own(running, sent[own], expected[own]);
+    }
+  }
+};
+
 /// Takes a buffer apart: `counts[r]` elements for each rank, one part behind the other.
 template <class Byte>
 std::vector<std::span<Byte>> parts_of(std::span<Byte> buffer, std::span<const std::size_t> counts, std::size_t width) {

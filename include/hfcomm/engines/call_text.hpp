@@ -99,6 +99,7 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
                           ? std::to_string(bytes) + " bytes" +
                                 (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
                           : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
+    details.back() += content == payload::uneven ? " in uneven parts" : "";
   }
   if ((what >> 24 & 1) != 0) {
     details.emplace_back(to_string(op));

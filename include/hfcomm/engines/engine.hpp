@@ -48,7 +48,8 @@ struct parcels {
   /// The bytes that this rank wants from each rank; empty where it takes whatever comes. Not looked at where the parts
   /// are equal (payload::buffer).
   std::span<const std::uint64_t> expected{};
-  /// Only the lengths are compared, which all ranks want then: no part is looked at, and none moves.
+  /// Only the lengths are compared: no part is looked at, and none moves. All ranks say so, or none (it is no part of
+  /// the signature).
   bool lengths_alone = false;
 
   [[nodiscard]] std::span<const std::byte> part_for(const operation& call, std::size_t rank) const {

@@ -28,8 +28,9 @@ class nccl_first_operation {
                        void* data) noexcept
       : cuda_(cuda), nccl_(nccl), device_(device), one_(one), data_(data) {}
 
-  /// Collective. `thread` says where the thread is that does it, which nobody misses, and may be cancelled. Throws
-  /// timeout_error and engine_error, and what looking at `host` throws.
+  /// Collective. Done on a thread of its own, which nobody misses where it never returns; `thread` is `calling` while
+  /// it is inside NCCL, and who sets it to `cancelled` before keeps it out. Throws timeout_error and engine_error, and
+  /// what looking at `host` throws.
   void run(const shared_whereabouts& thread, host_engine& host, const operation& call,
            const error_context& context) const {
     const auto result = std::make_shared<outcome>();

@@ -26,8 +26,9 @@ class one_device final : public device_plane {
   void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
-    if (hfcomm::detail::needs_integers(call.op)) [[unlikely]] {
-      reject(call, "NCCL has no " + std::string(to_string(call.op)));  // nor would more ranks
+    if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
+      // A copy would do; but a program that works with one rank must with more.
+      reject(call, "NCCL has no " + std::string(to_string(call.op)));
     }
     if (const double factor = std::bit_cast<double>(call.tag);
         call.op == reduce_kind::premultiplied_sum && factor != 1.0) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <source_location>
@@ -16,6 +16,7 @@
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_options.hpp>
 #include <hfcomm/engines/nccl_types.hpp>
+#include <hfcomm/engines/teardown.hpp>
 #include <hfcomm/rendezvous/fork_guard.hpp>
 
 namespace hfcomm::engines {

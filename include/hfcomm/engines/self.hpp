@@ -55,6 +55,9 @@ class self final : public host_engine {
 
   void deal(const operation& call, const parcels& mine, receiver& out) override {
     ++sequence_;
+    if (mine.lengths_alone) {
+      return;  // the caller has compared a rank's part for itself
+    }
     const std::span<const std::byte> part = mine.part_for(call, 0);
     out.receive(0, part, 0, part.size());
   }

@@ -22,7 +22,7 @@ void tear_down(const cuda::runtime_api& api, int device, const char* what, Work 
     work();
   });
   if (!ended) {
-    std::fprintf(stderr, "[hfcomm] %s of device %d takes longer than %s; it is left to itself\n", what, device,
+    std::fprintf(stderr, "[hfcomm] %s of device %d has not ended within %s; it is left to itself\n", what, device,
                  format_duration(patience).c_str());
   }
 }
