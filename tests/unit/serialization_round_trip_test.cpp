@@ -433,6 +433,29 @@ TEST_CASE("decode_into replaces what was there") {
   CHECK(bits == 2);
 }
 
+/// Counts the bytes that a vector sets to zero before they are used.
+template <class T>
+struct zero_counter : std::allocator<T> {
+  static inline std::size_t zeros = 0;
+  void construct(T* place) {
+    ++zeros;
+    std::construct_at(place);
+  }
+};
+
+TEST_CASE("appending many objects, one by one, takes time for what they are, not for what is there") {
+  constexpr std::size_t count = 10'000;
+  std::vector<std::byte, zero_counter<std::byte>> all;
+  for (std::uint64_t value = 0; value < count; ++value) {  // as encode() does
+    const std::size_t before = all.size();
+    hfcomm::serialization::output_bytes out(all, before);
+    out.write(&value, sizeof(value));
+    all.resize(before + out.written().size());
+  }
+  CHECK(all.size() == count * sizeof(std::uint64_t));
+  CHECK(zero_counter<std::byte>::zeros < count * 500);
+}
+
 TEST_CASE("what is nested too deep is refused where it is encoded, and leaves nothing behind") {
   const chain deepest = round_trip(chain_of(hfcomm::serialization::max_depth));
   std::size_t length = 0;

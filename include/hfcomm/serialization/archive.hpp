@@ -40,7 +40,7 @@ class output_bytes {
         enlarge_([](void* vector, std::size_t size) -> std::span<std::byte> {
           auto& bytes = *static_cast<std::vector<std::byte, Allocator>*>(vector);
           if (size > bytes.size()) {
-            bytes.resize(std::max({size, 2 * bytes.size(), std::size_t{256}}));
+            bytes.resize(size);
           }
           return bytes;
         }),
@@ -67,7 +67,8 @@ class output_bytes {
     const std::size_t used = written().size();
     const std::span<std::byte> before = enlarge_(spill_, 0);
     const bool moves = before.empty() || begin_ != before.data() + kept_;
-    const std::span<std::byte> spill = enlarge_(spill_, kept_ + used + more);
+    // By what was written, not by what is kept: many small objects behind each other would each set all that to zero.
+    const std::span<std::byte> spill = enlarge_(spill_, kept_ + std::max({used + more, 2 * used, std::size_t{256}}));
     if (moves && used != 0) {
       std::memcpy(spill.data() + kept_, begin_, used);
     }
