@@ -9,11 +9,25 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <source_location>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/session.hpp>
+
+namespace hfcomm::testing {
+
+struct run_ranks_options {
+  /// How long an operation waits for the other ranks; short, so that a test that hangs fails instead.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// How many ranks each of several pretended machines has, {3, 1} for instance: what local_group(), leader_group(),
+  /// node_rank() and their relatives then tell. Empty: all ranks are on one machine.
+  std::vector<int> machines{};
+};
+
+}  // namespace hfcomm::testing
 
 namespace hfcomm::detail {
 
@@ -33,34 +47,17 @@ inline void pretend_machines(identity& own, const std::vector<int>& machines) {
   own.leaders = own.world.subgroup(leaders);
 }
 
-}  // namespace hfcomm::detail
-
-namespace hfcomm::testing {
-
-struct run_ranks_options {
-  /// How long an operation waits for the other ranks; short, so that a test that hangs fails instead.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// How many ranks each of several pretended machines has, {3, 1} for instance: what local_group(), leader_group(),
-  /// node_rank() and their relatives then tell. Empty: all ranks are on one machine.
-  std::vector<int> machines{};
-};
-
-/// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
-/// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
-/// Where ranks throw, the first exception that is not another rank's fault is rethrown; so is what a dropped work or a
-/// scope's end met, where no operation was left to throw it. Threads that the code under test starts are no ranks: to
-/// them world() is a group of one.
-template <std::invocable<const process_group&> RankMain>
-void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
+/// What is done for every `rank_main`, and so is compiled once for all.
+inline void run_ranks(int ranks, const std::function<void(const process_group&)>& rank_main,
+                      const testing::run_ranks_options& options, std::source_location where) {
   if (ranks < 1 || ranks > engines::layout::max_ranks) {
-    throw usage_error({-1, 0, "run_ranks", 0, std::source_location::current()},
-                      "cannot run " + std::to_string(ranks) + " ranks; the number must be from 1 to " +
-                          std::to_string(engines::layout::max_ranks));
+    throw usage_error({-1, 0, "run_ranks", 0, where}, "cannot run " + std::to_string(ranks) +
+                                                          " ranks; the number must be from 1 to " +
+                                                          std::to_string(engines::layout::max_ranks));
   }
   if (!options.machines.empty() && (std::accumulate(options.machines.begin(), options.machines.end(), 0) != ranks ||
                                     *std::min_element(options.machines.begin(), options.machines.end()) < 1)) {
-    throw usage_error({-1, 0, "run_ranks", 0, std::source_location::current()},
-                      "the machines' ranks do not add up to " + std::to_string(ranks));
+    throw usage_error({-1, 0, "run_ranks", 0, where}, "the machines' ranks do not add up to " + std::to_string(ranks));
   }
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
   auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
@@ -85,18 +82,18 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
     job->id = id;
     job->people = rosters[static_cast<std::size_t>(rank)];
     job->broker = broker;
-    detail::identity own;
-    own.world = detail::group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank),
-                                           options.timeout);
+    identity own;
+    own.world =
+        group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank), options.timeout);
     own.local = own.world;
     own.leaders = rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
     own.initialized = true;
-    detail::thread_identity() = &own;
+    thread_identity() = &own;
     try {
       if (!options.machines.empty()) {
-        detail::pretend_machines(own, options.machines);
+        pretend_machines(own, options.machines);
       }
-      detail::unheard_problems unheard;
+      unheard_problems unheard;
       rank_main(std::as_const(own.world));
       unheard.rethrow(own.world);
       job->people->leave();
@@ -105,11 +102,11 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
       const std::scoped_lock lock(mutex);
       consequence = consequence ? consequence : std::current_exception();
     } catch (...) {
-      job->people->fail(detail::current_exception_text());
+      job->people->fail(current_exception_text());
       const std::scoped_lock lock(mutex);
       own_fault = own_fault ? own_fault : std::current_exception();
     }
-    detail::thread_identity() = nullptr;
+    thread_identity() = nullptr;
   };
   {
     std::vector<std::jthread> threads;
@@ -120,6 +117,21 @@ void run_ranks(int ranks, RankMain rank_main, run_ranks_options options = {}) {
   if (own_fault || consequence) {
     std::rethrow_exception(own_fault ? own_fault : consequence);
   }
+}
+
+}  // namespace hfcomm::detail
+
+namespace hfcomm::testing {
+
+/// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
+/// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
+/// Where ranks throw, the first exception that is not another rank's fault is rethrown; so is what a dropped work or a
+/// scope's end met, where no operation was left to throw it. Threads that the code under test starts are no ranks: to
+/// them world() is a group of one.
+template <std::invocable<const process_group&> RankMain>
+void run_ranks(int ranks, RankMain rank_main, const run_ranks_options& options = {},
+               std::source_location where = std::source_location::current()) {
+  detail::run_ranks(ranks, std::ref(rank_main), options, where);
 }
 
 }  // namespace hfcomm::testing

@@ -82,10 +82,9 @@ inline void until_broken(const process_group& world) {
 }
 
 /// What `run_ranks` throws; empty where nothing.
-template <class RankMain>
-std::string cause_of(int ranks, RankMain rank_main) {
+inline std::string cause_of(int ranks, const std::function<void(const process_group&)>& rank_main) {
   try {
-    testing::run_ranks(ranks, std::move(rank_main));
+    testing::run_ranks(ranks, rank_main);
   } catch (const std::exception& problem) {
     return problem.what();
   }
@@ -93,15 +92,15 @@ std::string cause_of(int ranks, RankMain rank_main) {
 }
 
 /// Runs `rank_main(world, stream)` on so many ranks over the double. Afterwards nothing may be left of what it gave.
-template <class RankMain>
-void run_devices(int ranks, RankMain rank_main, testing::run_ranks_options options = {}) {
+inline void run_devices(int ranks, const std::function<void(const process_group&, stream_ref)>& rank_main,
+                        const testing::run_ranks_options& options = {}) {
   testing::run_ranks(
       ranks,
       [&](const process_group& world) {
         const rank_stream stream(world);
         rank_main(world, stream_ref(stream));
       },
-      std::move(options));
+      options);
   const auto left = fake_cuda::live();
   CHECK(left.streams == 0);
   CHECK(left.events == 0);
@@ -114,8 +113,7 @@ void run_devices(int ranks, RankMain rank_main, testing::run_ranks_options optio
 }
 
 /// The same with each number of ranks from `least` on, each on a fresh double.
-template <class RankMain>
-void at_every_size(RankMain rank_main, int least = 1) {
+inline void at_every_size(const std::function<void(const process_group&, stream_ref)>& rank_main, int least = 1) {
   for (const int ranks : rank_counts) {
     if (ranks >= least) {
       INFO("with ", ranks, " ranks");

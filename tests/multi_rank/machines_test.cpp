@@ -110,7 +110,8 @@ TEST_CASE("machines: a file is read once on each") {
 TEST_CASE("machines: ranks that do not add up") {
   testing::run_ranks_options options;
   options.machines = {2, 2};
-  CHECK_THROWS_AS(run_ranks(3, [](const process_group&) {}, options), usage_error);
+  const auto problem = error_of<usage_error>([&] { run_ranks(3, [](const process_group&) {}, options); });
+  CHECK_CONTAINS(problem.what(), "machines_test.cpp:");  // the caller's line
   options.machines = {3, 0};
   CHECK_THROWS_AS(run_ranks(3, [](const process_group&) {}, options), usage_error);
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <ranges>
 #include <source_location>
 #include <span>
@@ -57,8 +58,7 @@ constexpr std::array<std::size_t, sizeof...(Numbers)> each_of(Numbers... numbers
 
 /// Runs `rank_main(world)` on `ranks` ranks; a failed check says which rank failed, and `note`.
 /// No exception may pass through INFO on several threads: doctest would log it without a lock.
-template <class RankMain>
-void run_noted(int ranks, const std::string& note, RankMain rank_main) {
+inline void run_noted(int ranks, const std::string& note, const std::function<void(const process_group&)>& rank_main) {
   run_ranks(ranks, [&](const process_group& world) {
     std::exception_ptr problem;
     {
@@ -76,8 +76,7 @@ void run_noted(int ranks, const std::string& note, RankMain rank_main) {
 }
 
 /// Runs `rank_main(world)` with each number of ranks from `least` on.
-template <class RankMain>
-void at_every_size(RankMain rank_main, int least = 1) {
+inline void at_every_size(const std::function<void(const process_group&)>& rank_main, int least = 1) {
   for (const int ranks : rank_counts) {
     if (ranks >= least) {
       INFO("with ", ranks, " ranks");
