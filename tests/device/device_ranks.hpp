@@ -114,12 +114,10 @@ inline void run_devices(int ranks, const std::function<void(const process_group&
 
 /// The same with each number of ranks from `least` on, each on a fresh double.
 inline void at_every_size(const std::function<void(const process_group&, stream_ref)>& rank_main, int least = 1) {
-  for (const int ranks : rank_counts) {
-    if (ranks >= least) {
-      INFO("with ", ranks, " ranks");
-      const fake_cuda::install fake;
-      run_devices(ranks, rank_main);
-    }
+  for (const int ranks : multi_rank::rank_counts_from(least)) {
+    INFO("with ", ranks, " ranks");
+    const fake_cuda::install fake;
+    run_devices(ranks, rank_main);
   }
 }
 

@@ -24,10 +24,10 @@ template <class T>
 struct arrays {
   arrays(std::span<const std::size_t> sizes, int rank) {
     for (std::size_t index = 0; index < sizes.size(); ++index) {
-      data.emplace_back(sizes[index]);
+      T* const place = data.emplace_back(sizes[index]).data();
       for (std::size_t i = 0; i < sizes[index]; ++i) {
         const float common = 0.1F * static_cast<float>((i * 7 + index * 13) % 101);
-        data.back()[i] = T(common + 10.0F / static_cast<float>(rank + 1));
+        place[i] = T(common + 10.0F / static_cast<float>(rank + 1));
       }
     }
   }
@@ -47,13 +47,14 @@ struct arrays {
 
 TEST_CASE_TEMPLATE("coalesced all_reduce: the bits of reducing each span by itself", T, float, std::int32_t, bfloat16) {
   at_every_size([](const process_group& world) {
+    const arrays<T> mine(lengths, world.rank());
     for (const std::size_t chunk : chunks) {
       for (const reduce_op op : std::array<reduce_op, 3>{reduce_op::sum, reduce_op::max, reduce_op::average}) {
         if (op == reduce_op::average && std::integral<T>) {
           continue;
         }
-        arrays<T> together(lengths, world.rank());
-        arrays<T> apart(lengths, world.rank());
+        arrays<T> together = mine;
+        arrays<T> apart = mine;
         all_reduce(together.views(), op, {.chunk_bytes = chunk});
         for (auto& one : apart.data) {
           all_reduce(std::span(one), op);

@@ -73,7 +73,7 @@ void two_passes(toy_model& model, distributed_data_parallel& ddp, int rank, std:
 }
 
 TEST_CASE("join: an exception in one rank's loop is told to the ranks with data and without; ddp goes on working") {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
+  for (const int ranks : rank_counts) {
     for (const moment when : moments) {
       for (const int odd : {0, ranks - 1}) {
         for (const bool find_unused : {false, true}) {
@@ -144,7 +144,7 @@ TEST_CASE("join: a scope that is left without finish, at any moment, is told to 
 }
 
 TEST_CASE("join: several ranks fail at once, in different places") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     for (int shift = 0; shift < 5; ++shift) {
       run_noted(ranks, "shift " + std::to_string(shift), [&](const process_group& world) {
         toy_model model({5, 3, 70'000, 2});
@@ -192,7 +192,7 @@ TEST_CASE("join: a callback that throws on a rank without data") {
 }
 
 TEST_CASE("join: with throw_on_early_end every rank hears who ran out of data") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     run_noted(ranks, {}, [](const process_group& world) {
       toy_model model({5});
       distributed_data_parallel ddp(model.views());
@@ -223,7 +223,7 @@ TEST_CASE("join: with throw_on_early_end every rank hears who ran out of data") 
 }
 
 TEST_CASE("join: disagreement about no_sync is an error on every rank, with data or without") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     run_noted(ranks, {}, [](const process_group& world) {
       toy_model model({5});
       distributed_data_parallel ddp(model.views());

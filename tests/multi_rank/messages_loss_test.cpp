@@ -143,7 +143,7 @@ TEST_CASE("a rank that has left, or leaves while it is waited for") {
 }
 
 TEST_CASE("a rank that throws while others wait for its message: all name it, and its words") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto run = [&] {
       run_ranks(ranks, [&](const process_group& world) {
@@ -172,7 +172,7 @@ TEST_CASE("a rank that throws while others wait for its message: all name it, an
 }
 
 TEST_CASE("any_source: those who left are not missed as long as one is there; then it is peer_error") {
-  for (const int ranks : {3, 4, 8}) {
+  for (const int ranks : rank_counts_from(3)) {
     run_noted(ranks, {}, [](const process_group& world) {
       {
         const auto group = world.split(0);

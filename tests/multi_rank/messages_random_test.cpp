@@ -63,8 +63,9 @@ std::vector<planned> plan(random_source& random, int ranks, int act) {
 std::vector<std::uint8_t> bytes_of(const planned& message) {
   std::vector<std::uint8_t> bytes(message.size + 4);
   const std::size_t number = as_index(message.number);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(i < 4 ? number >> (8 * i) : i * 37 + i / 199 + number);
+  std::uint8_t* const place = bytes.data();
+  for (std::size_t i = 0; i < message.size + 4; ++i) {
+    place[i] = static_cast<std::uint8_t>(i < 4 ? number >> (8 * i) : i * 37 + i / 199 + number);
   }
   return bytes;
 }

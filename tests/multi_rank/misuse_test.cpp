@@ -81,7 +81,7 @@ TEST_CASE("misuse: one rank skips an iteration of a loop that calls one thing; w
 
 TEST_CASE("misuse: one rank calls once more than the others") {
   // The others have returned, which rank 0's extra call learns at once.
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
                                 barrier(world);

@@ -21,8 +21,9 @@ constexpr std::uint32_t dealt(int from, int to, std::size_t i) {
 /// What `from` has for `to`, `count` elements.
 inline std::vector<std::uint32_t> dealt_part(int from, int to, std::size_t count) {
   std::vector<std::uint32_t> part(count);
+  std::uint32_t* const place = part.data();
   for (std::size_t i = 0; i < count; ++i) {
-    part[i] = dealt(from, to, i);
+    place[i] = dealt(from, to, i);
   }
   return part;
 }

@@ -290,14 +290,7 @@ TEST_CASE("read_file_dist: what tells no size is read to its end") {
 }
 
 TEST_CASE("read_file_dist: no memory for the contents is an error on every rank") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr bool sanitized = true;
-#elif defined(__has_feature)
-  constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-  constexpr bool sanitized = false;
-#endif
-  if (sanitized) {
+  if (under_address_sanitizer || under_thread_sanitizer) {
     std::puts("[hfcomm] skipped: read_file_dist: no memory for the contents: sanitizers need address space themselves");
     return;
   }

@@ -43,27 +43,35 @@ class toy_model {
   [[nodiscard]] std::size_t size() const noexcept { return parameters_.size(); }
   [[nodiscard]] toy_parameter<float>& operator[](std::size_t index) { return parameters_[index]; }
 
+  /// After so many elements of a parameter the same come again.
+  static constexpr std::size_t period = 101;
+
   /// What rank `rank` finds for element `i` of parameter `index` in pass `pass`: nothing that sums up exactly.
   static float gradient_of(int rank, std::size_t index, std::size_t i, int pass = 0) {
     // Two statements: of one, a compiler may make a single rounding here and two there.
-    const float common = 0.1F * static_cast<float>((i * 7 + index * 13) % 101);
+    const float common = 0.1F * static_cast<float>((i * 7 + index * 13) % period);
     return common + 1.0F / static_cast<float>(rank + 1 + pass * 3);
   }
   void set_gradient(int rank, std::size_t index, int pass = 0) {
     auto& gradient = parameters_[index].gradient;
+    float* const place = gradient.data();
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      gradient[i] = gradient_of(rank, index, i, pass);
+      place[i] = i < period ? gradient_of(rank, index, i, pass) : place[i - period];
     }
+  }
+  static float average_of(int ranks, std::size_t index, std::size_t i, int pass) {
+    float sum = gradient_of(0, index, i, pass);
+    for (int rank = 1; rank < ranks; ++rank) {
+      sum += gradient_of(rank, index, i, pass);
+    }
+    return sum / static_cast<float>(ranks);
   }
   /// Whether the gradient is the average over `ranks` ranks, to the bit.
   [[nodiscard]] bool is_average(int ranks, std::size_t index, int pass = 0) const {
     const auto& gradient = parameters_[index].gradient;
+    const float* const found = gradient.data();
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      float sum = gradient_of(0, index, i, pass);
-      for (int rank = 1; rank < ranks; ++rank) {
-        sum += gradient_of(rank, index, i, pass);
-      }
-      if (gradient[i] != sum / static_cast<float>(ranks)) {
+      if (found[i] != (i < period ? average_of(ranks, index, i, pass) : found[i - period])) {
         return false;
       }
     }

@@ -66,7 +66,7 @@ TEST_CASE("unheard: what an operation has thrown is not thrown again at the end"
 }
 
 TEST_CASE("unheard: an exception that drops a collective under way gets on, and the others hear of it") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     std::string text;
     try {
       run_ranks(ranks, [&](const process_group& world) {

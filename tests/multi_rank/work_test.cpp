@@ -23,7 +23,7 @@ static_assert(std::is_nothrow_move_constructible_v<work<int>> && std::is_nothrow
               !std::is_copy_constructible_v<work<int>>);
 
 TEST_CASE("work: done and wait with a limit, while a peer is late and after it has come") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> looked{0};
     run_noted(ranks, {}, [&](const process_group& world) {
       const int late = world.size() - 1;
@@ -168,7 +168,7 @@ TEST_CASE("work: a dropped problem that is no std::exception does not leave the 
 }
 
 TEST_CASE("work: a peer that ends while works are in flight is an error from wait") {
-  for (const int ranks : {2, 3, 4, 8}) {
+  for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
       auto first = all_reduce_async(1, reduce_op::sum, world);
