@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +76,7 @@ class gate {
     open();
     (void)hfcomm::cuda::runtime().cudaStreamSynchronize(stream_.get());  // the kernel reads what ends here
   }
-  void open() { *static_cast<volatile int*>(opened_.data()) = 1; }
+  void open() { std::atomic_ref(*opened_.data()).store(1); }
 
  private:
   hfcomm::pinned_buffer<int> opened_;

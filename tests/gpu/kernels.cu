@@ -109,7 +109,7 @@ bool adds_bytes_of_floats() {
   return major >= 9;
 }
 
-void hold(cudaStream_t stream, const volatile int* opened, std::uint64_t limit) {
+void hold(cudaStream_t stream, int* opened, std::uint64_t limit) {
   hold_kernel<<<1, 1, 0, stream>>>(opened, limit);
   check(cudaGetLastError(), "hold");
 }

@@ -33,7 +33,7 @@ constexpr unsigned char pattern(std::uint64_t place, std::uint64_t seed) {
 
 /// Puts a kernel on the stream that ends when `*opened` is no longer 0 (pinned host memory; null: never), or after
 /// `limit` nanoseconds.
-void hold(cudaStream_t stream, const volatile int* opened, std::uint64_t limit);
+void hold(cudaStream_t stream, int* opened, std::uint64_t limit);
 /// Puts a kernel on the stream that writes the pattern, from its place `first` on.
 void fill(cudaStream_t stream, void* memory, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0);
 /// How many bytes are not the pattern's, once all that is on the stream is done: waits for it.

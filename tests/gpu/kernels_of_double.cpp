@@ -2,6 +2,7 @@
 // The tests' kernels over the test double, whose device memory is the host's and whose kernels are functions.
 #include "kernels.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -32,10 +33,10 @@ std::size_t free_memory() { return std::size_t{1} << 30; }
 bool may_refuse_ranks() { return false; }
 bool adds_bytes_of_floats() { return true; }
 
-void hold(cudaStream_t stream, const volatile int* opened, std::uint64_t limit) {
+void hold(cudaStream_t stream, int* opened, std::uint64_t limit) {
   fake_cuda::launch(stream, [opened, limit] {
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(limit);
-    while ((opened == nullptr || *opened == 0) && std::chrono::steady_clock::now() < end) {
+    while ((opened == nullptr || std::atomic_ref(*opened).load() == 0) && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
