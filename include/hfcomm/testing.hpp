@@ -126,8 +126,8 @@ namespace hfcomm::testing {
 /// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
 /// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
 /// Where ranks throw, the first exception that is not another rank's fault is rethrown; so is what a dropped work or a
-/// scope's end met, where no operation was left to throw it. Threads that the code under test starts are no ranks: to
-/// them world() is a group of one.
+/// scope's end met, where no operation was left to throw it; usage_error where there can be no such world. Threads that
+/// the code under test starts are no ranks: to them world() is a group of one.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, const run_ranks_options& options = {},
                std::source_location where = std::source_location::current()) {

@@ -17,7 +17,8 @@ template <class T>
 T random_element(std::uint64_t& state) {
   state = state * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX; quick without optimisation, too
   if constexpr (std::integral<T>) {
-    return static_cast<T>(state >> (64 - 8 * sizeof(T)));
+    // Its low bits alone would be the same on all ranks: they repeat after a power of two.
+    return static_cast<T>((state ^ (state >> 32)) >> (64 - 8 * sizeof(T)));
   } else {
     return static_cast<T>(static_cast<float>(state >> 40) * 0x1p-22F - 2.0F);
   }

@@ -122,7 +122,7 @@ TEST_CASE("two threads of one rank at once: the second one gets usage_error, and
       check_usable(world);
       return;
     }
-    std::thread other([&] {
+    std::jthread other([&] {
       CHECK(recv<int>(1, world, 2) == 2);  // until the other rank has the message of tag 1
     });
     wait_until([&] { return detail::group_access::state(world).busy.load(); });

@@ -44,8 +44,11 @@ inline constexpr auto rank_counts = [] {
   }
 }();
 
-/// Those of them that are `least` or more.
+/// Those of them that are `least` or more. A test with none of them would pass without having run.
 inline auto rank_counts_from(int least) {
+  if (least > rank_counts.back()) {
+    throw std::logic_error("no test runs with " + std::to_string(least) + " ranks or more");
+  }
   return rank_counts | std::views::filter([least](int ranks) { return ranks >= least; });
 }
 
