@@ -12,25 +12,23 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// From -2 to 2, or any integer.
+/// From -2 to 2, or any integer. (Not <random>, which takes long without optimisation.)
 template <class T>
-T random_element(std::uint64_t& state) {
-  state = state * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX; quick without optimisation, too
+T random_element(detail::counted_random& random) {
   if constexpr (std::integral<T>) {
-    // Its low bits alone would be the same on all ranks: they repeat after a power of two.
-    return static_cast<T>((state ^ (state >> 32)) >> (64 - 8 * sizeof(T)));
+    return static_cast<T>(random.next());
   } else {
-    return static_cast<T>(static_cast<float>(state >> 40) * 0x1p-22F - 2.0F);
+    return static_cast<T>(static_cast<float>(random.next() >> 40) * 0x1p-22F - 2.0F);
   }
 }
 
 template <class T>
 std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
-  std::uint64_t state = count * 31 + as_index(ranks);
+  detail::counted_random random(count * 31 + as_index(ranks));
   std::vector<std::vector<T>> inputs(as_index(ranks), std::vector<T>(count));
   for (auto& input : inputs) {
     for (auto& element : input) {
-      element = random_element<T>(state);
+      element = random_element<T>(random);
     }
   }
   return inputs;
