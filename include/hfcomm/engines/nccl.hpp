@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/engines/device_plane.hpp>
 #include <hfcomm/engines/nccl_batch.hpp>
-#include <hfcomm/engines/nccl_communicator.hpp>
+#include <hfcomm/engines/nccl_communicators.hpp>
 #include <hfcomm/engines/nccl_reduction.hpp>
 #include <hfcomm/engines/one_device.hpp>
 
@@ -24,10 +29,7 @@ class nccl final : public device_plane {
 
   ~nccl() override {
     if (!home_.at_home() || process_end::begun()) {
-      // NCCL is not in this process, or may be gone: what is left of it is left to itself.
-      for (auto& one : owned_) {
-        (void)one.release();  // NOLINT(*unused-return-value)
-      }
+      communicators_.release();
       return;
     }
     if (nccl_batch::holds(inside_)) {
@@ -40,9 +42,7 @@ class nccl final : public device_plane {
     } catch (...) {
       in_vain = true;
     }
-    for (const auto& one : owned_) {
-      in_vain ? one->abort() : one->destroy();
-    }
+    communicators_.end(in_vain);
   }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
@@ -53,13 +53,13 @@ class nccl final : public device_plane {
     bool again = false;
     try {
       device = current_device();
-      again = by_device_.at(static_cast<std::size_t>(device)).load() != nullptr;
+      again = communicators_.at(device) != nullptr;
     } catch (const std::exception&) {
       problem = problem.empty() ? detail::current_exception_text() : problem;
     }
     const inside here(*this);
     if (auto made = nccl_communicator::open(api_, nccl_, *host_, call, device, again, problem)) {
-      adopt(std::move(made));
+      communicators_.adopt(std::move(made));
     }
   }
 
@@ -67,12 +67,13 @@ class nccl final : public device_plane {
                                           int color) override {
     const bool alone = host && host->size() == 1;
     const inside here(*this);
-    auto made = owned_.back()->split(*host_, call, alone ? nullptr : host.get(), color, in_batch() ? in_a_batch : "");
+    auto made =
+        communicators_.latest().split(*host_, call, alone ? nullptr : host.get(), color, in_batch() ? in_a_batch : "");
     if (!host || alone) {
       return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
     }
     auto engine = std::make_shared<nccl>(std::move(host), api_, nccl_);
-    engine->adopt(std::move(made));
+    engine->communicators_.adopt(std::move(made));
     return engine;
   }
 
@@ -85,13 +86,14 @@ class nccl final : public device_plane {
     std::string problem = in_batch() ? in_a_batch : "";
     nccl_communicator* one = nullptr;
     try {
-      one = by_device_.at(static_cast<std::size_t>(current_device())).load();
+      one = communicators_.at(current_device());
     } catch (const std::exception&) {
       problem = detail::current_exception_text();
     }
     if (one == nullptr || one->get() == nullptr) {
-      problem = problem.empty() ? "this group has no communicator for the current device; " + connected() : problem;
-      one = owned_.back().get();  // to tell the others
+      problem =
+          problem.empty() ? "this group has no communicator for the current device; " + communicators_.text() : problem;
+      one = &communicators_.latest();  // to tell the others
     }
     const inside here(*this);
     return one->allocate(*host_, call, bytes, problem, [this] {
@@ -129,10 +131,7 @@ class nccl final : public device_plane {
   void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                       stream_ref stream) override {
     const std::size_t width = size_of(call.element);
-    std::size_t total = 0;
-    for (const std::size_t count : counts) {
-      total += count;
-    }
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     const std::size_t mine = counts[static_cast<std::size_t>(host_->rank())];
     inside here(*this, call, {in, total * width}, {out, mine * width});
     if (total == 0) {
@@ -169,10 +168,7 @@ class nccl final : public device_plane {
 
   void all_gather(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                   stream_ref stream) override {
-    std::size_t total = 0;
-    for (const std::size_t count : counts) {
-      total += count;
-    }
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     inside here(*this, call, {in, counts[static_cast<std::size_t>(host_->rank())]}, {out, total});
     if (total == 0) {
       return;
@@ -240,10 +236,7 @@ class nccl final : public device_plane {
     if (nccl_batch::holds(inside_)) {
       nccl_batch::discard(nccl_);  // what NCCL holds back points to the communicator
     }
-    const std::scoped_lock lock(mutex_);
-    for (const auto& one : owned_) {
-      one->abort(inside_);
-    }
+    communicators_.abort(inside_);
   }
 
   void check(const operation& call, std::uint64_t number) override {
@@ -253,15 +246,7 @@ class nccl final : public device_plane {
       abort();
       throw;
     }
-    ncclResult_t state = ncclSuccess;
-    {
-      const std::scoped_lock lock(mutex_);
-      for (const auto& one : owned_) {
-        if (one->get() != nullptr && state == ncclSuccess) {
-          (void)nccl_.ncclCommGetAsyncError(one->get(), &state);
-        }
-      }
-    }
+    const ncclResult_t state = communicators_.problem(nccl_);
     if (state != ncclSuccess && state != ncclInProgress) {
       fail(call, state);
     }
@@ -325,43 +310,20 @@ class nccl final : public device_plane {
     return how;
   }
 
-  void adopt(std::unique_ptr<nccl_communicator> made) {
-    const std::scoped_lock lock(mutex_);
-    auto& place = by_device_.at(static_cast<std::size_t>(made->device()));
-    auto* const before = place.exchange(made.get());
-    if (before != nullptr) {
-      before->destroy();
-    }
-    only_ = owned_.empty() || (before != nullptr && only_ == before) ? made.get() : nullptr;
-    owned_.push_back(std::move(made));
-  }
-
   /// The communicator of the device that an operation's memory is on; without memory, the only one, or the current
   /// device's.
   nccl_communicator& on(const operation& call, device_memory in, device_memory out) {
-    if (in.bytes == 0 && out.bytes == 0 && only_ != nullptr) {
-      return *only_;
+    if (in.bytes == 0 && out.bytes == 0 && communicators_.only() != nullptr) {
+      return *communicators_.only();
     }
     const int device = device_of(call, in, out);
-    nccl_communicator* const one = static_cast<std::size_t>(device) < by_device_.size()
-                                       ? by_device_[static_cast<std::size_t>(device)].load(std::memory_order_acquire)
-                                       : nullptr;
+    nccl_communicator* const one = communicators_.find(device);
     if (one == nullptr) [[unlikely]] {
       reject(call, "the buffer is on device " + std::to_string(device) +
-                       ", for which this group has no communicator (" + connected() +
+                       ", for which this group has no communicator (" + communicators_.text() +
                        "); make it current and call connect_device on every rank first");
     }
     return *one;
-  }
-
-  [[nodiscard]] std::string connected() const {
-    std::string devices;
-    for (std::size_t device = 0; device < by_device_.size(); ++device) {
-      if (by_device_[device].load() != nullptr) {
-        devices += (devices.empty() ? "it has one for device " : ", ") + std::to_string(device);
-      }
-    }
-    return devices;
   }
 
   void launch(const operation& call, inside& here, ncclResult_t result) {
@@ -438,10 +400,7 @@ class nccl final : public device_plane {
 
   const cuda::nccl_api& nccl_;
   int exceptions_;
-  std::mutex mutex_;  // connect, abort and check; operations only look at what `by_device_` points to
-  std::vector<std::unique_ptr<nccl_communicator>> owned_;
-  std::array<std::atomic<nccl_communicator*>, 64> by_device_{};
-  nccl_communicator* only_ = nullptr;  // while there is one
+  nccl_communicators communicators_;
   /// Of the thread that operates; kept by who waits for it.
   shared_whereabouts inside_ = std::make_shared<std::atomic<whereabouts>>(whereabouts::outside);
 };
