@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -16,31 +16,18 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/broadcast.hpp>
-#include <hfcomm/collectives/coalesced.hpp>
+#include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/device_reducer.hpp>
 #include <hfcomm/ddp/host_reducer.hpp>
 #include <hfcomm/ddp/join_session.hpp>
 #include <hfcomm/ddp/model_shape.hpp>
 #include <hfcomm/ddp/parameter.hpp>
-#include <hfcomm/scopes/nccl_group_scope.hpp>
+#include <hfcomm/ddp/share_model.hpp>
 #include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
 
 class join_scope;
-
-struct ddp_options {
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Of the bucket that is ready first: small, to start early.
-  std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Of the other buckets.
-  /// Parameters and buffers are packed into broadcasts up to this; a larger one goes by itself. (haiscale: 250 MiB.)
-  std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;
-  bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
-  bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
-  std::vector<std::string> ignore{};    ///< Names of parameters and buffers to leave alone.
-  /// Where gradients on a device are computed, and read after `finish`. Not looked at for those in host memory.
-  stream_ref stream = stream_ref::legacy_default();
-};
 
 /// Data-parallel training over plain memory: every rank computes gradients on its share of a batch, and this averages
 /// them over the ranks while backward is still running.
@@ -288,42 +275,17 @@ class distributed_data_parallel {
                                                   wanted.bucket_bytes, wanted.find_unused_parameters);
   }
 
-  /// Gives every rank the root's values, or buffers.
-  template <class Part, class Bytes>
-  void share(const std::vector<Part>& parts, Bytes bytes_of, int root, std::source_location where) {
-    if (group_.size() == 1) {
-      return;
-    }
-    std::vector<detail::coalesced_piece> pieces;
-    std::vector<device_span<std::byte>> on_device;
-    for (const Part& part : parts) {
-      const std::span<std::byte> bytes = std::invoke(bytes_of, part);
-      if (part.on_device) {
-        on_device.emplace_back(bytes.data(), bytes.size());
-      } else {
-        pieces.push_back({element_type::none, bytes});
-      }
-    }
-    if (!pieces.empty()) {
-      detail::broadcast_pieces(
-          detail::buffer_call<std::byte>("coalesced broadcast", movement::from_root, 0, root, where), pieces,
-          options_.broadcast_chunk_bytes, group_, detail::describe_pieces<std::byte>(pieces));
-    }
-    if (!on_device.empty()) {
-      nccl_group_scope together(own_group_, where);
-      for (const auto bytes : on_device) {
-        broadcast(bytes, options_.stream, root, own_group_, where);
-      }
-      together.end();
-    }
+  void share_values(int root, std::source_location where) {
+    detail::share_model(parameters_, &ddp_parameter::value, root, group_, own_group_, options_, where);
   }
-  void share_values(int root, std::source_location where) { share(parameters_, &ddp_parameter::value, root, where); }
+  void share_buffers(int root, std::source_location where) {
+    detail::share_model(buffers_, &ddp_buffer::bytes, root, group_, own_group_, options_, where);
+  }
   void share_buffers_if_wanted(int root, std::source_location where) {
     if (options_.broadcast_buffers) {
       share_buffers(root, where);
     }
   }
-  void share_buffers(int root, std::source_location where) { share(buffers_, &ddp_buffer::bytes, root, where); }
 
   void begin_joined_pass(std::source_location where) {
     using plan = detail::join_session::plan;
