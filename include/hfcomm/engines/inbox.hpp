@@ -67,7 +67,10 @@ class inbox {
     for (std::uint32_t index = 0; index < in_use; ++index) {
       layout::envelope& paper = box.outgoing[index];
       const std::uint64_t number = paper.offer.load();
-      if (number != 0 && paper.destination.load() == desk_.rank() && paper.answer.load() / 4 != number) {
+      // However long we are kept from looking on: address and answer are of the same offer if that is still there after
+      // them. What is for us and has no answer then stays until we give one.
+      if (number != 0 && paper.destination.load() == desk_.rank() && paper.answer.load() / 4 != number &&
+          paper.offer.load() == number) {
         visit(paper, number);
       }
     }

@@ -69,10 +69,10 @@ class outbox {
     }
     const operation& call = one.job->call;
     const auto data = one.job->data;
-    // Release: a rank that still looks at the earlier message here, which was not its own, and sees this one's address
-    // must see the answer to the earlier one, too.
+    // Release: a rank that still looks at an earlier message here, which was not its own, and sees this one's address
+    // must see that the earlier one is gone.
     paper->destination.store(call.root, std::memory_order_release);
-    paper->tag.store(call.tag, std::memory_order_release);
+    paper->tag.store(call.tag, std::memory_order_relaxed);
     paper->site.store(desk_.site_of(call), std::memory_order_relaxed);
     paper->fit.store(mail_desk::fit(call), std::memory_order_relaxed);
     paper->what.store(pack_call(call, one.job->is_failure), std::memory_order_relaxed);

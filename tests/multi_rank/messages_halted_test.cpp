@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+
+#include <pthread.h>
+
+#include <hfcomm/collectives/send_receive.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// How often the reader was halted, and let go on.
+std::atomic<int> halts{0};
+std::atomic<int> releases{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+template <class Condition>
+void spin_until(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  while (!condition() && std::chrono::steady_clock::now() < end) {
+  }
+}
+
+/// Halts the thread until it is let go; not for ever: it may hold a lock of the allocator.
+void halt(int /*signal*/) {
+  const int number = halts.fetch_add(1) + 1;
+  spin_until([number] { return releases.load() >= number; });
+}
+
+/// While this lives, SIGUSR1 halts the thread that gets it.
+class halting {
+ public:
+  halting() {
+    struct sigaction action{};
+    action.sa_handler = halt;
+    ::sigaction(SIGUSR1, &action, &before_);
+  }
+  halting(const halting&) = delete;
+  halting& operator=(const halting&) = delete;
+  ~halting() { ::sigaction(SIGUSR1, &before_, nullptr); }
+
+ private:
+  struct sigaction before_{};
+};
+
+constexpr int rounds = 1000;
+constexpr int wanted = 1;
+constexpr int other = 2;
+
+using message_ptr = std::shared_ptr<transfer>;
+
+/// A message that only the thread that called looks after: so it is this one that is halted on the way.
+message_ptr start_send(int value, int destination, const process_group& world, int tag) {
+  auto message = detail::outgoing_object("send", value, destination, detail::partner::any_rank, world, tag,
+                                         std::source_location::current());
+  detail::group_access::engine(world).post({&message, 1});
+  return message;
+}
+message_ptr start_recv(int source, const process_group& world, int tag) {
+  auto message = detail::incoming_object<int>("recv", source, detail::partner::any_rank, world, tag,
+                                              std::source_location::current());
+  detail::group_access::engine(world).post({&message, 1});
+  return message;
+}
+void finish(const message_ptr& message, const process_group& world) {
+  detail::group_access::engine(world).complete({&message, 1});
+  REQUIRE_FALSE(message->problem);
+}
+
+/// Rank 1 wants messages from rank 0 and looks for them all the time. In each round `step(halt_reader, round)` of rank
+/// 0 sends the next one, and halts rank 1 wherever that is just then; it returns the message.
+template <class Step>
+void play(Step step) {
+  const halting while_this_lasts;
+  halts = 0;
+  releases = 0;
+  std::atomic<bool> over{false};
+  std::atomic<pthread_t> reader{};
+  std::vector<message_ptr> coming(rounds);
+  run_noted(2, {}, [&](const process_group& world) {
+    if (world.rank() == 1) {
+      reader = ::pthread_self();
+      for (auto& one : coming) {
+        one = start_recv(0, world, wanted);
+      }
+      barrier(world);
+      while (!over) {
+        const int same = send_receive(7, 1, 1, world, other);  // each step looks for everything that is wanted
+        CHECK(same == 7);
+      }
+      for (int round = 0; round < rounds; ++round) {
+        finish(coming[as_index(round)], world);
+        CHECK(detail::take_object<int>(world, *coming[as_index(round)]).value == round);
+      }
+    } else {
+      barrier(world);
+      for (int round = 0; round < rounds; ++round) {
+        const auto halt_reader = [&] {
+          ::pthread_kill(reader, SIGUSR1);
+          spin_until([round] { return halts.load() > round; });
+        };
+        const message_ptr message = step(world, round, halt_reader, *coming[as_index(round)]);
+        releases.fetch_add(1);
+        finish(message, world);
+      }
+      over = true;
+    }
+    check_usable(world);
+  });
+  CHECK(halts.load() > 0);
+}
+
+TEST_CASE("a rank that is halted while it looks at another's message does not take the next but one for it") {
+  play([](const process_group& world, int round, const auto& halt_reader, const transfer& /*theirs*/) {
+    const auto first = start_send(-1, 0, world, other);
+    halt_reader();
+    const auto taken = start_recv(0, world, other);
+    finish(taken, world);
+    finish(first, world);
+    CHECK(send_receive(-1, 0, 0, world, other) == -1);  // in the same place; so is what follows
+    return start_send(round, 1, world, wanted);
+  });
+}
+
+TEST_CASE("a rank that is halted while it looks at a message that it has taken does not take another's for it") {
+  play([](const process_group& world, int round, const auto& halt_reader, const transfer& theirs) {
+    const auto message = start_send(round, 1, world, wanted);
+    wait_until([&] { return theirs.finished.load(); });
+    halt_reader();
+    finish(message, world);
+    CHECK(send_receive(-1, 0, 0, world, wanted) == -1);  // of the same tag, in the same place
+    return message;
+  });
+}
+
+}  // namespace
