@@ -129,7 +129,7 @@ TEST_CASE("a rank that is halted while it looks at another's message does not ta
 
 TEST_CASE("a rank that is halted while it looks at a message that it has taken does not take another's for it") {
   play([](const process_group& world, int round, const auto& halt_reader, const transfer& theirs) {
-    const auto message = start_send(round, 1, world, wanted);
+    auto message = start_send(round, 1, world, wanted);
     wait_until([&] { return theirs.finished.load(); });
     halt_reader();
     finish(message, world);
