@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include <hfcomm/collectives/send_receive.hpp>
+#include <hfcomm/engines/waiting.hpp>
 
 namespace {
 
@@ -19,17 +20,12 @@ std::atomic<int> halts{0};
 std::atomic<int> releases{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-template <class Condition>
-void spin_until(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  while (!condition() && std::chrono::steady_clock::now() < end) {
-  }
-}
+constexpr detail::patience for_a_while{.spin = std::chrono::milliseconds(20)};
 
 /// Halts the thread until it is let go; not for ever: it may hold a lock of the allocator.
 void halt(int /*signal*/) {
   const int number = halts.fetch_add(1) + 1;
-  spin_until([number] { return releases.load() >= number; });
+  detail::wait_briefly(for_a_while, [number] { return releases.load() >= number; });
 }
 
 /// While this lives, SIGUSR1 halts the thread that gets it.
@@ -72,8 +68,9 @@ void finish(const message_ptr& message, const process_group& world) {
   REQUIRE_FALSE(message->problem);
 }
 
-/// Rank 1 wants messages from rank 0 and looks for them all the time. In each round `step(halt_reader, round)` of rank
-/// 0 sends the next one, and halts rank 1 wherever that is just then; it returns the message.
+/// Rank 1 wants messages from rank 0 and looks for them all the time. In each round `step` of rank 0 sends the next
+/// one, calls `halt_reader`, which halts rank 1 wherever that is just then, and returns the message; its last argument
+/// is the receiver's side of it.
 template <class Step>
 void play(Step step) {
   const halting while_this_lasts;
@@ -102,7 +99,7 @@ void play(Step step) {
       for (int round = 0; round < rounds; ++round) {
         const auto halt_reader = [&] {
           ::pthread_kill(reader, SIGUSR1);
-          spin_until([round] { return halts.load() > round; });
+          detail::wait_briefly(for_a_while, [round] { return halts.load() > round; });
         };
         const message_ptr message = step(world, round, halt_reader, *coming[as_index(round)]);
         releases.fetch_add(1);
