@@ -48,7 +48,7 @@ class nccl final : public device_plane {
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
   void connect(const operation& call) override {
-    std::string problem = in_batch() ? in_a_batch : "";
+    std::string problem = nccl_batch::problem();
     int device = 0;
     bool again = false;
     try {
@@ -67,8 +67,7 @@ class nccl final : public device_plane {
                                           int color) override {
     const bool alone = host && host->size() == 1;
     const inside here(*this);
-    auto made =
-        communicators_.latest().split(*host_, call, alone ? nullptr : host.get(), color, in_batch() ? in_a_batch : "");
+    auto made = communicators_.latest().split(*host_, call, alone ? nullptr : host.get(), color, nccl_batch::problem());
     if (!host || alone) {
       return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
     }
@@ -83,7 +82,7 @@ class nccl final : public device_plane {
   }
 
   std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) override {
-    std::string problem = in_batch() ? in_a_batch : "";
+    std::string problem = nccl_batch::problem();
     nccl_communicator* one = nullptr;
     try {
       one = communicators_.at(current_device());
@@ -254,8 +253,6 @@ class nccl final : public device_plane {
 
  private:
   static constexpr std::chrono::milliseconds hearsay{300};
-  static constexpr const char* in_a_batch =
-      "called inside an nccl_group_scope, in which NCCL holds back what it is called for";
 
   /// This thread is inside a call of NCCL, or has it hold something back: another one must not free the communicator.
   class inside {

@@ -24,6 +24,12 @@ class nccl_batch {
   /// Null where nothing is held back. A plain pointer, because every operation asks.
   [[nodiscard]] static nccl_batch* current() noexcept { return slot(); }
 
+  /// Why ranks cannot agree about a communicator now; empty where nothing is held back.
+  [[nodiscard]] static const char* problem() noexcept {
+    return current() == nullptr ? ""
+                                : "called inside an nccl_group_scope, in which NCCL holds back what it is called for";
+  }
+
   [[nodiscard]] static ncclResult_t begin(const cuda::nccl_api& api) {
     auto made = std::make_unique<nccl_batch>();
     const ncclResult_t begun = api.ncclGroupStart();
