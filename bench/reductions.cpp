@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/element_type.hpp>
-#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
 
 namespace {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include <hfcomm/engines/shared_memory.hpp>
-#include <hfcomm/process_group.hpp>
+#include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/group/process_group.hpp>
 
 /// How many all-to-alls of the group have been done without slots.
 inline std::uint64_t single_copies(const hfcomm::process_group& group) {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <hfcomm/launch.hpp>
+#include <hfcomm/group/launch.hpp>
 
 namespace char_lm {
 

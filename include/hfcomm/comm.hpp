@@ -4,32 +4,33 @@
 /// The one include: everything but the adapters that pull in somebody else's headers.
 
 // IWYU pragma: begin_exports
-#include <hfcomm/concepts.hpp>
-#include <hfcomm/cuda/device_span.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
-#include <hfcomm/device_watch.hpp>
-#include <hfcomm/device_work.hpp>
-#include <hfcomm/element_type.hpp>
-#include <hfcomm/environment.hpp>
-#include <hfcomm/error.hpp>
-#include <hfcomm/float16.hpp>
-#include <hfcomm/float8.hpp>
-#include <hfcomm/launch.hpp>
-#include <hfcomm/options.hpp>
-#include <hfcomm/process_group.hpp>
-#include <hfcomm/reduce_op.hpp>
-#include <hfcomm/registered_buffer.hpp>
-#include <hfcomm/session.hpp>
-#include <hfcomm/shared_buffer.hpp>
-#include <hfcomm/split.hpp>
-#include <hfcomm/version.hpp>
-#include <hfcomm/weighted_mean.hpp>
-#include <hfcomm/work.hpp>
-#include <hfcomm/work_coroutine.hpp>
+#include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
+#include <hfcomm/core/options.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/core/shared_buffer.hpp>
+#include <hfcomm/core/stream_ref.hpp>
+#include <hfcomm/core/version.hpp>
+#include <hfcomm/core/weighted_mean.hpp>
+#include <hfcomm/device/device_watch.hpp>
+#include <hfcomm/device/device_work.hpp>
+#include <hfcomm/device/registered_buffer.hpp>
+#include <hfcomm/group/environment.hpp>
+#include <hfcomm/group/launch.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/group/split.hpp>
+#include <hfcomm/group/work.hpp>
+#include <hfcomm/group/work_coroutine.hpp>
 
 #include <hfcomm/serialization/object.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
+#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/all_to_all.hpp>
@@ -39,7 +40,6 @@
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
 #include <hfcomm/collectives/collect_results_in_files.hpp>
-#include <hfcomm/collectives/device_call.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
@@ -54,11 +54,11 @@
 
 #include <hfcomm/data/distributed_sampler.hpp>
 
+#include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/scopes/barrier_scope.hpp>
 #include <hfcomm/scopes/local_master_first.hpp>
 #include <hfcomm/scopes/master_first.hpp>
 #include <hfcomm/scopes/master_only.hpp>
-#include <hfcomm/scopes/nccl_group_scope.hpp>
 #include <hfcomm/scopes/on_rank.hpp>
 #include <hfcomm/scopes/print_main.hpp>
 

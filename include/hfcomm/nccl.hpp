@@ -7,15 +7,15 @@
 
 #include <memory>
 
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/copy.hpp>
 #include <hfcomm/cuda/device_buffer.hpp>
 #include <hfcomm/cuda/device_event.hpp>
-#include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/cuda/element_types.hpp>
 #include <hfcomm/cuda/pinned_buffer.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
-#include <hfcomm/engines/nccl.hpp>
-#include <hfcomm/engines/one_device.hpp>
+#include <hfcomm/engine/device/one_device.hpp>
+#include <hfcomm/engine/nccl/nccl.hpp>
 
 namespace hfcomm::detail {
 

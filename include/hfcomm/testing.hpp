@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm::testing {
 

@@ -5,7 +5,7 @@
 
 #include <thrust/device_vector.h>
 
-#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/core/device_span.hpp>
 
 namespace hfcomm {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <type_traits>
 
-#include <hfcomm/float16.hpp>
-#include <hfcomm/float8.hpp>
-#include <hfcomm/launch.hpp>
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
+#include <hfcomm/group/launch.hpp>
 
 #include "fake_ranks.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include <hfcomm/error.hpp>
+#include <hfcomm/core/error.hpp>
 
 namespace gpu {
 

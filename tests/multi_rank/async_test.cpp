@@ -12,10 +12,10 @@
 
 #include "parts.hpp"
 
+#include <hfcomm/call/async.hpp>
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/all_to_all.hpp>
-#include <hfcomm/collectives/async.hpp>
 #include <hfcomm/collectives/barrier.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/gather.hpp>

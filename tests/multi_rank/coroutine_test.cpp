@@ -12,7 +12,7 @@
 
 #include "parts.hpp"
 
-#include <hfcomm/work.hpp>
+#include <hfcomm/group/work.hpp>
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include <hfcomm/collectives/send_receive.hpp>
-#include <hfcomm/engines/waiting.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <variant>
 
 #include <hfcomm/collectives/reduce_dict.hpp>
-#include <hfcomm/weighted_mean.hpp>
+#include <hfcomm/core/weighted_mean.hpp>
 
 namespace {
 

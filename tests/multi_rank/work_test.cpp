@@ -9,8 +9,8 @@
 
 #include "parts.hpp"
 
-#include <hfcomm/work.hpp>
-#include <hfcomm/work_queue.hpp>
+#include <hfcomm/group/detail/work_queue.hpp>
+#include <hfcomm/group/work.hpp>
 
 // What a `work` does, whatever it is the work of.
 namespace {

@@ -9,7 +9,7 @@
 
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/barrier.hpp>
-#include <hfcomm/work.hpp>
+#include <hfcomm/group/work.hpp>
 
 using namespace hfcomm;
 using namespace std::chrono_literals;

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/environment.hpp>
+#include <hfcomm/group/environment.hpp>
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/float16.hpp>
+#include <hfcomm/core/float16.hpp>
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/float8.hpp>
+#include <hfcomm/core/float8.hpp>
 
 namespace {
 

@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
 
 #define FLOATING_ELEMENTS hfcomm::float16, hfcomm::bfloat16, float, double
 

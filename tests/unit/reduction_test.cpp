@@ -18,7 +18,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
 
 #define ALL_ELEMENTS                                                                                                \
   std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, \

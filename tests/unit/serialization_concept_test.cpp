@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include <hfcomm/concepts.hpp>
+#include <hfcomm/core/concepts.hpp>
 #include <hfcomm/serialization/object.hpp>
 
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <stdexcept>
 
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/device_buffer.hpp>
-#include <hfcomm/cuda/device_span.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
 
 #include "char_lm/adam.hpp"
 #include "char_lm/cuda/for_each.hpp"

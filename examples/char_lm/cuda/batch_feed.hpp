@@ -8,12 +8,12 @@
 #include <stdexcept>
 #include <string>
 
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/copy.hpp>
 #include <hfcomm/cuda/device_buffer.hpp>
 #include <hfcomm/cuda/device_event.hpp>
-#include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/cuda/pinned_buffer.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
 
 #include "char_lm/vocabulary.hpp"
 

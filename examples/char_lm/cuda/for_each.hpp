@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 
 #ifdef __CUDACC__
 #include <stdexcept>

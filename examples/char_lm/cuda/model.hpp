@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/copy.hpp>
 #include <hfcomm/cuda/device_buffer.hpp>
 #include <hfcomm/cuda/device_event.hpp>
-#include <hfcomm/cuda/device_span.hpp>
 #include <hfcomm/cuda/pinned_buffer.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
 
 #include "char_lm/cuda/batch_feed.hpp"
 #include "char_lm/cuda/for_each.hpp"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/device_call.hpp>
-#include <hfcomm/collectives/uneven.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/call/uneven.hpp>
 
 namespace hfcomm {
 

@@ -3,8 +3,8 @@
 
 #include <source_location>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/device_call.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/call/device_call.hpp>
 
 namespace hfcomm {
 

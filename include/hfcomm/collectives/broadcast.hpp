@@ -5,9 +5,9 @@
 #include <source_location>
 #include <utility>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/device_call.hpp>
-#include <hfcomm/engines/copy_bytes.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
 
 namespace hfcomm {
 

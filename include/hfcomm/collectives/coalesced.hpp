@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/coalesced_call.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/coalesced_call.hpp>
 
 /// Many spans in one call, at the price of few operations instead of one each.
 namespace hfcomm {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/call/async.hpp>
 
 namespace hfcomm {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/collect_results.hpp>
-#include <hfcomm/collectives/results_directory.hpp>
+#include <hfcomm/collectives/detail/results_directory.hpp>
 
 namespace hfcomm {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/message.hpp>
+#include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
 

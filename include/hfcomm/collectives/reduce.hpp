@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/device_call.hpp>
-#include <hfcomm/collectives/fold_elements.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/collectives/detail/fold_elements.hpp>
 
 namespace hfcomm {
 

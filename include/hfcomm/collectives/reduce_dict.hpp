@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/device_dictionary.hpp>
-#include <hfcomm/collectives/dictionary.hpp>
-#include <hfcomm/collectives/dictionary_difference.hpp>
-#include <hfcomm/collectives/dictionary_message.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/device_dictionary.hpp>
+#include <hfcomm/collectives/detail/dictionary.hpp>
+#include <hfcomm/collectives/detail/dictionary_difference.hpp>
+#include <hfcomm/collectives/detail/dictionary_message.hpp>
 
 namespace hfcomm {
 

@@ -3,8 +3,8 @@
 
 #include <source_location>
 
-#include <hfcomm/collectives/device_message.hpp>
-#include <hfcomm/collectives/message.hpp>
+#include <hfcomm/collectives/detail/device_message.hpp>
+#include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
 

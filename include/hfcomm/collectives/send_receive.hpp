@@ -6,8 +6,8 @@
 #include <source_location>
 #include <utility>
 
-#include <hfcomm/collectives/device_message.hpp>
-#include <hfcomm/collectives/message.hpp>
+#include <hfcomm/collectives/detail/device_message.hpp>
+#include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
 

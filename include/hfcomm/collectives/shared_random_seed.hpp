@@ -10,7 +10,7 @@
 
 #include <sys/random.h>
 
-#include <hfcomm/collectives/async.hpp>
+#include <hfcomm/call/async.hpp>
 
 namespace hfcomm {
 

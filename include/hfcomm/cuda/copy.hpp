@@ -6,10 +6,10 @@
 #include <source_location>
 #include <string>
 
-#include <hfcomm/concepts.hpp>
-#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
 
 namespace hfcomm {
 

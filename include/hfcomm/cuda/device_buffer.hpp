@@ -5,7 +5,7 @@
 #include <source_location>
 #include <type_traits>
 
-#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/core/device_span.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 

@@ -5,9 +5,9 @@
 #include <source_location>
 #include <utility>
 
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
-#include <hfcomm/cuda/stream_ref.hpp>
-#include <hfcomm/engines/bounded_call.hpp>
+#include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm {
 

@@ -5,8 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include <hfcomm/element_type.hpp>
-#include <hfcomm/serialization/plain.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain.hpp>
 
 /// CUDA's narrow floats have the bits of hfcomm's, and are taken wherever these are, on the host as on a device.
 namespace hfcomm {

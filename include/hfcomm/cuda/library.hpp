@@ -9,7 +9,7 @@
 
 #include <dlfcn.h>
 
-#include <hfcomm/error.hpp>
+#include <hfcomm/core/error.hpp>
 
 namespace hfcomm::cuda {
 

@@ -6,8 +6,8 @@
 
 #include <nccl.h>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/library.hpp>
-#include <hfcomm/error.hpp>
 
 namespace hfcomm::cuda {
 

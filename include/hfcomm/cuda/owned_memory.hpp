@@ -8,8 +8,8 @@
 #include <utility>
 
 #include <hfcomm/cuda/runtime_api.hpp>
-#include <hfcomm/engines/bounded_call.hpp>
-#include <hfcomm/engines/teardown.hpp>
+#include <hfcomm/cuda/teardown.hpp>
+#include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm::cuda {
 

@@ -6,7 +6,7 @@
 #include <source_location>
 #include <type_traits>
 
-#include <hfcomm/concepts.hpp>
+#include <hfcomm/core/concepts.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 

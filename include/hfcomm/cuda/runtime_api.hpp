@@ -7,8 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/library.hpp>
-#include <hfcomm/error.hpp>
 
 namespace hfcomm::cuda {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/process_group.hpp>
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/async.hpp>
-#include <hfcomm/collectives/coalesced_call.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 
 /// Reductions of a whole model at once, for training loops without `distributed_data_parallel`.

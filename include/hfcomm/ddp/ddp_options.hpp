@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/cuda/stream_ref.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 
 namespace hfcomm {
 

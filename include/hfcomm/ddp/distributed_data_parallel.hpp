@@ -16,14 +16,14 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/call/refuse.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
-#include <hfcomm/ddp/device_reducer.hpp>
-#include <hfcomm/ddp/host_reducer.hpp>
-#include <hfcomm/ddp/join_session.hpp>
-#include <hfcomm/ddp/model_shape.hpp>
+#include <hfcomm/ddp/detail/device_reducer.hpp>
+#include <hfcomm/ddp/detail/host_reducer.hpp>
+#include <hfcomm/ddp/detail/join_session.hpp>
+#include <hfcomm/ddp/detail/model_shape.hpp>
+#include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/parameter.hpp>
-#include <hfcomm/ddp/share_model.hpp>
-#include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/concepts.hpp>
-#include <hfcomm/cuda/device_span.hpp>
+#include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/device_span.hpp>
 
 namespace hfcomm {
 

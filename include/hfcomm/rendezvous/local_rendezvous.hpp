@@ -15,12 +15,12 @@
 
 #include <poll.h>
 
-#include <hfcomm/engines/job.hpp>
-#include <hfcomm/engines/shared_memory.hpp>
-#include <hfcomm/rendezvous/roster.hpp>
-#include <hfcomm/rendezvous/segment_broker.hpp>
-#include <hfcomm/rendezvous/unix_socket.hpp>
-#include <hfcomm/version.hpp>
+#include <hfcomm/core/version.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/machine/roster.hpp>
+#include <hfcomm/machine/segment_broker.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
 
 /// How the processes of one machine become a job.
 ///

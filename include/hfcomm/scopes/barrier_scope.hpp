@@ -7,8 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include <hfcomm/call/refuse.hpp>
 #include <hfcomm/collectives/barrier.hpp>
-#include <hfcomm/scopes/refuse.hpp>
 
 namespace hfcomm {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <type_traits>
 
-#include <hfcomm/running_call.hpp>
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 

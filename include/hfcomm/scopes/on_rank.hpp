@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <hfcomm/running_call.hpp>
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 

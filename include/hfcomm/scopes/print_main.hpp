@@ -12,8 +12,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <hfcomm/process_group.hpp>
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 

@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <hfcomm/error.hpp>
-#include <hfcomm/serialization/plain.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/std_parts.hpp>
 
 /// The archives, and next to them, where a call by cereal finds them, the functions for what every type is made of.

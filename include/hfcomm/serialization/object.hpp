@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/error.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/archive.hpp>
-#include <hfcomm/serialization/plain.hpp>
 #include <hfcomm/serialization/serializable.hpp>
 #include <hfcomm/serialization/type_name.hpp>
 

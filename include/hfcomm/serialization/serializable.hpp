@@ -5,8 +5,8 @@
 #include <memory>
 #include <type_traits>
 
+#include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/archive.hpp>
-#include <hfcomm/serialization/plain.hpp>
 #include <hfcomm/serialization/std_parts.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 

@@ -16,7 +16,7 @@
 
 #include <nccl.h>
 
-#include <hfcomm/process_group.hpp>
+#include <hfcomm/group/process_group.hpp>
 
 namespace fake_cuda {
 

@@ -7,8 +7,8 @@
 
 #include <nccl.h>
 
-#include <hfcomm/float16.hpp>
-#include <hfcomm/float8.hpp>
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
 
 namespace fake_cuda::detail {
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include <hfcomm/engines/reduction.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
 
 #include <fake/runtime_streams.hpp>
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/error.hpp>
-#include <hfcomm/process_group.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/group/process_group.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
 
 namespace fake_cuda {

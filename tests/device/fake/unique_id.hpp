@@ -7,7 +7,7 @@
 
 #include <nccl.h>
 
-#include <hfcomm/session.hpp>
+#include <hfcomm/group/session.hpp>
 
 #include <fake/world.hpp>
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/concepts.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/serialization/object.hpp>
+
+/// What the collectives have in common: how a typed call becomes an `operation` and bytes, and bytes become objects.
+namespace hfcomm::detail {
+
+template <class T>
+operation object_call(operation_name name, movement pattern, int root, std::source_location where) {
+  return {.name = name,
+          .pattern = pattern,
+          .content = payload::object,
+          .root = root,
+          .type_hash = hfcomm::type_hash<T>(),
+          .type_name = hfcomm::type_name<T>(),
+          .where = where};
+}
+
+template <class T>
+operation buffer_call(operation_name name, movement pattern, std::size_t count, int root, std::source_location where) {
+  return {.name = name,
+          .pattern = pattern,
+          .content = payload::buffer,
+          .element = element_type_of<T>,
+          .root = root,
+          .type_hash = hfcomm::type_hash<T>(),
+          .type_name = hfcomm::type_name<T>(),
+          .bytes = count * sizeof(T),
+          .where = where};
+}
+
+/// Whether memory can be where this says it is.
+template <class R>
+[[nodiscard]] bool is_there(const R& range) {
+  const auto count = static_cast<std::size_t>(std::ranges::size(range));
+  return count == 0 || (std::ranges::data(range) != nullptr &&
+                        count <= std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>));
+}
+
+/// What is wrong with memory that is not.
+template <class R>
+[[nodiscard]] std::string memory_problem(const R& range) {
+  const std::string count = std::to_string(std::ranges::size(range));
+  return std::ranges::data(range) == nullptr ? "a buffer of " + count + " elements is at address 0"
+                                             : "no memory has room for " + count + " elements";
+}
+
+template <class Running, class R>
+void require_memory(Running& running, const R& range) {
+  running.require(is_there(range), [&] { return memory_problem(range); });
+}
+
+/// Whether `total` is `part` for each of `ranks`; without a product that could wrap around.
+constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
+  const auto count = static_cast<std::size_t>(ranks);
+  return total / count == part && total % count == 0;
+}
+
+/// Whether two pieces of memory share a byte.
+inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
+  const std::less<const std::byte*> before;
+  return !one.empty() && !other.empty() && before(one.data(), other.data() + other.size()) &&
+         before(other.data(), one.data() + one.size());
+}
+
+/// `out` must be `allowed`, a part of the input, or overlap no part of the input.
+template <class Running>
+void require_apart(Running& running, std::span<const std::byte> in, std::span<const std::byte> out,
+                   std::span<const std::byte> allowed = {}) {
+  const bool same = out.data() == allowed.data() && out.size() == allowed.size();
+  running.require(!overlap(in, out) || same, [] { return "the output overlaps the input"; });
+}
+
+/// A premultiplied sum's factor travels as the operation's tag.
+inline void reduces_with(operation& call, reduce_op op) noexcept {
+  call.reduces = true;
+  call.op = op.kind();
+  if (op.kind() == reduce_kind::premultiplied_sum) {
+    call.tag = std::bit_cast<std::uint64_t>(op.factor());
+  }
+}
+
+template <class T>
+operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
+                         std::source_location where) {
+  operation call = buffer_call<T>(name, pattern, count, root, where);
+  reduces_with(call, op);
+  return call;
+}
+
+inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
+  return "the " + std::string(to_string(op)) + " of " + std::string(elements) + " elements is not defined; " +
+         (needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
+                                   : "it is there for integers only");
+}
+
+template <class Running>
+void require_factor(Running& running, const operation& call) {
+  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(std::bit_cast<double>(call.tag)),
+                  [] { return std::string("the factor of the premultiplied sum is not a number"); });
+}
+
+template <class Running>
+void require_valid(Running& running, const operation& call) {
+  running.require(valid(call.op, call.element), [&] { return undefined_reduction(call.op, to_string(call.element)); });
+  require_factor(running, call);
+}
+
+/// Appends an object's bytes. Where serialization throws, the other ranks are told before it is thrown on.
+template <class T>
+void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
+  try {
+    encode_to(value, out);
+  } catch (...) {
+    running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+    throw;
+  }
+}
+
+/// This rank's object as bytes: where the engine wants them, or, where they do not fit there, in its memory, in which
+/// the other ranks read them.
+template <class T>
+std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
+  std::span<const std::byte> bytes;
+  if constexpr (plain<T>) {
+    bytes = std::as_bytes(std::span(&value, 1));
+  } else {
+    const std::span<std::byte> room = running.engine().stage(call);
+    serialization::output_bytes out(running.objects(), 0, room);
+    encode_or_tell(running, call, value, out);
+    bytes = out.written();
+  }
+  call.bytes = bytes.size();
+  return bytes;
+}
+
+/// Puts objects together from their chunks, and hands each, decoded, to `store(source, T&&)`. An object that came in
+/// one chunk is decoded where the engine has it.
+template <class T, class Store>
+class object_receiver final : public receiver {
+ public:
+  object_receiver(const running_call& running, Store store) : running_(running), store_(std::move(store)) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
+    if (chunk.size() == total) {
+      finish(source, chunk);
+      return;
+    }
+    auto& collected = partial_[source];
+    collected.reserve(total);
+    collected.insert(collected.end(), chunk.begin(), chunk.end());
+    if (collected.size() == total) {
+      finish(source, collected);
+      partial_.erase(source);
+    }
+  }
+
+ private:
+  void finish(int source, std::span<const std::byte> bytes) {
+    T value{};
+    try {
+      decode_into(value, bytes);
+    } catch (const decode_error& problem) {
+      throw decode_error(running_.context(),
+                         "the object from rank " + std::to_string(source) + ": " + problem.detail());
+    }
+    store_(source, std::move(value));
+  }
+
+  const running_call& running_;
+  Store store_;
+  std::unordered_map<int, std::vector<std::byte>> partial_;
+};
+
+/// Every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
+template <class T>
+std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root,
+                               const process_group& group, std::source_location where) {
+  operation call = object_call<T>(name, pattern, root, where);
+  running_call running(group, call);
+  if (pattern == movement::to_root) {
+    running.require_root();
+  }
+  const auto mine = encode_contribution(running, call, value);
+  std::vector<T> result(static_cast<std::size_t>(call.receives(group.rank()) ? group.size() : 0));
+  const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };
+  object_receiver<T, decltype(store)> received(running, store);
+  running.engine().exchange(call, mine, received);
+  return result;
+}
+
+/// `op(op(value0, value1), value2)...`
+template <class T, class BinaryOp>
+T fold(std::vector<T> values, BinaryOp& op) {
+  T result = std::move(values.front());
+  for (std::size_t rank = 1; rank < values.size(); ++rank) {
+    result = std::invoke(op, std::move(result), T(std::move(values[rank])));
+  }
+  return result;
+}
+
+}  // namespace hfcomm::detail

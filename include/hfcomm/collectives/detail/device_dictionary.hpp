@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <hfcomm/collectives/all_reduce.hpp>
+#include <hfcomm/collectives/detail/dictionary_difference.hpp>
+#include <hfcomm/collectives/reduce.hpp>
+#include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_device_leaf = writable_reducible_device_range<T&>;
+template <class T, class... More>
+inline constexpr bool is_device_leaf<std::variant<T, More...>> =
+    writable_reducible_device_range<T&> && (writable_reducible_device_range<More&> && ...);
+
+}  // namespace detail
+
+/// A map from sortable, unique keys to numbers on a device: device_span<float> of one element, or a std::variant of
+/// such types.
+template <class M>
+concept device_dictionary = requires(const M& map, const typename M::key_type& key) {
+  map.at(key);
+  { map.size() } -> std::convertible_to<std::size_t>;
+} && serializable<typename M::key_type> && detail::is_device_leaf<std::remove_cv_t<typename M::mapped_type>>;
+
+namespace detail {
+
+/// What the ranks tell each other of a number on a device.
+struct device_entry {
+  std::string name;
+  std::uint8_t kind = 0;  // a leaf_kind
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, kind);
+  }
+  bool operator==(const device_entry&) const = default;
+};
+
+template <class Leaf, class Use>
+void visit_device_leaf(Leaf& leaf, Use&& use) {
+  if constexpr (device_range<Leaf&>) {
+    std::forward<Use>(use)(as_device_span(leaf));
+  } else {
+    std::visit([&](auto& one) { use(as_device_span(one)); }, leaf);
+  }
+}
+
+/// The values in the order of their keys.
+template <device_dictionary Map>
+auto in_order_of_keys(const Map& values) {
+  std::vector<const typename Map::value_type*> entries;
+  entries.reserve(values.size());
+  for (const auto& entry : values) {
+    entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto* one, const auto* other) { return one->first < other->first; });
+  return entries;
+}
+
+template <class Key>
+std::string quoted_key(const Key& key) {
+  return std::convertible_to<const Key&, std::string_view> ? '"' + key_text(key) + '"' : key_text(key);
+}
+
+/// Throws on every rank where the ranks' keys or types differ (mismatch_error naming them), or some cannot be reduced.
+template <device_dictionary Map>
+void check_device_dictionary(operation_name name, const Map& values, reduce_op op, int root, const process_group& group,
+                             std::source_location where) {
+  using list = std::vector<device_entry>;
+  operation call = object_call<list>(name, movement::to_all, root, where);
+  reduces_with(call, op);
+  running_call running(group, call);
+  running.require(root >= -1 && root < group.size(), [&] { return engines::no_such_rank("root", root, group.size()); });
+  require_factor(running, call);
+  list mine;
+  for (const auto* entry : in_order_of_keys(values)) {
+    visit_device_leaf(entry->second, [&](auto span) {
+      const auto type = element_type_of<typename decltype(span)::value_type>;
+      const std::string key = quoted_key(entry->first);
+      running.require(span.size() == 1, [&] {
+        return key + " has " + std::to_string(span.size()) + " elements; a dictionary is of single numbers";
+      });
+      running.require(valid(op.kind(), type),
+                      [&] { return key + ": " + undefined_reduction(op.kind(), to_string(type)); });
+      mine.push_back({key, static_cast<std::uint8_t>(type)});
+    });
+  }
+  const auto context = running.context();
+  const auto bytes = encode_contribution(running, call, mine);
+  std::vector<list> all(static_cast<std::size_t>(group.size()));
+  const auto store = [&](int source, list&& theirs) { all[static_cast<std::size_t>(source)] = std::move(theirs); };
+  object_receiver<list, decltype(store)> received(running, store);
+  running.engine().exchange(call, bytes, received);
+  const auto other = std::find_if(all.begin(), all.end(), [&](const list& theirs) { return theirs != all.front(); });
+  if (other == all.end()) {
+    return;
+  }
+  std::vector<std::vector<dictionary_entry>> entries(all.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const auto& entry : all[rank]) {
+      entries[rank].push_back({entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
+    }
+  }
+  throw mismatch_error(context, "the ranks reduce different keys: " + dictionary_difference(entries).describe(), 0,
+                       static_cast<int>(other - all.begin()));
+}
+
+/// Without a root everyone gets the result.
+template <device_dictionary Map>
+void reduce_device_dictionary(operation_name name, const Map& values, stream_ref stream, reduce_op op,
+                              std::optional<int> root, const process_group& group, std::source_location where) {
+  check_device_dictionary(name, values, op, root.value_or(-1), group, where);
+  nccl_group_scope together(group, where);
+  for (const auto* entry : in_order_of_keys(values)) {
+    visit_device_leaf(entry->second, [&](auto span) {
+      root ? device_reduce(span, span, on_stream{stream}, *root, op, group, where)
+           : device_all_reduce(span, span, on_stream{stream}, op, group, where);
+    });
+  }
+  together.end();
+}
+
+}  // namespace detail
+
+}  // namespace hfcomm

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/core/weighted_mean.hpp>
+#include <hfcomm/serialization/serializable.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_single_leaf = reducible_element<T> || std::same_as<T, weighted_mean>;
+
+/// What a dictionary may hold in the end: a number, a weighted mean, or one of several such types.
+template <class T>
+inline constexpr bool is_leaf = is_single_leaf<T>;
+template <class T, class... More>
+inline constexpr bool is_leaf<std::variant<T, More...>> = is_single_leaf<T> && (is_single_leaf<More> && ...);
+
+template <class M>
+concept map_of_sortable_keys = requires(const M& map, const typename M::key_type& key) {
+  typename M::mapped_type;
+  { map.size() } -> std::convertible_to<std::size_t>;
+  map.at(key);  // which a multimap does not have: the values of equal keys could not be told apart
+} && serializable<typename M::key_type> && std::totally_ordered<typename M::key_type>;
+
+template <class M>
+consteval bool is_dictionary() {
+  if constexpr (!map_of_sortable_keys<M>) {
+    return false;
+  } else {
+    return is_leaf<typename M::mapped_type> || is_dictionary<typename M::mapped_type>();
+  }
+}
+
+}  // namespace detail
+
+/// A map from sortable, serializable, unique keys to what can be reduced:
+/// - numbers: std::map<std::string, float>, std::unordered_map<int, double>, ...
+/// - `weighted_mean`;
+/// - a std::variant of those, so that one dictionary has values of several types;
+/// - dictionaries, to any depth: std::map<std::string, std::map<std::string, double>>.
+template <class M>
+concept dictionary = detail::is_dictionary<M>();
+
+namespace detail {
+
+template <class T>
+struct leaf_of : std::type_identity<T> {};
+template <dictionary M>
+struct leaf_of<M> : leaf_of<typename M::mapped_type> {};
+
+/// What is at the end of all paths through a dictionary.
+template <dictionary M>
+using dictionary_leaf = typename leaf_of<M>::type;
+
+/// What a reduction of it is called with: checked while compiling where all values are of one element type.
+template <dictionary M>
+using dictionary_op =
+    std::conditional_t<reducible_element<dictionary_leaf<M>>, reduction<dictionary_leaf<M>>, reduce_op>;
+
+/// What a value is on the wire: an element_type, or what comes behind them.
+enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(last_element_type) + 1 };
+
+inline constexpr std::size_t leaf_kinds = static_cast<std::size_t>(leaf_kind::weighted_mean) + 1;
+
+/// Its values are reduced as elements of this type, `elements_in` for each.
+[[nodiscard]] constexpr element_type element_of(leaf_kind kind) noexcept {
+  return kind == leaf_kind::weighted_mean ? element_type::float64 : static_cast<element_type>(kind);
+}
+[[nodiscard]] constexpr std::size_t elements_in(leaf_kind kind) noexcept {
+  return kind == leaf_kind::weighted_mean ? 2 : 1;
+}
+[[nodiscard]] constexpr std::size_t size_of(leaf_kind kind) noexcept {
+  return elements_in(kind) * hfcomm::size_of(element_of(kind));
+}
+/// Numbers and sums of weighted means are added, whatever the average of elements is.
+[[nodiscard]] constexpr reduce_kind operation_for(leaf_kind kind, reduce_kind op) noexcept {
+  return kind == leaf_kind::weighted_mean ? reduce_kind::sum : op;
+}
+[[nodiscard]] constexpr bool valid(reduce_kind op, leaf_kind kind) noexcept {
+  return kind == leaf_kind::weighted_mean ? op == reduce_kind::sum || op == reduce_kind::average
+                                          : valid(op, static_cast<element_type>(kind));
+}
+[[nodiscard]] constexpr std::string_view to_string(leaf_kind kind) noexcept {
+  return kind == leaf_kind::weighted_mean ? "weighted_mean" : hfcomm::to_string(static_cast<element_type>(kind));
+}
+
+template <class T>
+inline constexpr leaf_kind leaf_kind_of = static_cast<leaf_kind>(element_type_of<T>);
+template <>
+inline constexpr leaf_kind leaf_kind_of<weighted_mean> = leaf_kind::weighted_mean;
+
+/// Calls `use` with the number or mean that is there. Throws std::bad_variant_access where an exception left none.
+template <class Leaf, class Use>
+void visit_leaf(Leaf& leaf, Use&& use) {
+  if constexpr (is_single_leaf<std::remove_const_t<Leaf>>) {
+    std::forward<Use>(use)(leaf);
+  } else {
+    std::visit(std::forward<Use>(use), leaf);
+  }
+}
+
+}  // namespace detail
+
+}  // namespace hfcomm

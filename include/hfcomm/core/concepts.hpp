@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <ranges>
+#include <span>
+#include <type_traits>
+
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain.hpp>
+#include <hfcomm/serialization/serializable.hpp>
+
+namespace hfcomm {
+
+/// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
+template <class R>
+concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+                 plain<std::ranges::range_value_t<R>> && !enable_device_range<std::remove_cvref_t<R>>;
+
+/// A buffer that may be written to.
+template <class R>
+concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+/// Whether R, which owns its elements and is not serializable, is taken as the memory that they are in: a
+/// shared_buffer, or a vector with a shared_allocator. May be specialized for other such types.
+template <class R>
+inline constexpr bool enable_buffer_view = false;
+
+/// A buffer that is taken as the memory that it shows: one that does not own its elements (std::span), or that says so
+/// (`enable_buffer_view`). Any other owner, such as a vector, is taken as an object, which may change its size.
+template <class R>
+concept buffer_view =
+    buffer<R> && (std::ranges::view<std::remove_cvref_t<R>> || enable_buffer_view<std::remove_cvref_t<R>>);
+
+/// A buffer that reductions can add up.
+template <class R>
+concept reducible_buffer = buffer<R> && reducible_element<std::ranges::range_value_t<R>>;
+
+template <class R>
+concept writable_reducible_buffer = writable_buffer<R> && reducible_buffer<R>;
+
+/// A buffer that does not end with the call: what asynchronous operations take. A temporary vector does.
+template <class R>
+concept lasting_buffer = buffer<R> && std::ranges::borrowed_range<R>;
+
+/// A callable that makes one T of two: (earlier ranks' result, next rank's value).
+template <class Op, class T>
+concept combines = std::invocable<Op&, T, T> && std::convertible_to<std::invoke_result_t<Op&, T, T>, T>;
+
+namespace detail {
+
+/// A span over a buffer's elements, const where they are.
+template <class R>
+auto view_of(R& range) {
+  return std::span<std::remove_reference_t<std::ranges::range_reference_t<R>>>(std::ranges::data(range),
+                                                                               std::ranges::size(range));
+}
+
+template <class R>
+std::span<const std::byte> bytes_of(const R& range) {
+  return std::as_bytes(
+      std::span<const std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
+}
+
+template <class R>
+std::span<std::byte> writable_bytes_of(R& range) {
+  return std::as_writable_bytes(
+      std::span<std::ranges::range_value_t<R>>(std::ranges::data(range), std::ranges::size(range)));
+}
+
+}  // namespace detail
+
+}  // namespace hfcomm

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
+
+namespace hfcomm {
+
+/// The element types that reductions know. `none` marks bytes that are only moved.
+enum class element_type : std::uint8_t {
+  none,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  float8_e4m3,
+  float8_e5m2,
+};
+
+/// For whoever goes through all of them.
+inline constexpr element_type last_element_type = element_type::float8_e5m2;
+
+[[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {
+  constexpr std::string_view names[] = {"none",     "int8",    "int16",   "int32",       "int64",
+                                        "uint8",    "uint16",  "uint32",  "uint64",      "float16",
+                                        "bfloat16", "float32", "float64", "float8_e4m3", "float8_e5m2"};
+  const auto index = static_cast<std::size_t>(type);
+  return index < std::size(names) ? names[index] : "unknown";
+}
+
+/// Bytes per element; 1 for `none`.
+[[nodiscard]] constexpr std::size_t size_of(element_type type) noexcept {
+  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
+  const auto index = static_cast<std::size_t>(type);
+  return index < std::size(sizes) ? sizes[index] : 1;
+}
+
+[[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept { return type >= element_type::float16; }
+
+/// What the bits of a type that is not hfcomm's own are. May be specialized for a type that has the same bits as one of
+/// the above, which reductions then take; <hfcomm/nccl.hpp> does so for CUDA's 16-bit and 8-bit floats.
+template <class T>
+inline constexpr element_type enable_element_type = element_type::none;
+
+namespace detail {
+
+template <class T>
+consteval element_type deduce_element_type() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::same_as<U, hfcomm::float16>) {
+    return element_type::float16;
+  } else if constexpr (std::same_as<U, hfcomm::bfloat16>) {
+    return element_type::bfloat16;
+  } else if constexpr (std::same_as<U, hfcomm::float8_e4m3>) {
+    return element_type::float8_e4m3;
+  } else if constexpr (std::same_as<U, hfcomm::float8_e5m2>) {
+    return element_type::float8_e5m2;
+  } else if constexpr (std::same_as<U, float>) {
+    return element_type::float32;
+  } else if constexpr (std::same_as<U, double>) {
+    return element_type::float64;
+  } else if constexpr (std::integral<U> && !std::same_as<U, bool> && sizeof(U) <= 8) {
+    // By width, not by name: long and long long are the same wire type, and so are char and int8_t.
+    constexpr bool is_signed = std::is_signed_v<U>;
+    switch (sizeof(U)) {
+      case 1: return is_signed ? element_type::int8 : element_type::uint8;
+      case 2: return is_signed ? element_type::int16 : element_type::uint16;
+      case 4: return is_signed ? element_type::int32 : element_type::uint32;
+      default: return is_signed ? element_type::int64 : element_type::uint64;
+    }
+  } else {
+    static_assert(enable_element_type<U> == element_type::none || sizeof(U) == size_of(enable_element_type<U>));
+    return enable_element_type<U>;
+  }
+}
+
+}  // namespace detail
+
+/// The wire type of T; `none` where T cannot be reduced.
+template <class T>
+inline constexpr element_type element_type_of = detail::deduce_element_type<T>();
+
+/// A type that `reduce`, `all_reduce` and the dictionary reductions can add up: every integer but bool, float, double,
+/// float16, bfloat16, float8_e4m3, float8_e5m2.
+template <class T>
+concept reducible_element = element_type_of<T> != element_type::none;
+
+}  // namespace hfcomm

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <complex>
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
+
+namespace hfcomm {
+
+/// Set it to true for a trivially copyable class of your own, and its objects travel as raw bytes, whatever else they
+/// have to be serialized by:
+/// ```cpp
+/// template <>
+/// inline constexpr bool hfcomm::enable_raw_bytes<point> = true;
+/// ```
+/// That is a promise: it holds no pointer and nothing else that means something in one process only, and every pattern
+/// of bytes is a valid object (a member of type bool breaks that). Padding travels too, with whatever it holds.
+/// Specialize it right behind the class; a class that is not trivially copyable does not compile.
+template <class T>
+inline constexpr bool enable_raw_bytes = false;
+
+template <>
+inline constexpr bool enable_raw_bytes<float16> = true;
+template <>
+inline constexpr bool enable_raw_bytes<bfloat16> = true;
+template <>
+inline constexpr bool enable_raw_bytes<float8_e4m3> = true;
+template <>
+inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
+
+namespace detail {
+
+// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only such a one
+// has no bytes that are not a value of it.
+template <class T>
+concept fixed_enumeration = std::is_enum_v<T> && requires { T{std::underlying_type_t<T>{}}; };
+
+template <class T>
+inline constexpr bool is_plain = [] {
+  if constexpr (enable_raw_bytes<T>) {
+    static_assert(std::is_class_v<T> || std::is_enum_v<T>, "hfcomm::enable_raw_bytes is for classes and enumerations");
+    static_assert(std::is_trivially_copyable_v<T>, "hfcomm::enable_raw_bytes needs a trivially copyable class");
+  }
+  if constexpr (fixed_enumeration<T>) {
+    return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
+  } else {
+    return enable_raw_bytes<T> ||
+           (std::integral<T> && std::same_as<T, std::remove_cv_t<T>> && !std::same_as<T, bool>) ||
+           std::same_as<T, float> || std::same_as<T, double>;
+  }
+}();
+
+template <class T>
+inline constexpr bool is_plain<std::complex<T>> = std::same_as<T, float> || std::same_as<T, double>;
+
+template <class T, std::size_t n>
+inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::array<T, n>) == n * sizeof(T);
+
+}  // namespace detail
+
+/// A type whose bytes are its value, so that it may be moved as raw bytes: integers but bool, float, double, float16,
+/// bfloat16, the 8-bit floats, enumerations with a fixed underlying type but bool (every `enum class`, std::byte),
+/// std::complex of float and double, std::array of these, and what `enable_raw_bytes` admits. Never a pointer.
+template <class T>
+concept plain = detail::is_plain<T>;
+
+}  // namespace hfcomm

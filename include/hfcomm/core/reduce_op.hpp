@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <hfcomm/core/element_type.hpp>
+
+namespace hfcomm {
+
+/// What a reduction does with two values.
+enum class reduce_kind : std::uint8_t {
+  sum,      ///< Integers wrap around, as unsigned arithmetic does.
+  product,  ///< Integers wrap around.
+  min,      ///< `b < a ? b : a` in rank order: a NaN of the lowest rank stays, one of a higher rank does not win.
+  max,      ///< `a < b ? b : a` in rank order.
+  average,  ///< The sum divided by the group's size; floating-point types only.
+  bit_and,  ///< Integers only, as are the next two.
+  bit_or,   ///< Bits that any rank has.
+  bit_xor,  ///< Bits that an odd number of ranks has.
+  premultiplied_sum,  ///< The sum of what each rank's own factor makes of its values; floating-point types only.
+};
+
+[[nodiscard]] constexpr std::string_view to_string(reduce_kind kind) noexcept {
+  switch (kind) {
+    case reduce_kind::sum: return "sum";
+    case reduce_kind::product: return "product";
+    case reduce_kind::min: return "min";
+    case reduce_kind::max: return "max";
+    case reduce_kind::average: return "average";
+    case reduce_kind::bit_and: return "bitwise and";
+    case reduce_kind::bit_or: return "bitwise or";
+    case reduce_kind::bit_xor: return "bitwise xor";
+    case reduce_kind::premultiplied_sum: return "premultiplied sum";
+  }
+  return "unknown reduce_kind";
+}
+
+/// A reduction whose kind is known while compiling, so that one which its elements do not have does not compile. The
+/// constants of `reduce_op` are of these types.
+template <reduce_kind Kind>
+class typed_reduce_op {
+ public:
+  [[nodiscard]] constexpr operator reduce_kind() const noexcept { return Kind; }
+};
+
+/// The one that carries something: see `reduce_op::premultiplied_sum`.
+template <>
+class typed_reduce_op<reduce_kind::premultiplied_sum> {
+ public:
+  explicit constexpr typed_reduce_op(double factor) noexcept : factor_(factor) {}
+  [[nodiscard]] constexpr double factor() const noexcept { return factor_; }
+
+ private:
+  double factor_;
+};
+
+/// How the ranks' values become one. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
+/// rounded once, so every rank gets the same bits, on every run.
+///
+/// `reduce_op::sum` and the other constants each have a type of their own and convert to `reduce_op`: given to a
+/// collective they are checked against the elements' type while compiling; a `reduce_op` object may hold any of them
+/// and is checked when the collective runs (usage_error). What needs one type for several of them has to name it:
+/// `std::array<reduce_op, 2>{reduce_op::min, reduce_op::max}`, `maximal ? reduce_op{reduce_op::max} : reduce_op::min`.
+class reduce_op {
+ public:
+  static constexpr typed_reduce_op<reduce_kind::sum> sum{};
+  static constexpr typed_reduce_op<reduce_kind::product> product{};
+  static constexpr typed_reduce_op<reduce_kind::min> min{};
+  static constexpr typed_reduce_op<reduce_kind::max> max{};
+  static constexpr typed_reduce_op<reduce_kind::average> average{};
+  static constexpr typed_reduce_op<reduce_kind::bit_and> bit_and{};
+  static constexpr typed_reduce_op<reduce_kind::bit_or> bit_or{};
+  static constexpr typed_reduce_op<reduce_kind::bit_xor> bit_xor{};
+
+  /// Each rank's values are multiplied by that rank's `factor`, then added up; the ranks' factors may differ. The
+  /// factor is rounded to the type that is calculated in (float for 16-bit floats), the product once to the same type;
+  /// no product and sum are fused into one rounding. A NaN factor is a usage_error of the operation; infinities are
+  /// not. (torch's and NCCL's PREMUL_SUM.)
+  [[nodiscard]] static constexpr typed_reduce_op<reduce_kind::premultiplied_sum> premultiplied_sum(
+      double factor) noexcept {
+    return typed_reduce_op<reduce_kind::premultiplied_sum>(factor);
+  }
+
+  // Implicit, so that a constant is all that a call has to say.
+  template <reduce_kind Kind>
+  constexpr reduce_op(typed_reduce_op<Kind> op) noexcept : kind_(Kind) {
+    if constexpr (Kind == reduce_kind::premultiplied_sum) {
+      factor_ = op.factor();
+    }
+  }
+  /// Of a kind that is known at run time; a premultiplied sum made this way has the factor 1.
+  explicit constexpr reduce_op(reduce_kind kind) noexcept : kind_(kind) {}
+
+  [[nodiscard]] constexpr reduce_kind kind() const noexcept { return kind_; }
+  /// This rank's factor of a premultiplied sum; 1 for every other kind.
+  [[nodiscard]] constexpr double factor() const noexcept { return factor_; }
+
+  [[nodiscard]] friend constexpr bool operator==(const reduce_op&, const reduce_op&) noexcept = default;
+
+ private:
+  reduce_kind kind_;
+  double factor_ = 1;
+};
+
+template <reduce_kind Left, reduce_kind Right>
+[[nodiscard]] constexpr bool operator==(typed_reduce_op<Left> left, typed_reduce_op<Right> right) noexcept {
+  return reduce_op(left) == reduce_op(right);
+}
+
+[[nodiscard]] constexpr std::string_view to_string(const reduce_op& op) noexcept { return to_string(op.kind()); }
+
+template <reduce_kind Kind>
+[[nodiscard]] constexpr std::string_view to_string(typed_reduce_op<Kind> /*op*/) noexcept {
+  return to_string(Kind);
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr bool needs_floating_point(reduce_kind kind) noexcept {
+  return kind == reduce_kind::average || kind == reduce_kind::premultiplied_sum;
+}
+
+[[nodiscard]] constexpr bool needs_integers(reduce_kind kind) noexcept {
+  return kind >= reduce_kind::bit_and && kind <= reduce_kind::bit_xor;
+}
+
+/// Whether elements of that type can be reduced so. False for `none`, and for values outside the enums, which a peer
+/// may send.
+[[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
+  return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= last_element_type &&
+         (is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind));
+}
+
+}  // namespace detail
+
+/// What collectives on elements of type T take for a `reduce_op`: any that is known at run time only, and of those
+/// known while compiling the ones that T has.
+template <class T>
+class reduction {
+ public:
+  constexpr reduction(reduce_op op) noexcept : op_(op) {}
+
+  template <reduce_kind Kind>
+    requires(detail::valid(Kind, element_type_of<T>))
+  constexpr reduction(typed_reduce_op<Kind> op) noexcept : op_(op) {}
+
+  // Compilers show the line of a deleted function that was called.
+  template <reduce_kind Kind>
+    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_floating_point(Kind))
+  reduction(typed_reduce_op<Kind>) = delete;  // an average or premultiplied sum needs floating-point elements
+  template <reduce_kind Kind>
+    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_integers(Kind))
+  reduction(typed_reduce_op<Kind>) = delete;  // a bitwise reduction needs integer elements
+
+  [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
+
+ private:
+  reduce_op op_;
+};
+
+namespace detail {
+
+/// For parameters: T is what the other arguments say, and the reduction converts to fit.
+template <class T>
+using op_for = reduction<std::type_identity_t<T>>;
+
+}  // namespace detail
+
+}  // namespace hfcomm

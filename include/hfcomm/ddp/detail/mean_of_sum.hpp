@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include <hfcomm/engine/host_engine.hpp>
+
+/// Averages over some of the ranks, while the others contribute nothing: for the passes in which ranks without data
+/// only take part.
+namespace hfcomm::detail {
+
+/// What changes no sum, to the bit: +0 would make a sum of -0 positive.
+inline void fill_with_nothing(element_type type, std::span<std::byte> data) {
+  const std::size_t width = size_of(type);
+  std::byte nothing[8]{};
+  const float single = -0.0F;
+  const double wide = -0.0;
+  switch (type) {
+    case element_type::float32: std::memcpy(nothing, &single, width); break;
+    case element_type::float64: std::memcpy(nothing, &wide, width); break;
+    case element_type::float16: {
+      const float16 half(-0.0F);
+      std::memcpy(nothing, &half, width);
+      break;
+    }
+    case element_type::bfloat16: {
+      const bfloat16 brain(-0.0F);
+      std::memcpy(nothing, &brain, width);
+      break;
+    }
+    default: break;
+  }
+  for (std::size_t offset = 0; offset + width <= data.size(); offset += width) {
+    std::memcpy(data.data() + offset, nothing, width);
+  }
+}
+
+template <class T>
+void divide_elements(std::span<std::byte> data, T divisor) {
+  for (std::size_t offset = 0; offset + sizeof(T) <= data.size(); offset += sizeof(T)) {
+    T value;
+    std::memcpy(&value, data.data() + offset, sizeof(T));
+    value /= divisor;
+    std::memcpy(data.data() + offset, &value, sizeof(T));
+  }
+}
+
+/// 16-bit floats as the average of all ranks has them: added up and divided in float, and rounded once. Their sum need
+/// not even fit into 16 bits. Goes through `wide`, part by part.
+template <class T>
+void mean_of_narrow_sum(host_engine& engine, operation call, std::span<std::byte> data, std::span<float> wide,
+                        float divisor) {
+  const std::size_t total = data.size() / sizeof(T);
+  std::size_t begin = 0;
+  do {
+    const auto part = wide.first(std::min(total - begin, wide.size()));
+    std::byte* narrow = data.data() + begin * sizeof(T);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      T value;
+      std::memcpy(&value, narrow + i * sizeof(T), sizeof(T));
+      part[i] = static_cast<float>(value);
+    }
+    call.element = element_type::float32;
+    call.bytes = part.size_bytes();
+    const auto bytes = std::as_writable_bytes(part);
+    engine.reduce(call, bytes, bytes);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const T value(part[i] / divisor);
+      std::memcpy(narrow + i * sizeof(T), &value, sizeof(T));
+    }
+    begin += part.size();
+  } while (begin < total);
+}
+
+/// Adds up the ranks' elements in rank order and divides the sum once by `divisor`: the same bits on every rank, and
+/// those of `reduce_op::average` over as many ranks. `wide` is memory that 16-bit elements need.
+inline void mean_of_sum(host_engine& engine, operation call, std::span<std::byte> data, std::span<float> wide,
+                        int divisor) {
+  if (divisor == engine.size()) {
+    call.op = reduce_op::average;
+    engine.reduce(call, data, data);
+    return;
+  }
+  call.op = reduce_op::sum;
+  switch (call.element) {
+    case element_type::float16:
+      mean_of_narrow_sum<float16>(engine, call, data, wide, static_cast<float>(divisor));
+      break;
+    case element_type::bfloat16:
+      mean_of_narrow_sum<bfloat16>(engine, call, data, wide, static_cast<float>(divisor));
+      break;
+    case element_type::float64:
+      engine.reduce(call, data, data);
+      divide_elements(data, static_cast<double>(divisor));
+      break;
+    default:
+      engine.reduce(call, data, data);
+      divide_elements(data, static_cast<float>(divisor));
+      break;
+  }
+}
+
+}  // namespace hfcomm::detail

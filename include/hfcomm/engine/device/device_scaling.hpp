@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/stream_ref.hpp>
+#include <hfcomm/cuda/runtime_api.hpp>
+#include <hfcomm/engine/device/device_plane.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
+
+namespace hfcomm::engines {
+
+/// Multiplies elements on the device: the premultiplied sum of a group of one, rounded as hfcomm does it on the host.
+/// The only kernels that hfcomm has of its own, in PTX, which the driver compiles when they are first needed; so no
+/// program needs nvcc for them. They need a CUDA runtime of 12.8 or later.
+class device_scaling {
+ public:
+  /// The one of this process: what the driver has compiled stays, since kernels may be under way to the end.
+  static device_scaling& of(const cuda::runtime_api& api) {
+    static std::mutex mutex;
+    static std::map<const cuda::runtime_api*, std::unique_ptr<device_scaling>> all;
+    const std::scoped_lock lock(mutex);
+    auto& one = all[&api];
+    if (!one) {
+      one = std::make_unique<device_scaling>(api);
+    }
+    return *one;
+  }
+
+  explicit device_scaling(const cuda::runtime_api& api) : api_(api) {}
+  device_scaling(const device_scaling&) = delete;
+  device_scaling& operator=(const device_scaling&) = delete;
+  ~device_scaling() = default;
+
+#if CUDART_VERSION >= 12080
+  /// Whether this runtime can do it.
+  [[nodiscard]] bool possible() const noexcept { return api_.cudaLibraryLoadData != nullptr; }
+
+  /// `out` may be `in`. Puts it on the stream. Throws what CUDA says.
+  void scale(element_type type, double factor, const void* in, void* out, std::size_t count, stream_ref stream,
+             const std::source_location& where) {
+    if (count == 0) {
+      return;
+    }
+    auto elements = static_cast<std::uint64_t>(count);
+    auto narrow = static_cast<float>(factor);
+    std::array<std::byte, 256> products{};
+    void* last = &narrow;
+    if (type == element_type::float64) {
+      last = &factor;
+    } else if (size_of(type) == 1) {
+      // Of 8 bits there are few enough to know all products.
+      std::array<std::byte, 256> values{};
+      for (std::size_t value = 0; value < values.size(); ++value) {
+        values[value] = static_cast<std::byte>(value);
+      }
+      const std::byte* const inputs[] = {values.data()};
+      detail::reduce_premultiplied(type, inputs, std::span(&factor, 1), products.data(), products.size());
+      last = products.data();
+    }
+    void* arguments[] = {static_cast<void*>(&out), static_cast<void*>(&in), &elements, last};
+    constexpr unsigned threads = 256;
+    const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((elements + threads - 1) / threads, 4096));
+    api_.check(api_.cudaLaunchKernel(kernel(type, where), dim3(blocks), dim3(threads), arguments, 0, stream.get()),
+               "multiplying on the device", where);
+  }
+
+  /// A kernel for each type: `(out, in, count, factor)`, for 8 bits `(out, in, count, products)`. Each thread does
+  /// every so-many-th element.
+  [[nodiscard]] static std::string source() {
+    return std::string(".version 6.3\n.target sm_70\n.address_size 64\n") +
+           kernel("float64", ".param .f64 last", 3, "ld.param.f64 %d2, [last];",
+                  "ld.global.f64 %d1, [%in];\nmul.rn.f64 %d1, %d1, %d2;", "st.global.f64 [%out], %d1;") +
+           kernel("float32", ".param .f32 last", 2, load_factor, std::string("ld.global.f32 %f1, [%in];\n") + multiply,
+                  "st.global.f32 [%out], %f1;") +
+           kernel(
+               "float16", ".param .f32 last", 1, load_factor,
+               std::string("ld.global.b16 %h, [%in];\ncvt.f32.f16 %f1, %h;\n") + multiply + "\ncvt.rn.f16.f32 %h, %f1;",
+               "st.global.b16 [%out], %h;") +
+           // Its bits are the upper half of a float's: rounded to the nearest, ties to even; a NaN stays one, and
+           // quiet.
+           kernel("bfloat16", ".param .f32 last", 1, load_factor,
+                  std::string("ld.global.u16 %r1, [%in];\nshl.b32 %r1, %r1, 16;\nmov.b32 %f1, %r1;\n") + multiply +
+                      "\nmov.b32 %r1, %f1;\nshr.u32 %r2, %r1, 16;\nand.b32 %r3, %r2, 1;\nor.b32 %r4, %r2, 64;\n"
+                      "add.u32 %r1, %r1, %r3;\nadd.u32 %r1, %r1, 32767;\nshr.u32 %r1, %r1, 16;\n"
+                      "testp.notanumber.f32 %q, %f1;\nselp.b32 %r1, %r4, %r1, %q;",
+                  "st.global.u16 [%out], %r1;") +
+           kernel("float8", ".param .align 8 .b8 last[256]", 0, "mov.b64 %table, last;",
+                  "ld.global.u8 %r1, [%in];\ncvt.u64.u32 %at, %r1;\nadd.s64 %at, %at, %table;\nld.param.u8 %r1, [%at];",
+                  "st.global.u8 [%out], %r1;");
+  }
+
+ private:
+  static constexpr const char* load_factor = "ld.param.f32 %f2, [last];";
+  static constexpr const char* multiply = "mul.rn.f32 %f1, %f1, %f2;";
+
+  static std::string kernel(const std::string& type, const std::string& parameter, int shift, const std::string& before,
+                            const std::string& multiplies, const std::string& stores) {
+    return ".visible .entry hfcomm_scale_" + type + "(.param .u64 to, .param .u64 from, .param .u64 count, " +
+           parameter +
+           R"()
+{
+.reg .pred %p, %q;
+.reg .b16 %h;
+.reg .b32 %r<5>, %block, %blocks, %threads, %thread;
+.reg .b64 %i, %n, %step, %offset, %to, %from, %in, %out, %table, %at;
+.reg .f32 %f<3>;
+.reg .f64 %d<3>;
+mov.u32 %block, %ctaid.x;
+mov.u32 %blocks, %nctaid.x;
+mov.u32 %threads, %ntid.x;
+mov.u32 %thread, %tid.x;
+cvt.u64.u32 %i, %thread;
+mul.wide.u32 %step, %block, %threads;
+add.u64 %i, %i, %step;
+mul.wide.u32 %step, %blocks, %threads;
+ld.param.u64 %to, [to];
+ld.param.u64 %from, [from];
+cvta.to.global.u64 %to, %to;
+cvta.to.global.u64 %from, %from;
+ld.param.u64 %n, [count];
+)" + before +
+           R"(
+next:
+setp.ge.u64 %p, %i, %n;
+@%p bra done;
+shl.b64 %offset, %i, )" +
+           std::to_string(shift) + ";\nadd.s64 %in, %from, %offset;\nadd.s64 %out, %to, %offset;\n" + multiplies +
+           '\n' + stores + R"(
+add.u64 %i, %i, %step;
+bra next;
+done:
+ret;
+}
+)";
+  }
+
+  [[nodiscard]] static std::string name_of(element_type type) {
+    return "hfcomm_scale_" + (size_of(type) == 1 ? "float8" : std::string(to_string(type)));
+  }
+
+  [[nodiscard]] const void* kernel(element_type type, const std::source_location& where) {
+    const std::scoped_lock lock(mutex_);
+    if (library_ == nullptr) {
+      const cuda::relaxed_capture apart(api_);
+      const std::string text = source();
+      api_.check(api_.cudaLibraryLoadData(&library_, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+                 "cudaLibraryLoadData", where);
+    }
+    cudaKernel_t found = nullptr;
+    api_.check(api_.cudaLibraryGetKernel(&found, library_, name_of(type).c_str()), "cudaLibraryGetKernel", where);
+    return reinterpret_cast<const void*>(found);
+  }
+
+  std::mutex mutex_;
+  cudaLibrary_t library_ = nullptr;
+#else
+  [[nodiscard]] bool possible() const noexcept { return false; }
+  void scale(element_type /*type*/, double /*factor*/, const void* /*in*/, void* /*out*/, std::size_t /*count*/,
+             stream_ref /*stream*/, const std::source_location& /*where*/) {}
+
+ private:
+#endif
+  const cuda::runtime_api& api_;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <string>
+
+#include <hfcomm/engine/device/device_plane.hpp>
+#include <hfcomm/engine/device/device_scaling.hpp>
+#include <hfcomm/engine/device/registered_memory.hpp>
+#include <hfcomm/engine/self.hpp>
+
+namespace hfcomm::engines {
+
+/// A group of one: what is reduced or moved is copied, on the stream. It needs no NCCL, whose own short cut for one
+/// rank leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit floats.
+class one_device final : public device_plane {
+ public:
+  using device_plane::device_plane;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  void connect(const operation& /*call*/) override {}
+  std::shared_ptr<device_engine> subgroup(const operation& /*call*/, std::shared_ptr<host_engine> host,
+                                          int /*color*/) override {
+    return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
+  }
+  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
+
+  void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
+    if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
+      // A copy would do; but a program that works with one rank must with more.
+      reject(call, "NCCL has no " + std::string(to_string(call.op)));
+    }
+    if (const double factor = std::bit_cast<double>(call.tag);
+        call.op == reduce_kind::premultiplied_sum && factor != 1.0) {
+      scale(call, factor, in, out, count, stream);
+      return;
+    }
+    copy(call, in, out, count * size_of(call.element), stream);
+  }
+  void reduce_scatter(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
+    reduce(call, in, out, count, stream);
+  }
+  void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
+                      stream_ref stream) override {
+    reduce(call, in, out, counts[0], stream);
+  }
+  void broadcast(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
+    copy(call, in, out, bytes, stream);
+  }
+  void all_gather(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
+    copy(call, in, out, bytes, stream);
+  }
+  void all_gather(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
+                  stream_ref stream) override {
+    copy(call, in, out, counts[0], stream);
+  }
+  void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
+            stream_ref stream) override {
+    for (std::size_t index = 0; index < std::min(outgoing.size(), incoming.size()); ++index) {
+      copy(call, outgoing[index].data, incoming[index].data, outgoing[index].bytes, stream);
+    }
+  }
+  void meet(const operation& /*call*/, stream_ref /*stream*/) override {}
+
+  void begin_batch(const operation& /*call*/) override { in_batch_ = true; }
+  void end_batch(const operation& /*call*/) override { in_batch_ = false; }
+  [[nodiscard]] bool in_batch() const noexcept override { return in_batch_; }
+
+  void abort() noexcept override {}  // nothing here waits for other ranks
+
+  std::shared_ptr<std::byte> allocate(const operation& call, std::size_t bytes) override {
+    return registered_memory::bytes_of(
+        std::make_shared<registered_memory>(api_, nullptr, current_device(), bytes, call.where));
+  }
+  std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) override {
+    return allocate(call, bytes);
+  }
+
+ private:
+  void scale(const operation& call, double factor, const void* in, void* out, std::size_t count, stream_ref stream) {
+    const std::size_t bytes = count * size_of(call.element);
+    const cuda::device_guard here(api_, device_of(call, {in, bytes}, {out, bytes}));
+    auto& scaling = device_scaling::of(api_);
+    if (!scaling.possible()) {
+      const std::string why =
+          "in a group of one this takes a CUDA runtime of 12.8 or later, which hfcomm is compiled with, too; scale the "
+          "buffer with a kernel of your own";
+      refuse(current(), why);
+      throw engine_error(context(call, current()), why);
+    }
+    scaling.scale(call.element, factor, in, out, count, stream, call.where);
+  }
+
+  bool in_batch_ = false;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/cuda/nccl_api.hpp>
+#include <hfcomm/cuda/runtime_api.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/nccl/types.hpp>
+
+namespace hfcomm::engines {
+
+/// What the ranks of a group tell each other, over the host plane, when they make an NCCL communicator: whether they
+/// can, and whether they could. Every function is collective; what one rank lacks, all throw.
+class nccl_agreement {
+ public:
+  /// All must outlive this. `failure` is what to say where `together` fails.
+  nccl_agreement(host_engine& host, const operation& call,
+                 const char* failure = "the communicator could not be made") noexcept
+      : host_(host), call_(call), failure_(failure) {}
+
+  [[nodiscard]] error_context context() const { return {host_.rank(), host_.size(), call_name(call_), 0, call_.where}; }
+
+  /// Whether all have a communicator already. Throws where they cannot make one together.
+  [[nodiscard]] bool greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device, bool again,
+                           const std::string& problem) const {
+    greeting mine;
+    mine.again = again;
+    write(mine.problem, problem);
+    if (problem.empty()) {
+      try {
+        write(mine.gpu, gpu_identity(cuda, device, call_.where));
+      } catch (const error& failure) {
+        write(mine.problem, failure.operation() + ": " + failure.detail());
+      }
+      if (const ncclResult_t asked = nccl.ncclGetVersion(&mine.version); asked != ncclSuccess) {
+        write(mine.problem, "ncclGetVersion: " + nccl_text(nccl, asked));
+      }
+    }
+    const auto all = exchange(mine, call_.timeout);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const greeting& theirs = all[rank];
+      if (theirs.problem.front() != '\0') {
+        throw engine_error(context(),
+                           "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
+      }
+      if (theirs.version != all.front().version) {
+        throw mismatch_error(context(),
+                             "rank 0 has version " + std::to_string(all.front().version) + " of NCCL, rank " +
+                                 std::to_string(rank) + " version " + std::to_string(theirs.version),
+                             0, static_cast<int>(rank));
+      }
+      for (std::size_t other = 0; other < rank && !may_share_gpus(); ++other) {
+        if (all[other].gpu == theirs.gpu) {
+          throw usage_error(context(), "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
+                                           " use the same GPU (" + theirs.gpu.data() +
+                                           "); give each its own: cudaSetDevice(hfcomm::local_rank())");
+        }
+      }
+    }
+    return std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; });
+  }
+
+  /// Not before it is needed: NCCL starts a thread for each, which waits for the ranks.
+  [[nodiscard]] ncclUniqueId share_id(const cuda::nccl_api& nccl) const {
+    invitation mine;
+    if (host_.rank() == 0) {
+      if (const ncclResult_t made = nccl.ncclGetUniqueId(&mine.id); made != ncclSuccess) {
+        write(mine.problem, nccl_text(nccl, made));
+      }
+    }
+    const auto all = exchange(mine, call_.timeout);
+    if (all.front().problem.front() != '\0') {
+      throw engine_error(context(),
+                         std::string("rank 0 has no device plane: ncclGetUniqueId: ") + all.front().problem.data());
+    }
+    return all.front().id;
+  }
+
+  /// Does `work`, and agrees with the others on whether it went well everywhere; where it did not, does `undo` and
+  /// throws.
+  template <class Undo, class Work>
+  void together(Undo&& undo, Work&& work) const {
+    try {
+      outcome mine;
+      try {
+        work();
+      } catch (const peer_error&) {
+        throw;  // which all know of, or will
+      } catch (const timeout_error& failure) {
+        mine.how = outcome::waited_in_vain;
+        write(mine.problem, failure.detail());
+      } catch (...) {
+        mine.how = outcome::failed;
+        write(mine.problem, detail::current_exception_detail());
+      }
+      agree(mine);
+    } catch (...) {
+      undo();
+      throw;
+    }
+  }
+
+ private:
+  using problem_text = std::array<char, 512>;
+  /// What the ranks tell each other first.
+  struct greeting {
+    problem_text problem{};
+    std::array<char, 128> gpu{};  // the same on two ranks that use the same GPU
+    int version = 0;
+    bool again = false;
+  };
+  /// What rank 0 tells the others then.
+  struct invitation {
+    problem_text problem{};
+    ncclUniqueId id{};
+  };
+  /// What they tell each other last. Where one failed, the others wait for it in vain: it is the one to name.
+  struct outcome {
+    enum : int { made, waited_in_vain, failed } how = made;
+    problem_text problem{};
+  };
+
+  template <std::size_t n>
+  static void write(std::array<char, n>& text, std::string_view value) {
+    value.copy(text.data(), std::min(value.size(), n - 1));
+  }
+
+  /// Everyone's `mine`, in rank order.
+  template <class T>
+  [[nodiscard]] std::vector<T> exchange(const T& mine, std::chrono::nanoseconds timeout) const {
+    struct table final : receiver {
+      std::vector<T> values;
+      void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
+        std::memcpy(reinterpret_cast<std::byte*>(&values[static_cast<std::size_t>(source)]) + offset, chunk.data(),
+                    chunk.size());
+      }
+    };
+    table all;
+    all.values.resize(static_cast<std::size_t>(host_.size()));
+    const operation meet{.name = "connect_device",
+                         .pattern = movement::to_all,
+                         .content = payload::buffer,
+                         .bytes = sizeof(T),
+                         .where = call_.where,
+                         .timeout = timeout};
+    host_.exchange(meet, std::as_bytes(std::span(&mine, 1)), all);
+    return std::move(all.values);
+  }
+
+  /// Two ranks whose machine and slot are the same share a GPU, which NCCL refuses in words that name neither.
+  static std::string gpu_identity(const cuda::runtime_api& cuda, int device, const std::source_location& where) {
+    std::string machine;
+    if (const char* named = std::getenv("NCCL_HOSTID"); named != nullptr) {
+      machine = named;  // NCCL goes by it, too
+    } else {
+      std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+    }
+    std::array<char, 32> bus{};
+    cuda.check(cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId",
+               where);
+    return machine + ' ' + bus.data();
+  }
+
+  /// Whether NCCL has been told (since 2.30) that several ranks may use one GPU.
+  static bool may_share_gpus() noexcept {
+    const char* allowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return allowed != nullptr && std::string_view(allowed) == "1";
+  }
+
+  void agree(const outcome& mine) const {
+    // Who waits in vain for a rank that failed comes a whole deadline later.
+    const auto all = exchange(mine, 2 * call_.timeout + std::chrono::seconds(1) * (call_.timeout.count() > 0));
+    const auto worst = std::max_element(all.begin(), all.end(),
+                                        [](const auto& one, const auto& other) { return one.how < other.how; });
+    if (worst->how != outcome::made) {
+      std::vector<int> ranks;  // where some waited in vain and none failed, nobody knows for whom
+      for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].how == worst->how) {
+          ranks.push_back(static_cast<int>(rank));
+        }
+      }
+      throw engine_error(context(), std::string(failure_) + ": on " + list_ranks(ranks) + ", " + worst->problem.data());
+    }
+  }
+
+  host_engine& host_;
+  const operation& call_;
+  const char* failure_;
+};
+
+}  // namespace hfcomm::engines

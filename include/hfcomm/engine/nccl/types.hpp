@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/cuda/nccl_api.hpp>
+
+/// hfcomm's words in NCCL's.
+namespace hfcomm::engines {
+
+/// nullopt for what NCCL cannot add up: 16-bit integers, bytes that are only moved.
+[[nodiscard]] constexpr std::optional<ncclDataType_t> nccl_type(element_type type) noexcept {
+  switch (type) {
+    case element_type::int8: return ncclInt8;
+    case element_type::uint8: return ncclUint8;
+    case element_type::int32: return ncclInt32;
+    case element_type::uint32: return ncclUint32;
+    case element_type::int64: return ncclInt64;
+    case element_type::uint64: return ncclUint64;
+    case element_type::float16: return ncclFloat16;
+    case element_type::bfloat16: return ncclBfloat16;
+    case element_type::float32: return ncclFloat32;
+    case element_type::float64: return ncclFloat64;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+    case element_type::float8_e4m3: return ncclFloat8e4m3;
+    case element_type::float8_e5m2: return ncclFloat8e5m2;
+#endif
+    default: return std::nullopt;
+  }
+}
+
+/// nullopt for what NCCL has not, the bitwise ones; and for a premultiplied sum, which has to be made.
+[[nodiscard]] constexpr std::optional<ncclRedOp_t> nccl_op(reduce_kind op) noexcept {
+  switch (op) {
+    case reduce_kind::sum: return ncclSum;
+    case reduce_kind::product: return ncclProd;
+    case reduce_kind::min: return ncclMin;
+    case reduce_kind::max: return ncclMax;
+    case reduce_kind::average: return ncclAvg;
+    default: return std::nullopt;
+  }
+}
+
+/// `unhandled system error (NCCL error 2: <what it wrote last>)`. Copied at once: the last error is one for the
+/// process.
+[[nodiscard]] inline std::string nccl_text(const cuda::nccl_api& api, ncclResult_t result) {
+  std::string text = api.ncclGetErrorString(result);
+  text += " (NCCL error " + std::to_string(static_cast<int>(result));
+  if (const char* last = api.ncclGetLastError(nullptr); last != nullptr && *last != '\0') {
+    text += std::string(": ") + last;
+  }
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  return text + ')';
+}
+
+}  // namespace hfcomm::engines

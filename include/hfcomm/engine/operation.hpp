@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325ULL) noexcept {
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+/// One round of a multiply-xorshift mixer: enough to tell calls apart, and a few cycles.
+constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
+  return hash ^ (hash >> 32);
+}
+
+}  // namespace detail
+
+/// The name of an operation as the user wrote it, hashed while compiling.
+struct operation_name {
+  const char* text = "";
+  std::uint64_t hash = 0;
+
+  consteval operation_name(const char* name) : text(name), hash(detail::fnv1a(name)) {}  // NOLINT(*explicit*)
+};
+
+/// Who contributes bytes and who gets them.
+enum class movement : std::uint8_t {
+  none,       ///< Nobody: the ranks only meet.
+  from_root,  ///< The root contributes, everyone else receives.
+  to_root,    ///< Everyone contributes, the root receives.
+  to_all,     ///< Everyone contributes, everyone receives.
+  send,       ///< Between two ranks: `operation::root` is the one that receives.
+  receive,    ///< Between two ranks: `operation::root` is the one that sends; -1 for anyone.
+};
+
+/// What the bytes are: an object's may differ in number from rank to rank, a buffer's may not, unless it is an uneven
+/// one.
+enum class payload : std::uint8_t { nothing, object, buffer, uneven };
+
+/// One call of one collective on one rank: everything the ranks must agree on, and what an error has to tell.
+struct operation {
+  operation_name name;
+  movement pattern = movement::none;
+  payload content = payload::nothing;
+  element_type element = element_type::none;
+  bool reduces = false;
+  reduce_kind op = reduce_kind::sum;
+  int root = -1;                 ///< -1 where the operation has none; of a message, the other rank.
+  std::uint64_t type_hash = 0;   ///< Of the object's or element's C++ type.
+  std::string_view type_name{};  ///< Must outlive the program (a literal or compiler-made string).
+  std::uint64_t bytes = 0;       ///< This rank's contribution.
+  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message; but the bits
+                          ///< of this rank's own factor for a premultiplied sum.
+  std::source_location where = std::source_location::current();
+  std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
+
+  [[nodiscard]] bool contributes(int rank) const noexcept {
+    return pattern == movement::to_all || pattern == movement::to_root ||
+           (pattern == movement::from_root && rank == root);
+  }
+  [[nodiscard]] bool receives(int rank) const noexcept {
+    return pattern == movement::to_all || (pattern == movement::to_root && rank == root) ||
+           (pattern == movement::from_root && rank != root);
+  }
+
+  /// Equal on two ranks exactly when they called the same thing with arguments that fit.
+  [[nodiscard]] std::uint64_t signature() const noexcept {
+    std::uint64_t hash =
+        detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
+                                   static_cast<std::uint64_t>(op) << 16 |
+                                   static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
+    hash = detail::mix(detail::mix(hash, type_hash), op == reduce_kind::premultiplied_sum ? 0 : tag);
+    return content == payload::buffer ? detail::mix(hash, bytes) : hash;
+  }
+};
+
+}  // namespace hfcomm

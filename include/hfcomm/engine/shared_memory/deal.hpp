@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/windows.hpp>
+
+namespace hfcomm::engines {
+
+/// Every rank has a part for each rank (all-to-all), or the root has (scatter), or each has one for the root (gather).
+/// A rank's slot is divided into windows, one for each rank that gets something from it; each receiver reads its
+/// windows alone. Parts that fit into a chunk all together lie there one behind the other and take one step.
+///
+/// Where the lengths are not part of the signature, the first step's slot begins with them: the bytes that this rank
+/// sends to each rank, those that it expects from each, and where what it sends is. Every rank compares all of them, so
+/// where two do not fit everyone throws the same error and nothing moves.
+///
+/// In an all-to-all of long parts, all ranks are busy copying into slots and out of them. Where they can, they read
+/// the others' parts where those are instead; in the step after that, everybody has.
+class deal {
+ public:
+  deal(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
+
+  void run(const operation& call, const parcels& mine, receiver& out) {
+    steps_.begin(call);
+    const bool listed = call.content != payload::buffer;
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    if (!listed && call.bytes * (ranks - 1) <= layout::inline_bytes) {
+      in_cells(call, mine, out);
+      return;
+    }
+    const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
+    const std::size_t capacity = std::min(steps_.sizes().chunk_bytes(ranks - 1), steps_.sizes().slot_bytes - header);
+
+    sent_.assign(ranks * ranks, 0);
+    sources_.reserve(ranks);  // nothing may fail once this rank has published
+    for (std::size_t to = 0; to < ranks; ++to) {
+      sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
+    }
+    const bool reaches_all = call.pattern == movement::to_all && peers_.reaches_all();
+    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U,
+                                         reaches_all && has_long_part(me) ? 1U : 0U};
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
+    if (listed) {
+      write_lists(mine);
+    }
+    const windows my_windows(row(me), me, capacity);
+    if (places.keeps == 0 && !mine.lengths_alone) {
+      fill(call, mine, my_windows, 0, header);
+    }
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+
+    const std::uint64_t first = steps_.step();
+    for (std::size_t from = 0; from < ranks; ++from) {
+      for (std::size_t to = 0; from != me && to < ranks; ++to) {
+        sent_[from * ranks + to] = listed ? number_at(from, first, to) : sends(call, from, to) ? call.bytes : 0;
+      }
+    }
+    if (listed) {
+      check_expectations(call, first);
+    }
+    if (mine.lengths_alone) {
+      return;
+    }
+    bool everyone_reaches_all = true;
+    bool anything_kept = false;
+    for (std::size_t from = 0; from < ranks; ++from) {
+      const auto theirs = places_of(from, first);
+      everyone_reaches_all = everyone_reaches_all && theirs.reaches_all != 0;
+      anything_kept = anything_kept || theirs.keeps != 0;
+    }
+    if (anything_kept) {
+      if (everyone_reaches_all && read_in_place(call, mine, first, out)) {
+        return;
+      }
+      peers_.give_up();
+      fill(call, mine, my_windows, 0, header);
+      steps_.publish(call);
+      steps_.wait_all(call);
+    }
+    std::uint64_t rounds = 1;
+    sources_.clear();
+    for (std::size_t from = 0; from < ranks; ++from) {
+      sources_.emplace_back(row(from), from, capacity);
+      rounds = std::max(rounds, sources_.back().rounds());
+    }
+
+    // What the receiver throws must not leave the peers alone in the middle: go through the steps, then throw.
+    std::exception_ptr problem;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      const std::uint64_t step = steps_.step();
+      if (round + 1 < rounds) {
+        fill(call, mine, my_windows, round + 1, header);
+        steps_.publish(call);
+      }
+      if (!problem) {
+        try {
+          deliver(call, mine, round, step, header, out);
+        } catch (...) {
+          problem = std::current_exception();
+        }
+      }
+      if (round + 1 < rounds) {
+        steps_.wait_all(call);
+      }
+    }
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  }
+
+  /// How many operations have been done by reading the others' parts where they are.
+  [[nodiscard]] std::uint64_t single_copies() const noexcept { return single_copies_; }
+
+ private:
+  /// Equal parts that fit into the cells.
+  void in_cells(const operation& call, const parcels& mine, receiver& out) {
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto bytes = static_cast<std::size_t>(call.bytes);
+    std::byte* const cell = steps_.cell(steps_.rank(), steps_.next()).payload;
+    for (std::size_t to = 0; bytes != 0 && to < ranks; ++to) {
+      if (to != me && sends(call, me, to)) {
+        std::memcpy(cell + (to - (to > me ? 1 : 0)) * bytes, mine.part_for(call, to).data(), bytes);
+      }
+    }
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    for (std::size_t from = 0; from < ranks; ++from) {
+      if (!sends(call, from, me)) {
+        continue;
+      }
+      const std::byte* theirs = steps_.cell(static_cast<int>(from), steps_.step()).payload;
+      out.receive(static_cast<int>(from),
+                  from == me ? mine.part_for(call, me) : std::span(theirs + (me - (me > from ? 1 : 0)) * bytes, bytes),
+                  0, bytes);
+    }
+  }
+
+  /// Whether `from` sends a part that is worth being read where it is: one that fills a slot, or, where ranks share
+  /// cores, a piece. The kernel takes longer to find its way to shorter ones than two copies take.
+  [[nodiscard]] bool has_long_part(std::size_t from) const {
+    const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
+    const auto lengths = row(from);
+    for (std::size_t to = 0; to < lengths.size(); ++to) {
+      if (to != from && lengths[to] >= least) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] layout::outgoing_places places_of(std::size_t rank, std::uint64_t step) const {
+    layout::outgoing_places places;
+    std::memcpy(&places, steps_.cell(static_cast<int>(rank), step).payload, sizeof(places));
+    return places;
+  }
+
+  /// Reads all parts for this rank where they are. False, on all ranks, where one of them could not: some memory can be
+  /// read by its owner alone. What has been received then may be received once more.
+  [[nodiscard]] bool read_in_place(const operation& call, const parcels& mine, std::uint64_t first, receiver& out) {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    // What the receiver throws must not leave the peers alone: take the last step, then throw.
+    std::exception_ptr problem;
+    bool found_all = true;
+    try {
+      for (std::size_t turn = 0; found_all && turn < ranks; ++turn) {
+        const std::size_t from = (me + turn) % ranks;
+        const auto total = static_cast<std::size_t>(sent_[from * ranks + me]);
+        if (from == me || total == 0) {
+          const auto own = from == me ? mine.part_for(call, me) : std::span<const std::byte>();
+          out.receive(static_cast<int>(from), own, 0, total);
+          continue;
+        }
+        const std::uint64_t address = call.content == payload::buffer ? places_of(from, first).equal + me * total
+                                                                      : number_at(from, first, 2 * ranks + me);
+        found_all = read_part(static_cast<int>(from), address, total, out);
+      }
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    steps_.require_whole(call);
+    const layout::outgoing_places outcome{0, found_all ? 1U : 0U, 0};
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &outcome, sizeof(outcome));
+    steps_.publish(call);
+    steps_.wait_all(call);
+    for (std::size_t from = 0; from < ranks; ++from) {
+      if (places_of(from, steps_.step()).reaches_all == 0) {
+        return false;
+      }
+    }
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+    ++single_copies_;
+    return true;
+  }
+
+  [[nodiscard]] bool read_part(int from, std::uint64_t address, std::size_t total, receiver& out) const {
+    std::vector<std::byte> passing;
+    std::byte* to = out.place_for(from, total);
+    if (to == nullptr) {
+      passing.resize(total);
+      to = passing.data();
+    }
+    if (!peers_.read(from, address, {to, total})) {
+      return false;
+    }
+    if (!passing.empty()) {
+      out.receive(from, passing, 0, total);
+    }
+    return true;
+  }
+
+  [[nodiscard]] static bool sends(const operation& call, std::size_t from, std::size_t to) {
+    const auto root = static_cast<std::size_t>(call.root);
+    return call.pattern == movement::to_all || (call.pattern == movement::from_root && from == root) ||
+           (call.pattern == movement::to_root && to == root);
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> row(std::size_t from) const {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    return std::span(sent_).subspan(from * ranks, ranks);
+  }
+
+  void write_lists(const parcels& mine) {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto lengths = row(static_cast<std::size_t>(steps_.rank()));
+    std::byte* slot = steps_.slot(steps_.rank(), steps_.next());
+    std::memcpy(slot, lengths.data(), lengths.size_bytes());
+    expected_.assign(ranks, anything);
+    std::copy(mine.expected.begin(), mine.expected.end(), expected_.begin());
+    std::memcpy(slot + lengths.size_bytes(), expected_.data(), lengths.size_bytes());
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const std::uint64_t address =
+          to < mine.outgoing.size() ? reinterpret_cast<std::uintptr_t>(mine.outgoing[to].data()) : 0;
+      std::memcpy(slot + 2 * lengths.size_bytes() + to * sizeof(address), &address, sizeof(address));
+    }
+  }
+
+  [[nodiscard]] std::uint64_t number_at(std::size_t rank, std::uint64_t step, std::size_t index) const {
+    std::uint64_t number = 0;
+    std::memcpy(&number, steps_.slot(static_cast<int>(rank), step) + index * sizeof(number), sizeof(number));
+    return number;
+  }
+
+  void check_expectations(const operation& call, std::uint64_t first) const {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    for (std::size_t to = 0; to < ranks; ++to) {
+      for (std::size_t from = 0; from < ranks; ++from) {
+        const std::uint64_t wanted = number_at(to, first, ranks + from);
+        const std::uint64_t coming = sent_[from * ranks + to];
+        if (wanted == coming || wanted == anything || !sends(call, from, to)) {
+          continue;
+        }
+        const auto count = [&](std::uint64_t bytes) { return elements_text(call, bytes); };
+        throw mismatch_error(steps_.context(call),
+                             "rank " + std::to_string(from) + " sends " + count(coming) + " to rank " +
+                                 std::to_string(to) + ", which expects " + count(wanted) + " from it: rank " +
+                                 std::to_string(from) + " called " + steps_.matching_call(static_cast<int>(from)) +
+                                 ", rank " + std::to_string(to) + " called " +
+                                 steps_.matching_call(static_cast<int>(to)),
+                             static_cast<int>(from), static_cast<int>(to));
+      }
+    }
+  }
+
+  void fill(const operation& call, const parcels& mine, const windows& layout, std::uint64_t round,
+            std::size_t header) {
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    std::byte* to_all = steps_.slot(steps_.rank(), steps_.next()) + header;
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const auto [offset, count] = layout.piece(to, round);
+      if (to != me && count != 0) {
+        detail::copy_bytes(to_all + layout.place(to), mine.part_for(call, to).data() + offset, count);
+      }
+    }
+  }
+
+  void deliver(const operation& call, const parcels& mine, std::uint64_t round, std::uint64_t step, std::size_t header,
+               receiver& out) {
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    // Starting behind oneself spreads the readers over the sources.
+    for (std::size_t turn = 0; turn < ranks; ++turn) {
+      const std::size_t from = (me + turn) % ranks;
+      const std::uint64_t total = sent_[from * ranks + me];
+      if (!sends(call, from, me)) {
+        continue;
+      }
+      if (from == me) {
+        if (round == 0) {
+          out.receive(steps_.rank(), mine.part_for(call, me), 0, total);
+        }
+        continue;
+      }
+      const auto [offset, count] = sources_[from].piece(me, round);
+      if (count == 0 && round != 0) {
+        continue;
+      }
+      const std::byte* theirs = steps_.slot(static_cast<int>(from), step) + header;
+      out.receive(static_cast<int>(from), {theirs + sources_[from].place(me), count}, offset, total);
+    }
+  }
+
+  static constexpr std::uint64_t anything = ~std::uint64_t{0};
+
+  lockstep& steps_;
+  peer_memory& peers_;
+  std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
+  std::vector<std::uint64_t> expected_;  // scratch
+  std::vector<windows> sources_;         // scratch
+  std::uint64_t single_copies_ = 0;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <vector>
+
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/peer_memory.hpp>
+
+namespace hfcomm::engines {
+
+/// Every contribution to every rank that receives. Small ones travel in the cell, larger ones chunk by chunk through
+/// the slot, the next chunk being filled while the last one is read. One that lies in its rank's heap is read where it
+/// is.
+class exchange {
+ public:
+  exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
+    contributions_.reserve(static_cast<std::size_t>(size()));
+  }
+
+  void run(const operation& call, std::span<const std::byte> contribution, receiver& out) {
+    steps_.begin(call);
+    if (!call.contributes(rank())) {
+      contribution = {};
+    }
+    // An object is best decoded in one piece.
+    const std::size_t chunk =
+        call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1);
+    const bool in_cell = contribution.size() <= layout::inline_bytes;
+    const bool offered = is_read_by_others(call, rank());
+    const std::uint64_t place =
+        offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
+    const bool staged = offered && place == 0;
+    if (staged) {
+      fill(contribution, 0, chunk, in_cell);
+    }
+    if (!in_cell) {
+      std::memcpy(steps_.cell(rank(), steps_.next()).payload, &place, sizeof(place));
+    }
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+
+    const bool anywhere = look(call);
+    const bool receives = call.receives(rank());
+    // What the receiver throws must not leave the peers alone in the middle: go through the steps, then throw.
+    std::exception_ptr problem;
+    const auto receive = [&](int source, std::span<const std::byte> piece, std::uint64_t offset, std::uint64_t total) {
+      if (receives && !problem) {
+        try {
+          out.receive(source, piece, offset, total);
+        } catch (...) {
+          problem = std::current_exception();
+        }
+      }
+    };
+    // One's own comes chunk by chunk, too, while it is in the cache from being filled into the slot; but an object,
+    // which is decoded best in one piece, and what has not been filled in.
+    const bool piecewise = call.content != payload::object && staged;
+    const auto receive_own = [&](std::uint64_t offset) {
+      const std::size_t left = contribution.size() - std::min<std::size_t>(offset, contribution.size());
+      if (call.contributes(rank()) && (offset == 0 || (piecewise && left != 0))) {
+        receive(rank(), contribution.subspan(contribution.size() - left, piecewise ? std::min(chunk, left) : left),
+                offset, contribution.size());
+      }
+    };
+    receive_own(0);
+    for (std::uint64_t offset = 0;; offset += chunk) {
+      const std::uint64_t step = steps_.step();
+      const bool more = offset + chunk < longest_;
+      if (more) {
+        steps_.wait_all(call, step - 1);  // until the place of the next step is free
+        if (staged) {
+          fill(contribution, offset + chunk, chunk, false);
+        }
+        steps_.publish(call, nullptr, call.pattern == movement::from_root && rank() == call.root);
+        receive_own(offset + chunk);
+      }
+      // Starting behind oneself spreads the readers over the sources.
+      for (int turn = 1; turn < size(); ++turn) {
+        const int source = (rank() + turn) % size();
+        const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
+        if (!is_read_by_others(call, source)) {
+          continue;
+        }
+        if (theirs.place != 0) {
+          if (offset == 0) {
+            receive(source, {peers_.at(theirs.place), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
+          }
+        } else if (offset == 0 || offset < theirs.bytes) {
+          const std::byte* from =
+              theirs.bytes <= layout::inline_bytes ? steps_.cell(source, step).payload : steps_.slot(source, step);
+          receive(source, {from, std::min<std::uint64_t>(chunk, theirs.bytes - offset)}, offset, theirs.bytes);
+        }
+      }
+      if (!more) {
+        break;
+      }
+      // Who is not read here may be behind, by two steps.
+      if (call.pattern == movement::from_root) {
+        steps_.wait_for_unchecked(call, call.root);
+      } else if (receives) {
+        steps_.wait_all(call);
+      }
+    }
+    steps_.wait_all(call);
+    if (anywhere) {  // nobody may change its buffer before all have read it
+      steps_.require_whole(call);
+      steps_.publish(call);
+      steps_.wait_all(call);
+    }
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  }
+
+ private:
+  struct contribution_of {
+    std::uint64_t bytes = 0;
+    std::uint64_t place = 0;  // in the segment; 0: in the slots
+  };
+
+  [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
+  [[nodiscard]] int size() const noexcept { return steps_.size(); }
+
+  /// What the one receiver brings itself goes through no slot.
+  [[nodiscard]] static bool is_read_by_others(const operation& call, int source) {
+    return call.contributes(source) && !(call.pattern == movement::to_root && source == call.root);
+  }
+
+  /// Reads from the cells what comes from whom. True where one of them lies in a heap.
+  bool look(const operation& call) {
+    bool anywhere = false;
+    longest_ = 0;
+    contributions_.assign(static_cast<std::size_t>(size()), {});
+    for (int source = 0; source < size(); ++source) {
+      if (!is_read_by_others(call, source)) {
+        continue;
+      }
+      auto& theirs = contributions_[static_cast<std::size_t>(source)];
+      const layout::flag_cell& cell = steps_.cell(source, steps_.step());
+      theirs.bytes = cell.bytes.load(std::memory_order_relaxed);
+      if (theirs.bytes > layout::inline_bytes) {
+        std::memcpy(&theirs.place, cell.payload, sizeof(theirs.place));
+      }
+      anywhere = anywhere || theirs.place != 0;
+      longest_ = std::max(longest_, theirs.place != 0 ? 0 : theirs.bytes);
+    }
+    return anywhere;
+  }
+
+  /// Puts this rank's next chunk where the others will look for it.
+  void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell) {
+    if (offset < contribution.size()) {
+      const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
+      std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
+      if (to != contribution.data()) {  // an object may have been put together there
+        detail::copy_bytes(to, contribution.data() + offset, count);
+      }
+    }
+  }
+
+  lockstep& steps_;
+  peer_memory& peers_;
+  std::vector<contribution_of> contributions_;  // scratch
+  std::uint64_t longest_ = 0;                   // of those that go through slots
+};
+
+}  // namespace hfcomm::engines

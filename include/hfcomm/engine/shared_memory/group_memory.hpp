@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/waiting.hpp>
+
+namespace hfcomm::engines {
+
+/// Finds the parts of a group's shared memory.
+class group_memory {
+ public:
+  /// Throws engine_error where the segment is not laid out for a group of `ranks`.
+  group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks)
+      : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)) {
+    if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic ||
+        header().version != wire_version || header().ranks != ranks) {
+      throw engine_error(error_context{},
+                         "the group's shared memory does not look as this version of hfcomm lays it out");
+    }
+    sizes_.slot_bytes = header().slot_bytes;
+    sizes_.result_bytes = header().result_bytes;
+    sizes_.one_shot_bytes = header().one_shot_bytes;
+    // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
+    // The mail slots wait until somebody sends a message.
+    ::madvise(segment_->data(), sizes_.mail_offset(), rendezvous::shared_segment::populate_write);
+    heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
+                  layout::page_bytes();
+  }
+
+  [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }
+
+  [[nodiscard]] layout::group_header& header() const noexcept {
+    return *std::launder(reinterpret_cast<layout::group_header*>(segment_->data()));
+  }
+  [[nodiscard]] layout::rank_block& block(int rank) const noexcept {
+    return *std::launder(reinterpret_cast<layout::rank_block*>(segment_->data() + sizes_.blocks_offset()) + rank);
+  }
+  [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
+    return block(rank).cells[step % layout::depth];
+  }
+  /// Where `rank` puts its chunk in `step`.
+  [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::depth + step % layout::depth;
+    return segment_->data() + sizes_.slots_offset() + place * sizes_.slot_stride();
+  }
+  /// Where `rank` puts the slice that it has reduced.
+  [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept {
+    return slot(rank, step) + sizes_.slot_bytes;
+  }
+
+  [[nodiscard]] layout::mailbox& mail(int rank) const noexcept { return block(rank).mail; }
+  /// Where messages of `rank` pass through.
+  [[nodiscard]] std::byte* mail_slot(int rank, std::uint32_t slot) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::mail_slot_count + slot % layout::mail_slot_count;
+    return segment_->data() + sizes_.mail_offset() + place * sizes_.mail_slot_bytes;
+  }
+
+  [[nodiscard]] const std::shared_ptr<rendezvous::shared_segment>& segment() const noexcept { return segment_; }
+  /// Where the heap of `rank` begins in the segment, and how large each is; 0 where this process has no room for them.
+  [[nodiscard]] std::size_t heap_offset(int rank) const noexcept {
+    return sizes_.total_bytes() + heap_bytes_ * static_cast<std::size_t>(rank);
+  }
+  [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
+  /// Where in the segment a buffer is that lies in a heap; 0 for any other.
+  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) const noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(segment_->data());
+    const auto first = reinterpret_cast<std::uintptr_t>(buffer.data());
+    const bool inside =
+        heap_bytes_ != 0 && first >= begin + sizes_.total_bytes() && first + buffer.size() <= begin + segment_->size();
+    return inside ? first - begin : 0;
+  }
+  [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return segment_->data() + place; }
+
+  /// Something has changed for the messages of `rank`.
+  void notify(int rank) const noexcept {
+    layout::mailbox& box = mail(rank);
+    box.epoch.fetch_add(1);
+    if (box.sleepers.load() != 0) {
+      detail::futex_wake_all(box.epoch);
+    }
+  }
+
+  /// Wakes all ranks that sleep in a step.
+  void wake() const noexcept {
+    header().wake_epoch.fetch_add(1);
+    detail::futex_wake_all(header().wake_epoch);
+  }
+
+ private:
+  std::shared_ptr<rendezvous::shared_segment> segment_;
+  layout::dimensions sizes_;
+  std::size_t heap_bytes_ = 0;
+};
+
+}  // namespace hfcomm::engines

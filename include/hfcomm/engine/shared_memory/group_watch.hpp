@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/group_memory.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+
+namespace hfcomm::engines {
+
+/// Who is in a group, who of them is lost, and the one verdict that all of them tell once somebody is. Any thread.
+class group_watch {
+ public:
+  using kind = rendezvous::rank_ending::kind;
+  struct loss {
+    int rank;
+    rendezvous::rank_ending end;
+  };
+
+  group_watch(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+              std::vector<int> members, int rank)
+      : memory_(std::move(segment), static_cast<int>(members.size())),
+        job_(std::move(job)),
+        members_(std::move(members)),
+        rank_(rank) {}
+  group_watch(const group_watch&) = delete;
+  group_watch& operator=(const group_watch&) = delete;
+
+  ~group_watch() {
+    if (home_.at_home()) {
+      block(rank_).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
+      memory_.wake();
+      for (int other = 0; other < size(); ++other) {
+        memory_.notify(other);
+      }
+    }
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+  [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
+  [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
+  [[nodiscard]] bool at_home() const noexcept { return home_.at_home(); }
+  [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
+
+  /// Whether the job has more ranks on this machine than cores for them.
+  [[nodiscard]] bool shares_cores() const noexcept {
+    return detail::ranks_share_cores(job_->people->size(), job_->people->of_processes());
+  }
+
+  /// "rank 2 (pid 4711 on node3)"
+  [[nodiscard]] std::string who(int rank) const {
+    return "rank " + std::to_string(rank) + " (" + job_->people->identity(index_of(rank)) + ')';
+  }
+
+  /// What `rank` called last, as far as it has published it: "last called barrier() at x.cpp:7 as #3".
+  [[nodiscard]] std::string last_call(int rank) const {
+    const layout::flag_cell* latest = nullptr;
+    for (const auto& candidate : block(rank).cells) {
+      if (latest == nullptr || candidate.sequence.load() > latest->sequence.load()) {
+        latest = &candidate;
+      }
+    }
+    if (latest->sequence.load() == 0) {
+      return "called nothing before";
+    }
+    return "last called " + describe_call(*latest, block(rank).sites) + " as #" + std::to_string(latest->number.load());
+  }
+
+  /// The rank because of which one of `missing` will never come, and how it ended; nullopt where all may still come.
+  /// `came(rank)` is asked again after each look: it may have come, and ended only then. A rank that left because it
+  /// had noticed another's death is not the one to blame: every survivor must name the same.
+  template <class Came>
+  [[nodiscard]] std::optional<loss> find_loss(const std::vector<int>& missing, Came&& came) const {
+    std::optional<loss> found;
+    const auto consider = [&](int rank, std::optional<rendezvous::rank_ending> end) {
+      if (end && (!found || end->how < found->end.how)) {
+        found.emplace(loss{rank, std::move(*end)});
+      }
+    };
+    for (const int rank : missing) {
+      auto end = ending(rank);
+      if (end && !came(rank)) {
+        consider(rank, std::move(end));
+      }
+    }
+    for (int rank = 0; found && found->end.how > kind::died && rank < size(); ++rank) {
+      auto end = job_->people->ending(index_of(rank));
+      if (end && end->how != kind::left) {
+        consider(rank, std::move(end));
+      }
+    }
+    return found;
+  }
+
+  /// How a rank ended, or left the group; nullopt where it is still there.
+  [[nodiscard]] std::optional<rendezvous::rank_ending> ending(int rank) const {
+    if (auto end = job_->people->ending(index_of(rank))) {
+      return end;
+    }
+    const auto departed = block(rank).departed.load();
+    if (departed == 0) {
+      return std::nullopt;
+    }
+    if (departed == 1) {
+      return rendezvous::rank_ending{kind::left, "has left the group"};
+    }
+    // An exception is on its way up there; who catches it (launch, run_ranks) will tell its text.
+    for (int patience = 0; patience < 300; ++patience) {
+      if (auto end = job_->people->ending(index_of(rank))) {
+        return end;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
+  }
+
+  /// For an exception that left a scope, whose text only its catcher knows: waits a moment for it.
+  [[nodiscard]] std::string words_of(int rank, int milliseconds = 300) const {
+    std::string text = job_->people->words_of(index_of(rank)).value_or(std::string());
+    for (; milliseconds > 0 && text.empty(); --milliseconds) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      text = job_->people->words_of(index_of(rank)).value_or(std::string());
+    }
+    return text.empty() ? "an exception" : text;
+  }
+
+  void warn(const error_context& context, const std::vector<int>& missing, std::chrono::nanoseconds waited) const {
+    std::string line = "[hfcomm] " + detail::describe(context, "still waiting after " + format_duration(waited) +
+                                                                   " for " + list_ranks(missing) + ':');
+    for (const int rank : missing) {
+      line += ' ' + std::to_string(rank) + ' ' + last_call(rank) + ';';
+    }
+    line.back() = '\n';
+    std::fputs(line.c_str(), stderr);
+  }
+
+  /// A rank is lost: writes the verdict, unless another rank was faster, and throws it.
+  [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
+    break_group(context, lost.rank, {}, false,
+                [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
+  }
+  /// This rank leaves an operation under way, because of an exception or without one.
+  void abandon(const error_context& context, bool because_of_exception = true) const noexcept {
+    try {
+      break_group(context, rank_, {}, because_of_exception, [&] {
+        const std::string operation = context.operation + " (" + detail::describe(context.where) + ')';
+        return who(rank_) + (because_of_exception ? " left " + operation + " under way because of an exception"
+                                                  : " left the group in the middle of " + operation);
+      });
+    } catch (...) {
+      // That is what the others hear; here the exception itself goes on.
+    }
+  }
+  /// Time is up: `beginning` says who did not do what.
+  [[noreturn]] void break_group(const error_context& context, const std::vector<int>& missing,
+                                const std::string& beginning) const {
+    break_group(context, -1, missing, false, [&] {
+      std::string text = beginning;
+      for (const int rank : missing) {
+        text += ' ' + who(rank) + ' ' + last_call(rank) + '.';
+      }
+      return text;
+    });
+  }
+
+  /// The device plane gives the group up: see host_engine.
+  void condemn(const error_context& context, const std::string& what) const noexcept {
+    try {
+      break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
+    } catch (...) {
+      // That is what the others hear; the caller throws its own.
+    }
+  }
+  void expire(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
+    try {
+      break_group(context, missing, what);
+    } catch (...) {
+      // The same.
+    }
+  }
+
+  /// Throws where the group is lost, or the device operation of that number can never end.
+  void look(const error_context& context, std::uint64_t number) const {
+    if (broken()) {
+      throw_verdict(context);
+    }
+    std::optional<loss> found;
+    for (int rank = 0; rank < size(); ++rank) {
+      const device_board& board = block(rank).devices;
+      if (rank == rank_) {
+        continue;
+      }
+      auto end = job_->people->ending(index_of(rank));
+      const bool departed = block(rank).departed.load() != 0;
+      // In this order: it may have begun the operation just before it left.
+      const bool begun = board.begun.load() >= number;
+      if (end && (end->how != kind::left || !begun)) {
+        if (!found || end->how < found->end.how) {
+          found.emplace(loss{rank, std::move(*end)});
+        }
+      } else if (departed && !begun && !found) {
+        // Of one on whose way up an exception is, the text is waited for.
+        found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, "has left the group"})});
+      } else if (const auto refused = board.refusal_until(number, block(rank_).devices); refused != 0 && !found) {
+        found.emplace(
+            loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
+      }
+    }
+    if (found) {
+      break_group(context, *found);
+    }
+  }
+
+  [[noreturn]] void throw_verdict(const error_context& context) const {
+    const layout::verdict& lost = header().lost;
+    const std::string text =
+        lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
+    if (lost.culprit >= 0) {
+      // What exception that was is known once it is caught, if ever: who has waited for it once does not again.
+      std::string why;
+      if (lost.by_exception && lost.culprit != rank_) {
+        why = ": " + (has_waited_.exchange(true) ? words_of(lost.culprit, 0) : words_of(lost.culprit));
+      }
+      throw peer_error(context, text + why, lost.culprit, true);
+    }
+    std::vector<int> missing;
+    for (int rank = 0; rank < size(); ++rank) {
+      if ((lost.missing[rank / 64] >> (rank % 64) & 1) != 0) {
+        missing.push_back(rank);
+      }
+    }
+    throw timeout_error(context, text, std::move(missing));
+  }
+
+ private:
+  [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
+  [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
+  /// Of one of this group's ranks in the job's roster.
+  [[nodiscard]] int index_of(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+
+  template <class Text>
+  [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
+                                bool by_exception, Text&& text) const {
+    layout::verdict& lost = header().lost;
+    std::uint32_t none = 0;
+    if (lost.state.compare_exchange_strong(none, 1)) {
+      lost.culprit = culprit;
+      lost.by_exception = by_exception;
+      for (const int rank : missing) {
+        lost.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+      }
+      std::snprintf(lost.text, sizeof(lost.text), "%s", std::string(text()).c_str());
+      lost.state.store(2);
+      memory_.wake();
+      for (int rank = 0; rank < size(); ++rank) {
+        memory_.notify(rank);
+      }
+    }
+    // The winner writes a few hundred bytes. Should it die doing so, our own findings must do.
+    for (int patience = 0; lost.state.load() != 2 && patience < 100; ++patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (lost.state.load() != 2) {
+      lost.state.store(2);
+    }
+    throw_verdict(context);
+  }
+
+  group_memory memory_;
+  std::shared_ptr<local_job> job_;
+  std::vector<int> members_;  // this group's ranks as indices into the roster
+  int rank_;
+  mutable std::atomic<bool> has_waited_{false};  // for the words of the rank that broke the group
+  rendezvous::fork_guard home_;
+};
+
+}  // namespace hfcomm::engines

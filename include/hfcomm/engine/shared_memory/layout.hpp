@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include <unistd.h>
+
+#include <hfcomm/core/version.hpp>
+#include <hfcomm/engine/device_board.hpp>
+#include <hfcomm/machine/roster.hpp>
+
+/// What the ranks of a group share. Cells, sites, failure texts and slots have their rank as the only writer; counters
+/// and envelopes are atomics, and what lies in a heap belongs to whose turn it is. So there is no lock that a dying
+/// rank could hold.
+///
+///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
+///          | rank 0: mail slots | rank 1: mail slots | ... | rank 0: heap | rank 1: heap | ...
+///
+/// The heaps have pages only where something is allocated; they are as large as the room behind the rest.
+namespace hfcomm::engines::layout {
+
+/// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
+/// enough.
+inline constexpr std::uint64_t depth = 4;
+inline constexpr std::size_t inline_bytes = 80;
+inline constexpr std::size_t site_count = 64;
+inline constexpr std::size_t site_bytes = 256;
+inline constexpr int max_ranks = 1024;
+
+/// What a rank publishes in one step: two cache lines, of which a payload of up to 16 bytes needs only the first.
+/// The fields beside `sequence` are atomics so that an error message may look at a rank that is still writing.
+struct alignas(128) flag_cell {
+  std::atomic<std::uint64_t> sequence{0};   // the step; stored last, with release order
+  std::atomic<std::uint64_t> signature{0};  // operation::signature()
+  std::atomic<std::uint64_t> bytes{0};      // operation::bytes
+  std::atomic<std::uint64_t> what{0};       // pack_call()
+  std::atomic<std::uint64_t> tag{0};        // operation::tag
+  std::atomic<std::uint32_t> site{0};       // index into the rank's sites, modulo site_count; above it, the name's hash
+  std::atomic<std::uint32_t> number{0};     // low half of the operation's number
+  std::byte payload[inline_bytes]{};        // the contribution, where it fits
+};
+static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Elements in whose multiples the work of a reduction is divided, where there are enough.
+inline constexpr std::size_t slice_unit = 128;
+
+/// More bytes than these are used where they are if they lie in a heap; fewer are copied sooner than the ranks have met
+/// once more, which is what their owner then has to wait for.
+inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
+
+/// What one rank reads of another in a step, where steps follow each other: enough that a step's synchronisation is
+/// lost in its copying, and little enough that the first piece is there soon.
+inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
+
+/// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
+struct site_text {
+  std::atomic<std::uint64_t> words[site_bytes / 8]{};
+};
+
+/// One message that a rank offers to another: the first half is written by the sender, the second by the receiver.
+/// `offer` and `answer` carry the number of the message, so that what is left of an earlier one means nothing.
+struct alignas(128) envelope {
+  std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
+  std::atomic<std::int32_t> destination{0};
+  std::atomic<std::uint32_t> site{0};
+  std::atomic<std::uint64_t> fit{0};  // mail_desk::fit(): what must be equal on both sides
+  std::atomic<std::uint64_t> what{0};
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> tag{0};
+  std::atomic<std::uint32_t> slot{0};                 // which of the sender's slots the bytes pass through
+  std::atomic<std::uint64_t> filled{0};               // bytes that have passed into it
+  std::byte payload[56]{};                            // all of the message, where it fits
+  alignas(128) std::atomic<std::uint64_t> answer{0};  // the message's number * 4 + an answer
+  std::atomic<std::uint64_t> drained{0};              // bytes that have passed out of the slot
+  std::atomic<std::uint64_t> their_what{0};           // the receiver's call, where it does not fit
+  std::atomic<std::uint64_t> their_bytes{0};
+  std::atomic<std::uint64_t> their_tag{0};
+  std::atomic<std::uint32_t> their_site{0};
+};
+static_assert(sizeof(envelope) == 256);
+
+inline constexpr std::size_t envelope_count = 64;  // messages that a rank may offer at once
+inline constexpr std::size_t mail_slot_count = 4;  // messages that may pass at once
+
+/// A rank's side of its messages.
+struct alignas(128) mailbox {
+  std::atomic<std::uint32_t> epoch{0};     // the futex word: anybody who changes something for this rank counts it up
+  std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
+  std::atomic<std::uint32_t> in_use{0};    // envelopes from here on have never been used
+  site_text sites[site_count];
+  envelope outgoing[envelope_count];
+};
+
+/// A word in a rank's own memory: who finds it there can read that memory.
+struct landmark {
+  std::int32_t pid = 0;
+  std::uint64_t address = 0;
+  std::uint64_t word = 0;
+};
+
+/// How the group was lost; written once by the rank that noticed first, so that all tell the same story.
+struct verdict {
+  std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
+  bool by_exception = false;            // the culprit is still there, and may say more
+  std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
+  std::uint64_t missing[max_ranks / 64]{};
+  char text[1536]{};
+};
+
+struct alignas(128) group_header {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::int32_t ranks = 0;
+  std::uint64_t slot_bytes = 0;                           // of what a rank publishes in a step
+  std::uint64_t result_bytes = 0;                         // of one rank's slice of a reduced chunk
+  std::uint64_t one_shot_bytes = 0;                       // up to here everyone reduces everything: one step less
+  alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
+  alignas(128) std::atomic<std::uint32_t> sleepers{0};
+  alignas(128) verdict lost;
+};
+
+struct alignas(128) rank_block {
+  flag_cell cells[depth];
+  std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
+  landmark mark;
+  std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps, too
+  site_text sites[site_count];
+  rendezvous::last_words failures[depth];
+  device_board devices;
+  mailbox mail;
+};
+
+/// Where a rank's buffers are, in the cell that begins an operation on larger ones: from the beginning of the segment,
+/// or 0, which is no buffer's place, for memory that the others cannot reach.
+struct buffer_places {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+};
+static_assert(sizeof(buffer_places) <= inline_bytes);
+
+/// What a rank tells in the cell that begins an all-to-all.
+struct outgoing_places {
+  std::uint64_t equal = 0;        // the address of its parts, where they are equally long
+  std::uint32_t reaches_all = 0;  // 1: it can read all others' memory; in the last step, it has
+  std::uint32_t keeps = 0;        // 1: its slot has none of them yet, in the hope that all read them where they are
+};
+static_assert(sizeof(outgoing_places) <= inline_bytes);
+
+inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
+
+[[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+[[nodiscard]] inline std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+/// The sizes of a group's memory, from its number of ranks.
+struct dimensions {
+  int ranks;
+  std::size_t slot_bytes;
+  std::size_t result_bytes;
+  std::size_t one_shot_bytes;
+  std::size_t mail_slot_bytes;
+
+  static dimensions for_ranks(int ranks) {
+    const auto count = static_cast<std::size_t>(ranks);
+    // Small enough that the slots stay in a core's cache; with many ranks the total counts.
+    const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
+    return {ranks, slot, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14, slot / 4};
+  }
+
+  /// How much of its slot a rank uses where steps follow each other, for as many `readers` that each read their own.
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
+    return std::min(slot_bytes, piece_bytes * std::max<std::size_t>(readers, 1));
+  }
+  [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
+  [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }
+  [[nodiscard]] std::size_t slots_offset() const {
+    return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
+  }
+  [[nodiscard]] std::size_t mail_offset() const {
+    return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
+  }
+  [[nodiscard]] std::size_t total_bytes() const {
+    return round_up(mail_offset() + mail_slot_bytes * mail_slot_count * static_cast<std::size_t>(ranks), page_bytes());
+  }
+  /// The room that a new group asks for, behind the total: each rank could have all memory of the machine.
+  [[nodiscard]] std::size_t heap_bytes() const {
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const std::size_t machine = pages > 0 ? static_cast<std::size_t>(pages) * page_bytes() : std::size_t{1} << 30;
+    return std::min(static_cast<std::size_t>(ranks) * machine, std::size_t{1} << 40);
+  }
+};
+
+/// Fills fresh memory; the maker calls it once, before anyone else looks.
+inline void create_in(rendezvous::shared_segment& segment, const dimensions& sizes) {
+  auto* header = ::new (segment.data()) group_header{};
+  for (int rank = 0; rank < sizes.ranks; ++rank) {
+    ::new (segment.data() + sizes.blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(rank)) rank_block{};
+  }
+  header->version = wire_version;
+  header->ranks = sizes.ranks;
+  header->slot_bytes = sizes.slot_bytes;
+  header->result_bytes = sizes.result_bytes;
+  header->one_shot_bytes = sizes.one_shot_bytes;
+  header->magic = magic;
+}
+
+}  // namespace hfcomm::engines::layout

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/group_memory.hpp>
+#include <hfcomm/engine/shared_memory/group_watch.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/machine/waiting.hpp>
+
+namespace hfcomm::engines {
+
+/// The ranks of a group, step by step. In a step every rank publishes one cell (and perhaps its slot) and then waits
+/// for the cells of the others; every algorithm is a row of such steps, and all ranks take the same row.
+///
+/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2, and
+/// fills and publishes step s only after it has seen every rank publish s - 2. By then all have read step s - 4, and
+/// its place is free. So a rank may be two steps ahead of another one that it does not read.
+class lockstep {
+ public:
+  explicit lockstep(std::shared_ptr<const group_watch> watch)
+      : watch_(std::move(watch)),
+        memory_(watch_->memory()),
+        rank_(watch_->rank()),
+        shares_cores_(watch_->shares_cores()),
+        patience_(detail::patience::of(!shares_cores_)) {}
+  lockstep(const lockstep&) = delete;
+  lockstep& operator=(const lockstep&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return memory_.sizes().ranks; }
+  [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  [[nodiscard]] const layout::dimensions& sizes() const noexcept { return memory_.sizes(); }
+
+  [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
+    return memory_.cell(rank, step);
+  }
+  [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept { return memory_.slot(rank, step); }
+  [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept { return memory_.result(rank, step); }
+
+  [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
+
+  /// Starts an operation. Where the one before was left without waiting, its ranks are waited for and checked here; an
+  /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
+  void begin(const operation& call) {
+    operations_.store(operations() + 1, std::memory_order_relaxed);
+    catch_up(call);
+  }
+
+  /// What `begin` would throw, for an operation whose step comes later: so that publishing it will not have to wait.
+  void prepare(const operation& call) {
+    begin(call);
+    operations_.store(operations() - 1, std::memory_order_relaxed);
+  }
+
+  /// Publishes this rank's next step: the slot and the cell's payload have been filled (see `next`).
+  void publish(const operation& call, const std::string* failure = nullptr, bool wake_everyone = false) {
+    const std::uint64_t step = step_ + 1;
+    layout::flag_cell& mine = cell(rank_, step);
+    mine.signature.store(call.signature(), std::memory_order_relaxed);
+    mine.bytes.store(call.bytes, std::memory_order_relaxed);
+    mine.what.store(pack_call(call, failure != nullptr), std::memory_order_relaxed);
+    mine.tag.store(call.tag, std::memory_order_relaxed);
+    mine.site.store(sites_.index_of(call, block(rank_).sites) | name_part(call), std::memory_order_relaxed);
+    mine.number.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
+    if (failure != nullptr) {
+      auto* words = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::last_words{};
+      words->say(*failure);
+      excused_ = step;
+    }
+    step_ = step;
+    // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
+    mine.sequence.store(step, std::memory_order_seq_cst);
+    if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (wake_everyone || all_arrived())) {
+      memory_.wake();
+    }
+  }
+
+  /// The step that `publish` will publish.
+  [[nodiscard]] std::uint64_t next() const noexcept { return step_ + 1; }
+
+  /// Waits until every rank has published the current step.
+  void wait_all(const operation& call) { wait_all(call, step_); }
+
+  /// Waits until every rank has published `step`, this one or an earlier one.
+  void wait_all(const operation& call, std::uint64_t step) {
+    if (step <= verified_) {
+      return;
+    }
+    int rank = 0;
+    wait(call, everyone, step, [&]() noexcept {
+      for (; rank < size(); ++rank) {
+        if (!has_come(rank, step)) {
+          return false;
+        }
+      }
+      return true;
+    });
+    verified_ = step;
+  }
+
+  /// Waits for one rank's current step, which need not be checked: an earlier one of the same operation has been.
+  void wait_for_unchecked(const operation& call, int source) {
+    wait(call, source, step_, [&]() noexcept { return has_come(source, step_); });
+  }
+
+  /// Waits for one rank's current step and checks it; the other ranks are left for the next operation to wait for.
+  void wait_for(const operation& call, int source) {
+    wait_for_unchecked(call, source);
+    try {
+      check_failure(call, source);
+      if (cell(source, step_).signature.load(std::memory_order_relaxed) != call.signature()) {
+        throw_mismatch(call, std::min(source, rank_), std::max(source, rank_));
+      }
+    } catch (...) {
+      excused_ = step_;
+      throw;
+    }
+  }
+
+  /// Compares the current step, an operation's first, over all ranks. Everyone sees the same cells, so everyone comes
+  /// to the same verdict and nothing has to be agreed on.
+  void check(const operation& call) {
+    if (excused_ == step_) {
+      return;
+    }
+    const std::uint64_t reference = cell(0, step_).signature.load(std::memory_order_relaxed);
+    for (int rank = 0; rank < size(); ++rank) {
+      check_failure(call, rank);
+    }
+    for (int rank = 1; rank < size(); ++rank) {
+      if (cell(rank, step_).signature.load(std::memory_order_relaxed) != reference) {
+        throw_mismatch(call, 0, rank);
+      }
+    }
+  }
+
+  /// Throws what broke the group, where something has. Also to be called after the last access to other ranks' own
+  /// memory, before the step that tells them so: who leaves an operation early breaks the group before that memory
+  /// goes, so where the group is whole, what was read there is good.
+  void require_whole(const operation& call) const {
+    if (watch_->broken()) {
+      watch_->throw_verdict(context(call));
+    }
+  }
+
+  /// For a loss that was noticed outside a wait: breaks the group, so that all its ranks name the same culprit.
+  void throw_if_lost(const operation& call, const std::vector<int>& ranks) {
+    require_whole(call);
+    if (const auto loss = watch_->find_loss(ranks, [](int) { return false; })) {
+      watch_->break_group(context(call), *loss);
+    }
+  }
+
+  /// Whether one of `ranks` has published the next step already, and that it failed: `check` will tell the same of it
+  /// once this rank is in that step, too.
+  [[nodiscard]] bool failure_is_next(std::span<const int> ranks) const noexcept {
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+      const layout::flag_cell& theirs = cell(rank, step_ + 1);
+      return theirs.sequence.load(std::memory_order_acquire) == step_ + 1 && announces_failure(theirs);
+    });
+  }
+
+  /// Each rank's factor of a premultiplied sum, which is in its cell of every step of the operation; nothing for
+  /// others.
+  void gather_factors(const operation& call, std::vector<double>& factors) const {
+    factors.clear();
+    for (int source = 0; call.op == reduce_kind::premultiplied_sum && source < size(); ++source) {
+      factors.push_back(std::bit_cast<double>(cell(source, step_).tag.load(std::memory_order_relaxed)));
+    }
+  }
+
+  void cancel() noexcept {
+    unwinding_.store(std::uncaught_exceptions() > 0);
+    cancelled_.store(true);
+    memory_.wake();
+  }
+
+  /// Whether this rank may run on fewer cores than its job has ranks.
+  [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
+
+  void set_polite(bool polite) noexcept {
+    patience_ = polite ? detail::patience{} : detail::patience::of(!shares_cores_);
+  }
+
+  [[nodiscard]] error_context context(const operation& call) const {
+    return {rank_, size(), call_name(call), operations(), call.where};
+  }
+
+  /// What `rank` called in the step that this rank published last, and that all have.
+  [[nodiscard]] std::string matching_call(int rank) const {
+    return describe_call(cell(rank, step_), block(rank).sites);
+  }
+
+  /// Whether all ranks have published the step that this rank published last, with operations of one name, and none as
+  /// a failure unless failures may count. Where the step has been checked, all ranks come to the same answer: unlike
+  /// the sites' texts, the cells stay as they are until all ranks have taken another step.
+  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept {
+    const std::uint32_t name = cell(rank_, step_).site.load(std::memory_order_relaxed) & name_bits;
+    for (int rank = 0; rank < size(); ++rank) {
+      const layout::flag_cell& theirs = cell(rank, step_);
+      if (theirs.sequence.load(std::memory_order_acquire) != step_ || (!failures_count && announces_failure(theirs)) ||
+          (theirs.site.load(std::memory_order_relaxed) & name_bits) != name) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds look_interval{20};
+
+  [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
+  [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
+
+  /// The part of a cell's `site` that is not an index: some bits of the name's hash.
+  static constexpr std::uint32_t name_bits = ~static_cast<std::uint32_t>(layout::site_count - 1);
+  static_assert(std::has_single_bit(layout::site_count));
+  static std::uint32_t name_part(const operation& call) noexcept {
+    return static_cast<std::uint32_t>(call.name.hash & name_bits);
+  }
+
+  [[nodiscard]] bool all_arrived() const noexcept {
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!has_come(rank, step_)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void catch_up(const operation& call) {
+    if (!watch_->at_home()) {
+      throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
+    }
+    if (cancelled_.load(std::memory_order_relaxed)) {
+      throw engine_error(context(call), "the group is being closed");
+    }
+    require_whole(call);
+    if (verified_ < step_) {
+      wait_all(call);
+      try {
+        check(call);
+      } catch (const error& problem) {
+        const std::string text = "an earlier operation of this rank failed: " + problem.detail();
+        publish(call, &text);
+        throw;
+      }
+    }
+  }
+
+  static constexpr int everyone = -1;
+
+  template <class Arrived>
+  void wait(const operation& call, int source, std::uint64_t step, Arrived&& arrived) {
+    if (!detail::wait_briefly(patience_, arrived)) {
+      wait_long(call, source, step, arrived);
+    }
+  }
+
+  /// Sleeps until the others have come, one of them is lost, the group is lost, or time is up.
+  template <class Arrived>
+  void wait_long(const operation& call, int source, std::uint64_t step, Arrived& arrived) {
+    using clock = std::chrono::steady_clock;
+    const auto start = clock::now();
+    auto next_look = start + look_interval;
+    bool warned = false;
+    while (true) {
+      header().sleepers.fetch_add(1);
+      const std::uint32_t epoch = header().wake_epoch.load();
+      if (!arrived() && !watch_->broken() && !cancelled_.load()) {
+        detail::futex_wait(header().wake_epoch, epoch, look_interval);
+      }
+      header().sleepers.fetch_sub(1);
+      if (arrived()) {
+        return;
+      }
+      if (cancelled_.load()) {
+        watch_->abandon(context(call), unwinding_.load());  // the others must know before this rank's memory goes
+        throw engine_error(context(call), "the group is being closed");
+      }
+      require_whole(call);
+      const auto now = clock::now();
+      if (now < next_look) {
+        continue;
+      }
+      next_look = now + look_interval;
+      const auto missing = missing_ranks(source, step);
+      if (const auto loss = watch_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
+        watch_->break_group(context(call), *loss);
+      }
+      if (!warned && now - start >= warn_after_) {
+        warned = true;
+        watch_->warn(context(call), missing, now - start);
+      }
+      if (call.timeout.count() > 0 && now - start >= call.timeout) {
+        if (arrived()) {
+          return;
+        }
+        watch_->break_group(context(call), missing,
+                            list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
+                                std::to_string(operations()) + " (" + detail::describe(call.where) + ") within " +
+                                format_duration(call.timeout) + ", so rank " + std::to_string(rank_) + " gave up.");
+      }
+    }
+  }
+
+  [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept {
+    return cell(rank, step).sequence.load(std::memory_order_seq_cst) >= step;
+  }
+
+  [[nodiscard]] std::vector<int> missing_ranks(int source, std::uint64_t step) const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < size(); ++rank) {
+      if ((source == everyone || rank == source) && !has_come(rank, step)) {
+        missing.push_back(rank);
+      }
+    }
+    return missing;
+  }
+
+  void check_failure(const operation& call, int rank) const {
+    const layout::flag_cell& theirs = cell(rank, step_);
+    if (rank != rank_ && announces_failure(theirs)) {
+      std::string text = block(rank).failures[step_ % layout::depth].heard().value_or(std::string());
+      if (text.empty()) {
+        text = watch_->words_of(rank);
+      }
+      throw peer_error(context(call),
+                       watch_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank,
+                       false);
+    }
+  }
+
+  /// A rank's call in words, without its place and without what each rank may have of its own.
+  [[nodiscard]] std::string what_must_agree(int rank) const {
+    const layout::flag_cell& theirs = cell(rank, step_);
+    const std::uint64_t what = theirs.what.load();
+    const bool equally_long = static_cast<payload>(what & 0xff) == payload::buffer;
+    const bool has_factor = static_cast<reduce_kind>(what >> 16 & 0xff) == reduce_kind::premultiplied_sum;
+    const std::string text = describe_call(block(rank).sites[theirs.site.load() % layout::site_count], what,
+                                           equally_long ? theirs.bytes.load() : 0, has_factor ? 0 : theirs.tag.load());
+    return text.substr(0, text.rfind(" at "));
+  }
+
+  [[noreturn]] void throw_mismatch(const operation& call, int first, int second) const {
+    const std::string number = std::to_string(cell(first, step_).number.load());
+    const std::string one = describe_call(cell(first, step_), block(first).sites);
+    const std::string other = describe_call(cell(second, step_), block(second).sites);
+    // Not everything that must agree is in the texts, and not everything in them must.
+    const bool alike = what_must_agree(first) == what_must_agree(second);
+    throw mismatch_error(context(call),
+                         "ranks " + std::to_string(first) + " and " + std::to_string(second) +
+                             " disagree about operation #" + number + " of their group: rank " + std::to_string(first) +
+                             " called " + one + ", rank " + std::to_string(second) + " called " + other +
+                             (alike ? "; what differs are their lists of counts or ranks" : ""),
+                         first, second);
+  }
+
+  std::shared_ptr<const group_watch> watch_;
+  const group_memory& memory_;
+  int rank_;
+  const bool shares_cores_;
+  detail::patience patience_;
+  std::chrono::milliseconds warn_after_ = detail::warning_time();
+  site_table sites_;
+  std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
+  std::uint64_t step_ = 0;                    // the last step this rank published
+  std::uint64_t verified_ = 0;                // the last step for which all ranks were waited for
+  std::uint64_t excused_ = 0;                 // a step whose failure this rank has already reported or caused
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <random>
+#include <span>
+#include <string_view>
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <hfcomm/engine/shared_memory/group_memory.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+
+namespace hfcomm::engines {
+
+/// What a rank can read of the others besides their slots. Every rank tells its own side when the group is made, and
+/// asks for the others' once all have taken a step. So the group's first operation uses nothing but cells and slots.
+///
+/// Buffers in the heaps of the group's segment are read where they are, where all ranks have mapped them.
+///
+/// The others' own memory is read by the kernel: one copy instead of one into a slot and one out of it. Not every
+/// system lets a process do that (Yama's ptrace_scope, a container's seccomp filter, different users), and a process id
+/// may mean another process in another namespace. So each rank tells the others where a random word of its memory is;
+/// who finds it there can read the rest, too. `HFCOMM_SINGLE_COPY=0` has a rank do without.
+class peer_memory {
+ public:
+  explicit peer_memory(const lockstep& steps) : steps_(steps), memory_(steps.memory()) {
+    layout::rank_block& block = memory_.block(steps.rank());
+    block.has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
+    try {
+      std::random_device random;
+      word_ = std::uint64_t{random()} << 32 | random();
+    } catch (const std::exception&) {
+      return;  // without a landmark, nobody reads here
+    }
+    block.mark.pid = static_cast<std::int32_t>(::getpid());
+    block.mark.address = reinterpret_cast<std::uintptr_t>(&word_);
+    block.mark.word = word_;
+  }
+  peer_memory(const peer_memory&) = delete;
+  peer_memory& operator=(const peer_memory&) = delete;
+
+  /// Where in the segment a buffer is that lies in a heap that all ranks can read; 0 for any other.
+  [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
+    const std::uint64_t place = memory_.place_of(buffer);
+    if (place != 0 && !all_have_heaps_ && all_have_told()) {
+      all_have_heaps_ = true;
+      for (int rank = 0; rank < steps_.size(); ++rank) {
+        all_have_heaps_ = *all_have_heaps_ && memory_.block(rank).has_heaps != 0;
+      }
+    }
+    return all_have_heaps_.value_or(false) ? place : 0;
+  }
+
+  /// What is at a place that another rank has told.
+  [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return memory_.at(place); }
+
+  /// Whether this rank can read the own memory of all others.
+  [[nodiscard]] bool reaches_all() {
+    if (!reaches_all_ && all_have_told()) {
+      reaches_all_ = try_all();
+    }
+    return reaches_all_.value_or(false);
+  }
+
+  /// From here on, as if it could not: all ranks have seen that one of them cannot.
+  void give_up() noexcept { reaches_all_ = false; }
+
+  /// Fills `to` with what `rank` has from `address` on. False where not all of that can be read.
+  [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
+    while (!to.empty()) {  // at most 2 GiB at once
+      iovec local{to.data(), to.size()};
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): it is no pointer of this process
+      iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
+      const ssize_t count = ::process_vm_readv(memory_.block(rank).mark.pid, &local, 1, &remote, 1, 0);
+      if (count < 0 && errno == EINTR) {
+        continue;
+      }
+      if (count <= 0) {
+        return false;
+      }
+      address += static_cast<std::uint64_t>(count);
+      to = to.subspan(static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+
+ private:
+  [[nodiscard]] bool all_have_told() const noexcept { return steps_.step() != 0; }
+
+  [[nodiscard]] bool try_all() {
+    if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
+      return false;
+    }
+    for (int other = 0; other < steps_.size(); ++other) {
+      const layout::landmark& theirs = memory_.block(other).mark;
+      std::uint64_t found = 0;
+      if (other != steps_.rank() &&
+          (theirs.pid == 0 || found == theirs.word ||
+           !read(other, theirs.address, std::as_writable_bytes(std::span(&found, 1))) || found != theirs.word)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  const lockstep& steps_;
+  const group_memory& memory_;
+  std::optional<bool> all_have_heaps_;
+  std::uint64_t word_ = 0;
+  std::optional<bool> reaches_all_;
+};
+
+}  // namespace hfcomm::engines

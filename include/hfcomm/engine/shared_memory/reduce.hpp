@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/peer_memory.hpp>
+
+namespace hfcomm::engines {
+
+/// Equally long buffers become one, in rank order, on the ranks that receive.
+class reduce {
+ public:
+  reduce(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
+    // Nothing may fail once this rank has published.
+    const auto ranks = static_cast<std::size_t>(steps.size());
+    inputs_.reserve(ranks + 1);
+    outputs_.reserve(ranks + 1);
+    places_.reserve(ranks + 1);
+  }
+
+  void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    steps_.begin(call);
+    if (in.size() <= steps_.sizes().one_shot_bytes) {
+      at_once(call, in, out);
+    } else {
+      in_place_or_slices(call, in, out);
+    }
+  }
+
+ private:
+  [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
+  [[nodiscard]] int size() const noexcept { return steps_.size(); }
+  [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
+
+  /// One step: everyone publishes all of its input, whoever receives reduces all of it.
+  void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    const bool in_cell = in.size() <= layout::inline_bytes;
+    detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
+                       in.data(), in.size());
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    if (!call.receives(rank()) || in.empty()) {
+      return;
+    }
+    inputs_.resize(static_cast<std::size_t>(size()));
+    for (int source = 0; source < size(); ++source) {
+      inputs_[static_cast<std::size_t>(source)] =
+          in_cell ? steps_.cell(source, steps_.step()).payload : steps_.slot(source, steps_.step());
+    }
+    steps_.gather_factors(call, factors_);
+    detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element), factors_);
+  }
+
+  /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight
+  /// into all outputs; nothing is copied.
+  ///
+  /// The ranks tell where their buffers are in the step that compares the signatures. Who has other memory uses that
+  /// step for its first chunk, too; if only some have, the others put in a step for theirs.
+  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    const bool receives = call.receives(rank());
+    layout::buffer_places mine{peers_.place_of(in), receives ? peers_.place_of(out) : 0};
+    const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
+    if (!reachable) {
+      mine = {};
+      stage(in, 0, size_of(call.element), steps_.next());
+    }
+    std::memcpy(steps_.cell(rank(), steps_.next()).payload, &mine, sizeof(mine));
+    steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    steps_.gather_factors(call, factors_);
+    int reachable_ranks = 0;
+    places_.resize(static_cast<std::size_t>(size()));
+    for (int source = 0; source < size(); ++source) {
+      auto& theirs = places_[static_cast<std::size_t>(source)];
+      std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
+      reachable_ranks += theirs.in != 0 ? 1 : 0;
+    }
+    if (reachable_ranks == size()) {
+      in_place(call, in.size());
+      return;
+    }
+    const std::uint64_t first = steps_.step();
+    if (reachable_ranks != 0) {
+      if (reachable) {
+        stage(in, 0, size_of(call.element), first);
+      }
+      steps_.publish(call);
+      steps_.wait_all(call);
+    }
+    in_slices(call, in, out, first);
+  }
+
+  void in_place(const operation& call, std::size_t bytes) {
+    const std::size_t width = size_of(call.element);
+    const std::size_t total = bytes / width;
+    const auto [begin, end] = slices(0, total, total, size()).of(rank());
+    inputs_.clear();
+    outputs_.clear();
+    for (int other = 0; other < size(); ++other) {
+      const auto& theirs = places_[static_cast<std::size_t>(other)];
+      inputs_.push_back(peers_.at(theirs.in) + begin * width);
+      if (call.receives(other)) {
+        outputs_.push_back(peers_.at(theirs.out) + begin * width);
+      }
+    }
+    detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+    steps_.require_whole(call);
+    steps_.publish(call);
+    steps_.wait_all(call);
+  }
+
+  /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The
+  /// second half of a chunk shares its step with the first half of the next, so a chunk costs one synchronisation.
+  ///
+  /// The first chunks lie in the slots of step `first`, which all have published.
+  void in_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out, std::uint64_t first) {
+    const std::size_t width = size_of(call.element);
+    const std::size_t total = in.size() / width;
+    const std::size_t chunk = chunk_bytes() / width;
+    const std::size_t chunks = (total + chunk - 1) / chunk;
+    const bool receives = call.receives(rank());
+    inputs_.resize(static_cast<std::size_t>(size()));
+
+    for (std::size_t index = 0; index <= chunks; ++index) {
+      if (index != 0) {
+        steps_.wait_all(call);
+      }
+      const std::uint64_t step = index == 0 ? first : steps_.step();
+      if (index < chunks) {
+        const slices mine(index, chunk, total, size());
+        const auto [begin, end] = mine.of(rank());
+        for (int source = 0; source < size(); ++source) {
+          inputs_[static_cast<std::size_t>(source)] = source == rank()
+                                                          ? in.data() + begin * width
+                                                          : steps_.slot(source, step) + (begin - index * chunk) * width;
+        }
+        outputs_.assign(1, steps_.result(rank(), steps_.next()));
+        if (receives) {
+          outputs_.push_back(out.data() + begin * width);
+        }
+        detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+        stage(in, index + 1, width, steps_.next());
+        steps_.publish(call);
+      }
+      if (index > 0 && receives) {
+        const slices before(index - 1, chunk, total, size());
+        for (int turn = 1; turn < size(); ++turn) {
+          const int owner = (rank() + turn) % size();
+          const auto [begin, end] = before.of(owner);
+          detail::copy_bytes(out.data() + begin * width, steps_.result(owner, step), (end - begin) * width);
+        }
+      }
+    }
+  }
+
+  /// Which elements of a chunk each rank reduces: equal shares in units that the loops of
+  /// a reduction like.
+  class slices {
+   public:
+    slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
+        : begin_(std::min(index * chunk, total)),
+          end_(std::min(begin_ + chunk, total)),
+          share_(
+              layout::round_up((end_ - begin_ + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks),
+                               layout::slice_unit)) {}
+
+    [[nodiscard]] std::pair<std::size_t, std::size_t> of(int rank) const {
+      const std::size_t from = std::min(begin_ + share_ * static_cast<std::size_t>(rank), end_);
+      return {from, std::min(from + share_, end_)};
+    }
+
+   private:
+    std::size_t begin_;
+    std::size_t end_;
+    std::size_t share_;
+  };
+
+  /// Copies chunk `index` to this rank's slot of `step`, but for the slice that it reduces itself.
+  void stage(std::span<const std::byte> in, std::size_t index, std::size_t width, std::uint64_t step) {
+    const std::size_t chunk = chunk_bytes() / width;
+    const slices parts(index, chunk, in.size() / width, size());
+    std::byte* slot = steps_.slot(rank(), step);
+    const std::size_t base = index * chunk;
+    for (int owner = 0; owner < size(); ++owner) {
+      const auto [begin, end] = parts.of(owner);
+      if (owner != rank() && end > begin) {
+        detail::copy_bytes(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
+      }
+    }
+  }
+
+  lockstep& steps_;
+  peer_memory& peers_;
+  std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
+  std::vector<std::byte*> outputs_;            // scratch: where they go
+  std::vector<layout::buffer_places> places_;  // scratch
+  std::vector<double> factors_;                // scratch: each rank's factor of a premultiplied sum
+};
+
+}  // namespace hfcomm::engines

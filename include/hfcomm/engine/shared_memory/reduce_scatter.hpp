@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+
+namespace hfcomm::engines {
+
+/// Everyone's elements, reduced, each part for one rank. A rank's slot is divided into one window for each rank, who
+/// reduces that window of all slots straight into its output: nothing is published twice.
+class reduce_scatter {
+ public:
+  explicit reduce_scatter(lockstep& steps) : steps_(steps) {
+    // Nothing may fail once this rank has published.
+    const auto ranks = static_cast<std::size_t>(steps.size());
+    begins_.reserve(ranks + 1);
+    inputs_.reserve(ranks + 1);
+  }
+
+  /// `parts`: the bytes for each rank, the same on all ranks; `in` has their sum.
+  void run(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
+           std::span<std::byte> out) {
+    steps_.begin(call);
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const std::size_t width = size_of(call.element);
+    begins_.assign(1, 0);
+    for (const std::uint64_t part : parts) {
+      begins_.push_back(begins_.back() + static_cast<std::size_t>(part));
+    }
+    // All at once where it fits: then a part lies in the slot where it lies in the input.
+    const std::size_t chunk = steps_.sizes().chunk_bytes(ranks);
+    const bool at_once = in.size() <= chunk;
+    const bool in_cell = in.size() <= layout::inline_bytes;
+    const std::size_t window = at_once ? in.size() : chunk / ranks / width * width;
+    std::size_t largest = 0;
+    for (const std::uint64_t part : parts) {
+      largest = std::max(largest, static_cast<std::size_t>(part));
+    }
+    const std::size_t rounds = at_once ? 1 : (largest + window - 1) / window;
+
+    const auto fill = [&](std::size_t round) {
+      std::byte* mine =
+          in_cell ? steps_.cell(steps_.rank(), steps_.next()).payload : steps_.slot(steps_.rank(), steps_.next());
+      for (std::size_t to = 0; to < ranks; ++to) {
+        const std::size_t from = std::min(begins_[to] + round * window, begins_[to + 1]);
+        const std::size_t count = std::min(window, begins_[to + 1] - from);
+        if (to != me && count != 0) {
+          detail::copy_bytes(mine + (at_once ? begins_[to] : to * window), in.data() + from, count);
+        }
+      }
+    };
+    inputs_.resize(ranks);
+    fill(0);
+    steps_.publish(call);
+    for (std::size_t round = 0; round < rounds; ++round) {
+      steps_.wait_all(call);
+      if (round == 0) {
+        steps_.check(call);
+        steps_.gather_factors(call, factors_);
+      }
+      const std::uint64_t step = steps_.step();
+      if (round + 1 < rounds) {
+        fill(round + 1);
+        steps_.publish(call);
+      }
+      const std::size_t from = std::min(begins_[me] + round * window, begins_[me + 1]);
+      const std::size_t count = std::min(window, begins_[me + 1] - from);
+      if (count == 0) {
+        continue;
+      }
+      for (std::size_t source = 0; source < ranks; ++source) {
+        const int rank = static_cast<int>(source);
+        const std::byte* theirs = in_cell ? steps_.cell(rank, step).payload : steps_.slot(rank, step);
+        inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * window);
+      }
+      detail::reduce_elements(call.op, call.element, inputs_, out.data() + (from - begins_[me]), count / width,
+                              factors_);
+    }
+  }
+
+ private:
+  lockstep& steps_;
+  std::vector<std::size_t> begins_;       // scratch: where each rank's part begins
+  std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
+  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/shared_memory/deal.hpp>
+#include <hfcomm/engine/shared_memory/exchange.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/post_office.hpp>
+#include <hfcomm/engine/shared_memory/reduce.hpp>
+#include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
+#include <hfcomm/engine/shared_memory/shared_heap.hpp>
+
+namespace hfcomm::engines {
+
+/// The ranks of one machine, through memory that they share. Small payloads travel inside the cell that says "I am
+/// here", so an operation on them costs one synchronisation; large ones go through slots in chunks, the next chunk
+/// being filled while the last one is read.
+class shared_memory final : public host_engine {
+ public:
+  /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
+  shared_memory(std::string id, std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+                std::vector<int> members, int rank)
+      : watch_(std::make_shared<group_watch>(std::move(segment), std::move(job), std::move(members), rank)),
+        steps_(watch_),
+        heap_(watch_->memory().heap_bytes() != 0
+                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(watch_->memory(), rank))
+                  : std::make_shared<ordinary_memory>()),
+        id_(std::move(id)) {}
+
+  ~shared_memory() override { mail_->stop(); }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
+  [[nodiscard]] int rank() const noexcept override { return steps_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return steps_.size(); }
+  [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
+  [[nodiscard]] bool broken() const noexcept override { return watch_->broken(); }
+  [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
+  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept override {
+    return steps_.same_name_everywhere(failures_count);
+  }
+  void abandon(const error_context& context) noexcept override { watch_->abandon(context); }
+  void cancel() noexcept override {
+    steps_.cancel();
+    mail_->cancel();
+  }
+  void condemn(const error_context& context, const std::string& what) noexcept override {
+    watch_->condemn(context, what);
+  }
+  void expire(const error_context& context, const std::string& what,
+              const std::vector<int>& missing) noexcept override {
+    watch_->expire(context, what, missing);
+  }
+  void look(const error_context& context, std::uint64_t number) const override { watch_->look(context, number); }
+  [[nodiscard]] device_board* board(int rank) const noexcept override { return &watch_->memory().block(rank).devices; }
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
+  void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
+
+  void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
+    exchange_.run(call, contribution, out);
+  }
+
+  void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
+    reduce_.run(call, in, out);
+  }
+
+  void deal(const operation& call, const parcels& mine, receiver& out) override { deal_.run(call, mine, out); }
+
+  void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
+                      std::span<std::byte> out) override {
+    reduce_scatter_.run(call, in, parts, out);
+  }
+
+  /// How many all-to-alls have been done by reading the others' parts where they are; for tests.
+  [[nodiscard]] std::uint64_t single_copies() const noexcept { return deal_.single_copies(); }
+
+  void post(std::span<const std::shared_ptr<transfer>> transfers) override { post_office::post(mail_, transfers); }
+  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail_->complete(transfers); }
+
+  void prepare(const operation& call) override { steps_.prepare(call); }
+
+  [[nodiscard]] std::span<std::byte> stage(const operation& call) override {
+    steps_.prepare(call);
+    return {steps_.slot(rank(), steps_.next()), steps_.sizes().slot_bytes};
+  }
+
+  void announce(const operation& call, const std::string* failure) override {
+    steps_.begin(call);
+    steps_.publish(call, failure, true);
+  }
+
+  void await(const operation& call, int source) override {
+    steps_.begin(call);
+    steps_.publish(call);
+    steps_.wait_for(call, source);
+  }
+
+  std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) override {
+    const auto& job = watch_->job();
+    const auto mine = std::find(members.begin(), members.end(), rank());
+    const bool leads = !members.empty() && members.front() == rank();
+    std::vector<int> people;
+    for (const int member : members) {
+      people.push_back(watch_->members()[static_cast<std::size_t>(member)]);
+    }
+    // Every member derives the same name from what it knows already, so the name itself needs no exchange.
+    std::string token;
+    if (!members.empty()) {
+      token = id_ + '/' + std::to_string(steps_.operations()) + '.' + std::to_string(members.front());
+    }
+    std::shared_ptr<rendezvous::shared_segment> segment;
+    if (leads) {
+      try {
+        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
+        segment =
+            job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
+        layout::create_in(*segment, sizes);
+      } catch (...) {
+        job->broker->withdraw(token);
+        const std::string text = detail::current_exception_detail();
+        announce(call, &text);
+        throw engine_error(steps_.context(call), text);
+      }
+    }
+    // Meeting here tells the members that the memory is there to be taken, and everyone that nobody failed to make it.
+    no_receiver nothing;
+    try {
+      exchange(call, {}, nothing);
+    } catch (...) {
+      job->broker->withdraw(token);
+      throw;
+    }
+    std::shared_ptr<shared_memory> group;
+    if (!members.empty()) {
+      try {
+        if (hand_over(call, token, segment, members)) {
+          group = std::make_shared<shared_memory>(token, std::move(segment), job, std::move(people),
+                                                  static_cast<int>(mine - members.begin()));
+        }
+      } catch (...) {
+        fail_to_join(call, token, leads);
+      }
+    }
+    // Nobody leaves before everybody has come: who takes the memory and ends at once must not look like a loss, and who
+    // could not take it must not be waited for in vain.
+    try {
+      exchange(call, {}, nothing);
+    } catch (...) {
+      if (leads) {
+        job->broker->withdraw(token);
+      }
+      throw;
+    }
+    return group;
+  }
+
+ private:
+  /// Thrown while waiting for a rank that has announced that it will not come.
+  struct given_up {};
+
+  /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
+  [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
+    if (!watch_->broken()) {  // a lost rank is known to all already; what went wrong here alone is not
+      const std::string text = detail::current_exception_detail();
+      announce(call, &text);
+    }
+    if (leads) {
+      watch_->job()->broker->withdraw(token);
+    }
+    try {
+      throw;
+    } catch (const timeout_error&) {
+      throw;
+    } catch (const peer_error&) {
+      throw;
+    } catch (...) {
+      throw engine_error(steps_.context(call), detail::current_exception_detail());
+    }
+  }
+
+  /// The new group's first rank has the memory and gives it to the others, or, on these, `segment` becomes it. False
+  /// where a member has announced that it failed: who and why, the next exchange will tell everyone.
+  bool hand_over(const operation& call, const std::string& token, std::shared_ptr<rendezvous::shared_segment>& segment,
+                 std::span<const int> members) {
+    if (members.size() == 1) {
+      return true;
+    }
+    const auto give_up = rendezvous::deadline::in(call.timeout);
+    const auto check = [&] {
+      steps_.throw_if_lost(call, {members.begin(), members.end()});
+      if (steps_.failure_is_next(members)) {
+        throw given_up();
+      }
+      if (give_up.passed()) {
+        throw timeout_error(
+            steps_.context(call),
+            "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
+      }
+    };
+    try {
+      if (members.front() == rank()) {
+        watch_->job()->broker->serve(token, check);
+      } else {
+        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
+        segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
+      }
+    } catch (const given_up&) {
+      return false;
+    }
+    return true;
+  }
+
+  std::shared_ptr<const group_watch> watch_;
+  lockstep steps_;
+  std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
+  std::shared_ptr<std::pmr::memory_resource> heap_;
+  engines::peer_memory peers_{steps_};
+  engines::exchange exchange_{steps_, peers_};
+  engines::reduce reduce_{steps_, peers_};
+  engines::deal deal_{steps_, peers_};
+  engines::reduce_scatter reduce_scatter_{steps_};
+  std::string id_;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hfcomm/machine/fork_guard.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// A text that one process writes once and others read, in shared memory.
+struct last_words {
+  static constexpr std::size_t capacity = 1008;
+
+  std::atomic<std::uint32_t> state{0};  // 0 nothing, 1 being written, 2 there
+  char text[capacity]{};
+
+  void say(std::string_view words) noexcept {
+    std::uint32_t nothing = 0;
+    if (state.compare_exchange_strong(nothing, 1)) {
+      const auto length = std::min(words.size(), capacity - 1);
+      std::memcpy(text, words.data(), length);
+      text[length] = '\0';
+      state.store(2);
+    }
+  }
+  [[nodiscard]] std::optional<std::string> heard() const {
+    return state.load() == 2 ? std::optional<std::string>(std::string(text)) : std::nullopt;
+  }
+};
+
+/// What launch() knows of its children and they cannot know of each other: how each one ended.
+struct epitaph {
+  std::atomic<std::int32_t> ended{0};
+  std::atomic<std::int32_t> wait_status{0};
+  std::atomic<std::int32_t> told_status{-1};  // what the rank itself said it would exit with
+  std::atomic<std::int32_t> consequence{0};   // it failed because another rank had
+  last_words words;                           // the text of the exception that ended the rank
+};
+
+/// The table launch() shares with its children, in rank order; null in a process that was not launched by it.
+inline epitaph*& launched_epitaphs() noexcept {
+  static epitaph* table = nullptr;
+  return table;
+}
+
+inline std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return "signal " + std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : std::string());
+}
+
+inline std::string describe_wait_status(int status) {
+  if (WIFSIGNALED(status)) {
+    return "was killed by " + signal_name(WTERMSIG(status));
+  }
+  return "exited with status " + std::to_string(WEXITSTATUS(status)) + " without ending its session";
+}
+
+/// How a rank ended. Where several have, the smallest kind is the likeliest cause of the others.
+struct rank_ending {
+  enum class kind { died, failed, failed_because_of_another, left } how;
+  std::string text;  // the end of a sentence that begins with the rank's name
+};
+
+/// The ranks of this job on this machine: who they are and whether they still live. Every group of the job asks it.
+///
+/// A process shows that it lives by a record lock on its byte of the roster's memfd. The kernel drops the lock the
+/// moment the process is gone, whatever killed it; that works across pid namespaces, needs no thread, no signal and no
+/// timer, and one system call asks for it. Ranks that are threads set their state themselves.
+class roster {
+ public:
+  static std::size_t bytes_for(int size) { return sizeof(entry) * static_cast<std::size_t>(size); }
+
+  /// Makes an empty roster in fresh memory; the creator calls it once, before anyone else looks.
+  static void create_in(shared_segment& segment, int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      ::new (segment.data() + sizeof(entry) * static_cast<std::size_t>(rank)) entry{};
+    }
+  }
+
+  /// A view of `segment` for rank `index`.
+  roster(std::shared_ptr<shared_segment> segment, int size, int index)
+      : segment_(std::move(segment)),
+        entries_(reinterpret_cast<entry*>(segment_->data())),
+        size_(size),
+        index_(index) {}
+
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] int index() const noexcept { return index_; }
+  /// Whether the ranks are processes of their own.
+  [[nodiscard]] bool of_processes() const noexcept { return segment_->fd() >= 0; }
+
+  /// Signs in. From here on the others notice when this rank goes.
+  void enter() {
+    if (of_processes()) {
+      struct flock lock{};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      lock.l_start = index_;
+      lock.l_len = 1;
+      if (::fcntl(segment_->fd(), F_SETLK, &lock) != 0) {
+        throw_system("locking this rank's byte of the roster");
+      }
+    }
+    entry& mine = entries_[index_];
+    mine.pid.store(static_cast<std::int32_t>(::getpid()));
+    ::gethostname(mine.host, sizeof(mine.host) - 1);
+    mine.state.store(presence::here);
+  }
+
+  /// Signs out: from here on, whoever waits for this rank is told that it left.
+  void leave() noexcept {
+    if (!home_.at_home()) {
+      return;
+    }
+    auto here = presence::here;
+    entries_[index_].state.compare_exchange_strong(here, presence::left);
+  }
+
+  /// Tells the others why this rank is about to end, and whether it ends because another one did.
+  void fail(std::string_view words, bool because_of_another = false) noexcept {
+    if (!home_.at_home()) {
+      return;
+    }
+    entries_[index_].words.say(words);
+    auto here = presence::here;  // the first to tell knows best
+    entries_[index_].state.compare_exchange_strong(
+        here, because_of_another ? presence::failed_because_of_another : presence::failed);
+  }
+
+  /// How rank `index` ended; nullopt while it lives or has not come yet. May take some milliseconds once a process is
+  /// dead, for its parent to say how.
+  [[nodiscard]] std::optional<rank_ending> ending(int index) const {
+    using kind = rank_ending::kind;
+    const entry& other = entries_[index];
+    switch (other.state.load()) {
+      case presence::absent: return std::nullopt;
+      case presence::left: return rank_ending{kind::left, "has left the job"};
+      case presence::failed: return rank_ending{kind::failed, "failed: " + other.words.heard().value_or("(no text)")};
+      case presence::failed_because_of_another:
+        return rank_ending{kind::failed_because_of_another, "failed: " + other.words.heard().value_or("(no text)")};
+      case presence::here: break;
+    }
+    if (!of_processes() || index == index_) {
+      return std::nullopt;
+    }
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = index;
+    lock.l_len = 1;
+    if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) {
+      return std::nullopt;
+    }
+    if (other.state.load() != presence::here) {
+      return ending(index);  // it said something between the two looks
+    }
+    return obituary(index);
+  }
+
+  /// What an exception that ended rank `index` said, where it came to say it.
+  [[nodiscard]] std::optional<std::string> words_of(int index) const {
+    const auto state = entries_[index].state.load();
+    return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].words.heard()
+                                                                                     : std::nullopt;
+  }
+
+  /// "pid 4711 on node3"
+  [[nodiscard]] std::string identity(int index) const {
+    const entry& other = entries_[index];
+    if (other.state.load() == presence::absent) {
+      return "not started";
+    }
+    return (of_processes() ? "pid " : "thread of pid ") + std::to_string(other.pid.load()) + " on " + other.host;
+  }
+
+ private:
+  enum class presence : std::uint32_t { absent, here, left, failed, failed_because_of_another };
+
+  struct alignas(64) entry {
+    std::atomic<presence> state{presence::absent};
+    std::atomic<std::int32_t> pid{0};
+    char host[72]{};
+    last_words words;
+  };
+  static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
+
+  static rank_ending obituary(int index) {
+    using kind = rank_ending::kind;
+    if (epitaph* table = launched_epitaphs(); table != nullptr) {
+      // The parent needs a moment to be told by the kernel.
+      for (int patience = 0; patience < 60; ++patience) {
+        if (table[index].ended.load() != 0) {
+          const auto words = table[index].words.heard();
+          return words ? rank_ending{table[index].consequence.load() != 0 ? kind::failed_because_of_another
+                                                                          : kind::failed,
+                                     "failed: " + *words}
+                       : rank_ending{kind::died, describe_wait_status(table[index].wait_status.load())};
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    return {kind::died, "ended without a word (it was killed or it crashed)"};
+  }
+
+  std::shared_ptr<shared_segment> segment_;
+  entry* entries_;
+  int size_;
+  int index_;
+  fork_guard home_;
+};
+
+}  // namespace hfcomm::rendezvous

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// How the memory of a new group gets from the rank that makes it to the ranks that share it.
+///
+/// The maker calls `offer` (with room: see shared_segment), tells the others that it has (they are still in a group
+/// together), then `serve`s; each of the others `take`s. `check` is called now and then while waiting and throws where
+/// that is in vain: where a peer is lost, or one has announced that it failed. What goes wrong is thrown as
+/// engine_error without a context.
+class segment_broker {
+ public:
+  using checker = std::function<void()>;
+
+  segment_broker() = default;
+  segment_broker(const segment_broker&) = delete;
+  segment_broker& operator=(const segment_broker&) = delete;
+  virtual ~segment_broker() = default;
+
+  virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                int takers) = 0;
+  virtual void serve(const std::string& token, const checker& check) = 0;
+  /// Takes an offer back that came to nothing.
+  virtual void withdraw(const std::string& token) noexcept = 0;
+  virtual std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) = 0;
+};
+
+/// Between processes: the memfd travels over a Unix socket whose two ends the kernel vouches for.
+class process_broker final : public segment_broker {
+ public:
+  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                        int takers) override {
+    auto segment = shared_segment::create(bytes, room);
+    if (takers > 0) {
+      const std::scoped_lock lock(mutex_);
+      open_.insert_or_assign(token,
+                             offer_record{std::make_shared<local_listener>(socket_name(token)), segment, takers});
+    }
+    return segment;
+  }
+
+  void serve(const std::string& token, const checker& check) override {
+    auto record = extract(token);
+    while (record.takers > 0) {
+      if (auto connection = record.listener->accept(std::chrono::milliseconds(20))) {
+        const std::byte hello{1};
+        const int fd = record.segment->fd();
+        record.takers -= connection->send({&hello, 1}, {&fd, 1}) ? 1 : 0;
+      } else {
+        check();
+      }
+    }
+  }
+
+  void withdraw(const std::string& token) noexcept override { extract(token); }
+
+  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) override {
+    while (true) {
+      if (auto connection = connect_to(socket_name(token))) {
+        for (;; check()) {
+          if (auto answer = connection->receive(std::chrono::milliseconds(20))) {
+            if (answer->fds.size() == 1) {
+              return shared_segment::adopt(std::move(answer->fds.front()), bytes);
+            }
+            if (!answer->bytes.empty()) {
+              throw engine_error(error_context{},
+                                 "the group's memory could not be taken: this process may not open another file "
+                                 "(descriptors in use, limit: ulimit -n)");
+            }
+            // It closed the connection: it is dead, which `check` will notice in a moment, or it gave up.
+            for (int patience = 0; patience < 200; ++patience) {
+              check();
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            throw engine_error(error_context{}, "the rank that made the group's memory did not hand it over");
+          }
+        }
+      }
+      check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  struct offer_record {
+    std::shared_ptr<local_listener> listener;
+    std::shared_ptr<shared_segment> segment;
+    int takers = 0;
+  };
+
+  offer_record extract(const std::string& token) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = open_.find(token);
+    if (found == open_.end()) {
+      return {};
+    }
+    auto record = std::move(found->second);
+    open_.erase(found);
+    return record;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, offer_record> open_;
+};
+
+/// Between threads: one table of the job.
+class thread_broker final : public segment_broker {
+ public:
+  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                        int takers) override {
+    auto segment = shared_segment::anonymous(bytes, room);
+    if (takers > 0) {
+      const std::scoped_lock lock(mutex_);
+      open_.insert_or_assign(token, std::pair(segment, takers));
+    }
+    return segment;
+  }
+
+  void serve(const std::string& /*token*/, const checker& /*check*/) override {}
+
+  void withdraw(const std::string& token) noexcept override {
+    const std::scoped_lock lock(mutex_);
+    open_.erase(token);
+  }
+
+  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t /*bytes*/, const checker& check) override {
+    for (;; check()) {
+      const std::scoped_lock lock(mutex_);
+      if (const auto found = open_.find(token); found != open_.end()) {
+        auto segment = found->second.first;
+        if (--found->second.second == 0) {
+          open_.erase(found);
+        }
+        return segment;
+      }
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::pair<std::shared_ptr<shared_segment>, int>> open_;
+};
+
+}  // namespace hfcomm::rendezvous

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <hfcomm/core/error.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// An owned file descriptor.
+class unique_fd {
+ public:
+  unique_fd() = default;
+  explicit unique_fd(int fd) noexcept : fd_(fd) {}
+  unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  unique_fd& operator=(unique_fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~unique_fd() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+[[noreturn]] inline void throw_system(const std::string& what, int code = errno) {
+  throw engine_error(error_context{}, what + ": " + std::strerror(code) + " (errno " + std::to_string(code) + ")");
+}
+
+/// Memory that several ranks see. Between processes it is a memfd: it has no name (kill -9 of every rank leaks
+/// nothing), is not bounded by the size of /dev/shm, its pages exist before it is used (no SIGBUS), and its size is
+/// sealed (no peer can shrink it under us). Between threads it is an anonymous mapping.
+///
+/// Behind that may be room for memory that is wanted later: addresses without pages, which `commit` gives them. It is
+/// as large as was asked for, or smaller, or not there at all: `size` tells.
+class shared_segment {
+ public:
+  /// For ranks that are threads of this process.
+  static std::shared_ptr<shared_segment> anonymous(std::size_t bytes, std::size_t room = 0) {
+    room = std::min(room, std::size_t{4} << 30);  // sanitizers have less address space for us
+    return map(unique_fd(), bytes, bytes + room);
+  }
+
+  /// A new sealed memfd. Throws engine_error where the machine has no memory for it.
+  static std::shared_ptr<shared_segment> create(std::size_t bytes, std::size_t room = 0) {
+    unique_fd fd(::memfd_create("hfcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd) {
+      throw_system("memfd_create");
+    }
+    // fallocate, not ftruncate: a machine short of memory says so here instead of killing a rank with SIGBUS later.
+    if (const int code = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); code != 0) {
+      throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory", code);
+    }
+    room = std::min(room, most_room(bytes));
+    if (room != 0 && ::ftruncate(fd.get(), static_cast<off_t>(bytes + room)) != 0) {
+      room = 0;
+    }
+    if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      throw_system("sealing shared memory");
+    }
+    return map(std::move(fd), bytes, bytes + room);
+  }
+
+  /// A segment that a peer handed over, of at least `bytes` beside the room: refuses one that the peer could still
+  /// shrink.
+  static std::shared_ptr<shared_segment> adopt(unique_fd fd, std::size_t bytes) {
+    const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
+      throw engine_error(error_context{}, "a peer handed over memory that is not sealed");
+    }
+    struct stat info{};
+    if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0 || static_cast<std::size_t>(info.st_size) < bytes) {
+      throw engine_error(error_context{}, "a peer handed over memory that is too small");
+    }
+    return map(std::move(fd), bytes, static_cast<std::size_t>(info.st_size));
+  }
+
+  shared_segment(const shared_segment&) = delete;
+  shared_segment& operator=(const shared_segment&) = delete;
+  ~shared_segment() { ::munmap(data_, bytes_); }
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  /// With the room.
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
+
+  /// Gives pages to a part of the room, zeros; false where there is no memory for them. Whole pages.
+  [[nodiscard]] bool commit(std::size_t offset, std::size_t bytes) const noexcept {
+    if (fd() >= 0 && ::posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+      return false;
+    }
+    // The page faults, too. Best effort: an older kernel just faults later.
+    return ::madvise(data_ + offset, bytes, populate_write) == 0 || errno == EINVAL;
+  }
+  /// Gives a part of the room back to the system; what is there next are zeros. False where the system does not take
+  /// it, such as pages that the user has locked.
+  [[nodiscard]] bool release(std::size_t offset, std::size_t bytes) const noexcept {
+    return ::madvise(data_ + offset, bytes, MADV_REMOVE) == 0;
+  }
+  static constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
+  /// -1 for an anonymous segment.
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+ private:
+  shared_segment(unique_fd fd, std::byte* data, std::size_t bytes) : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
+
+  /// What limits of this process leave for it; ranks that were started together have the same ones.
+  static std::size_t most_room(std::size_t bytes) noexcept {
+    rlimit file{};
+    rlimit addresses{};
+    if (::getrlimit(RLIMIT_FSIZE, &file) != 0 || ::getrlimit(RLIMIT_AS, &addresses) != 0) {
+      return 0;
+    }
+    const std::size_t in_file = file.rlim_cur == RLIM_INFINITY ? SIZE_MAX
+                                : file.rlim_cur > bytes        ? static_cast<std::size_t>(file.rlim_cur) - bytes
+                                                               : 0;
+    return std::min(in_file, addresses.rlim_cur == RLIM_INFINITY ? SIZE_MAX : std::size_t{addresses.rlim_cur} / 4);
+  }
+
+  /// All of it, or, where there are no addresses for that, without the room.
+  static std::shared_ptr<shared_segment> map(unique_fd fd, std::size_t bytes, std::size_t with_room) {
+    const int flags = MAP_SHARED | MAP_NORESERVE | (fd ? 0 : MAP_ANONYMOUS);
+    void* data = ::mmap(nullptr, with_room, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+    if (data == MAP_FAILED && with_room > bytes) {
+      with_room = bytes;
+      data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+    }
+    if (data == MAP_FAILED) {
+      throw_system("mapping " + std::to_string(bytes) + " bytes of shared memory");
+    }
+    auto* const begin = static_cast<std::byte*>(data);
+    if (with_room > bytes) {
+      ::madvise(begin + bytes, with_room - bytes, MADV_DONTDUMP);  // a core file would be as large
+      ::madvise(begin + bytes, with_room - bytes, MADV_HUGEPAGE);  // where the system has them for shared memory
+    }
+    return std::shared_ptr<shared_segment>(new shared_segment(std::move(fd), begin, with_room));
+  }
+
+  unique_fd fd_;
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+}  // namespace hfcomm::rendezvous

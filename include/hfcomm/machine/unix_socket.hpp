@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::rendezvous {
+
+using clock = std::chrono::steady_clock;
+
+/// When to give up; `never` where the user asked for no limit.
+struct deadline {
+  clock::time_point at = clock::time_point::max();
+
+  static deadline in(std::chrono::nanoseconds timeout) {
+    const auto now = clock::now();
+    return timeout.count() > 0 && timeout < clock::time_point::max() - now ? deadline{now + timeout} : deadline{};
+  }
+  [[nodiscard]] bool passed() const { return passed_by(clock::duration::zero()); }
+  [[nodiscard]] bool passed_by(clock::duration more) const {
+    return at != clock::time_point::max() && clock::now() - more >= at;
+  }
+};
+
+/// A message with the file descriptors that came with it.
+struct packet {
+  std::vector<std::byte> bytes;
+  std::vector<unique_fd> fds;
+};
+
+/// One end of a connection between two processes of this machine and this user. Sequenced packets: a message arrives
+/// whole or not at all, so no length word has to be trusted.
+class local_connection {
+ public:
+  static constexpr std::size_t max_packet = 4096;
+  static constexpr std::size_t max_fds = 4;
+
+  explicit local_connection(unique_fd fd) : fd_(std::move(fd)) {}
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+  /// Whether the other end runs as this user; asked of the kernel, not of the peer.
+  [[nodiscard]] bool same_user() const {
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+  }
+
+  /// False where the peer has gone.
+  bool send(std::span<const std::byte> bytes, std::span<const int> fds = {}) {
+    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * max_fds)> control{};
+    if (!fds.empty()) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(fds.size_bytes());
+      std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+    }
+    ssize_t sent = -1;
+    do {
+      sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == static_cast<ssize_t>(bytes.size());
+  }
+
+  /// Waits up to `slice` for a message: nullopt where none came, an empty packet where the peer has gone.
+  std::optional<packet> receive(std::chrono::milliseconds slice) {
+    pollfd event{fd_.get(), POLLIN, 0};
+    if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
+      return std::nullopt;
+    }
+    packet result;
+    result.bytes.resize(max_packet);
+    iovec part{result.bytes.data(), result.bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * max_fds)> control{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t received = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN)) {
+      return std::nullopt;
+    }
+    result.bytes.resize(received > 0 ? static_cast<std::size_t>(received) : 0);
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t index = 0; index < count; ++index) {
+          int fd = -1;
+          std::memcpy(&fd, CMSG_DATA(header) + index * sizeof(int), sizeof(int));
+          result.fds.emplace_back(fd);
+        }
+      }
+    }
+    return result;
+  }
+
+ private:
+  unique_fd fd_;
+};
+
+/// Names in the abstract namespace: no file, gone with the process. They have no permissions either, so both ends ask
+/// the kernel for the other's user before they trust it.
+inline std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+inline std::string hexadecimal(std::uint64_t value) {
+  std::string text(16, '0');
+  for (std::size_t index = 0; index < 16; ++index) {
+    text[15 - index] = "0123456789abcdef"[(value >> (4 * index)) & 15];
+  }
+  return text;
+}
+
+/// The socket name that belongs to a key only the ranks of one job (and one user) share.
+inline std::string socket_name(std::string_view key) {
+  return "hfcomm-" + std::to_string(::geteuid()) + '-' + hexadecimal(detail::fnv1a(key)) +
+         hexadecimal(detail::fnv1a(key, 0x6c62272e07bb0142ULL));
+}
+
+class local_listener {
+ public:
+  explicit local_listener(const std::string& name) : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    if (!fd_) {
+      throw_system("creating a local socket");
+    }
+    const auto [address, length] = abstract_address(name);
+    if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      if (errno == EADDRINUSE) {
+        throw engine_error(error_context{}, "another process already waits for the ranks of this job (socket @" + name +
+                                                " is taken): is a second job starting with the same address, port or "
+                                                "job name, or is rank 0 started twice?");
+      }
+      throw_system("binding the local socket @" + name);
+    }
+    if (::listen(fd_.get(), 4096) != 0) {
+      throw_system("listening on the local socket @" + name);
+    }
+  }
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+  /// A connection of this very user, or nullopt where none came within `slice`. Throws engine_error where this process
+  /// cannot take the one that came: it would be offered again at once, for ever.
+  std::optional<local_connection> accept(std::chrono::milliseconds slice) {
+    pollfd event{fd_.get(), POLLIN, 0};
+    if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
+      return std::nullopt;
+    }
+    unique_fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        throw_system("taking a connection to a local socket");
+      }
+      return std::nullopt;
+    }
+    local_connection connection(std::move(fd));
+    return connection.same_user() ? std::optional<local_connection>(std::move(connection)) : std::nullopt;
+  }
+
+ private:
+  unique_fd fd_;
+};
+
+/// Connects to `name`; nullopt where nobody listens there (yet), or somebody else's process does.
+inline std::optional<local_connection> connect_to(const std::string& name) {
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd) {
+    throw_system("creating a local socket");
+  }
+  const auto [address, length] = abstract_address(name);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    return std::nullopt;
+  }
+  local_connection connection(std::move(fd));
+  if (!connection.same_user()) {
+    throw engine_error(error_context{}, "another user's process listens on the local socket @" + name);
+  }
+  return connection;
+}
+
+}  // namespace hfcomm::rendezvous
