@@ -71,3 +71,7 @@
 #include <hfcomm/nccl.hpp>
 #endif
 // IWYU pragma: end_exports
+
+#if !defined(HFCOMM_COMPILED)
+#include <hfcomm/impl.hpp>
+#endif

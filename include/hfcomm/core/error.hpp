@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/config.hpp>
+
 namespace hfcomm {
 
-/// Where a failure happened: who called what, as the how-manieth operation of which group, from which line of the
+/// Where a failure happened: who called what, as which operation of which group, from which line of the
 /// user's program. `rank` is a rank of the group; -1 where no group was involved (starting up, parsing options).
 struct error_context {
   int rank = -1;
@@ -23,28 +25,11 @@ struct error_context {
 
 namespace detail {
 
-inline std::string_view file_name_of(std::string_view path) {
-  const auto slash = path.find_last_of('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
+/// Returns "FILE:LINE", without the file's folders.
+std::string describe(const std::source_location& where);
 
-inline std::string describe(const std::source_location& where) {
-  return std::string(file_name_of(where.file_name())) + ':' + std::to_string(where.line());
-}
-
-inline std::string describe(const error_context& context, std::string_view detail) {
-  std::string text;
-  if (context.rank >= 0) {
-    text += "rank " + std::to_string(context.rank) + '/' + std::to_string(context.size) + ": ";
-  }
-  text += context.operation.empty() ? std::string("hfcomm") : context.operation;
-  if (context.sequence != 0) {
-    text += " #" + std::to_string(context.sequence);
-  }
-  text += " at " + describe(context.where) + ": ";
-  text += detail;
-  return text;
-}
+/// Returns the text of an error: who called what as which operation from which line, and `detail`.
+std::string describe(const error_context& context, std::string_view detail);
 
 }  // namespace detail
 
@@ -52,10 +37,7 @@ inline std::string describe(const error_context& context, std::string_view detai
 /// `rank 3/8: all_gather<int> #42 at train.cpp:91: <detail>`; the parts are there one by one as well.
 class error : public std::runtime_error {
  public:
-  error(error_context context, std::string detail)
-      : std::runtime_error(detail::describe(context, detail)),
-        context_(std::move(context)),
-        detail_(std::move(detail)) {}
+  error(error_context context, std::string detail);
 
   /// The rank, within its group, of the process that throws; -1 outside any group.
   [[nodiscard]] int rank() const noexcept { return context_.rank; }
@@ -137,27 +119,11 @@ class engine_error : public error {
 
 namespace detail {
 
-/// What the running exception says; for handlers.
-inline std::string current_exception_text() {
-  try {
-    throw;
-  } catch (const std::exception& problem) {
-    return problem.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
+/// Returns the text of the exception that is being handled. To be called in a handler.
+std::string current_exception_text();
 
-/// The same without the context of one of our own errors, for a text that gets another.
-inline std::string current_exception_detail() {
-  try {
-    throw;
-  } catch (const error& problem) {
-    return problem.detail();
-  } catch (...) {
-    return current_exception_text();
-  }
-}
+/// Returns the same text without the context of one of our own errors, for an error that has another context.
+std::string current_exception_detail();
 
 }  // namespace detail
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+HFCOMM_INLINE std::string describe(const std::source_location& where) {
+  const std::string_view path = where.file_name();
+  const auto slash = path.find_last_of('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ':' +
+         std::to_string(where.line());
+}
+
+HFCOMM_INLINE std::string describe(const error_context& context, std::string_view detail) {
+  std::string text;
+  if (context.rank >= 0) {
+    text += "rank " + std::to_string(context.rank) + '/' + std::to_string(context.size) + ": ";
+  }
+  text += context.operation.empty() ? std::string("hfcomm") : context.operation;
+  if (context.sequence != 0) {
+    text += " #" + std::to_string(context.sequence);
+  }
+  text += " at " + describe(context.where) + ": ";
+  text += detail;
+  return text;
+}
+
+HFCOMM_INLINE std::string current_exception_text() {
+  try {
+    throw;
+  } catch (const std::exception& problem) {
+    return problem.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+HFCOMM_INLINE std::string current_exception_detail() {
+  try {
+    throw;
+  } catch (const error& problem) {
+    return problem.detail();
+  } catch (...) {
+    return current_exception_text();
+  }
+}
+
+}  // namespace detail
+
+HFCOMM_INLINE error::error(error_context context, std::string detail)
+    : std::runtime_error(detail::describe(context, detail)), context_(std::move(context)), detail_(std::move(detail)) {}
+
+}  // namespace hfcomm

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// All definitions that headers only declare. Header-only programs get it with every entrance. In a compiled program,
+/// one file includes it, and HFCOMM_COMPILED is defined for all files (see core/config.hpp):
+///
+///   // hfcomm.cpp
+///   #include <hfcomm/impl.hpp>
+
+#include <hfcomm/comm.hpp>
+
+#include <hfcomm/core/detail/error-inl.hpp>
