@@ -166,36 +166,20 @@ inline void pass(const process_group& group, std::span<const std::shared_ptr<tra
   }
 }
 
-/// Makes this thread that rank for a while: ranks may be threads, and what runs for one of them is that rank.
-class acting_as {
- public:
-  explicit acting_as(identity* who) noexcept : before_(std::exchange(thread_identity(), who)) {}
-  acting_as(const acting_as&) = delete;
-  acting_as& operator=(const acting_as&) = delete;
-  ~acting_as() { thread_identity() = before_; }
-
- private:
-  identity* before_;
-};
+/// The state of a started message. Waiting for it moves it on.
+std::shared_ptr<work_state> make_message_state(const process_group& group, const std::shared_ptr<transfer>& message);
 
 /// Starts a message and lets it go; `take(transfer)` makes the work's value, once it has succeeded.
 template <class Take>
 work<std::invoke_result_t<Take&, const transfer&>> let_go(const process_group& group,
                                                           const std::shared_ptr<transfer>& message, Take take) {
   using value = std::invoke_result_t<Take&, const transfer&>;
-  using state_type = work_state<value>;
   const group_guard entered(group, message->call);
-  auto& engine = group_access::engine(group);
-  const auto help = [&engine, weak = std::weak_ptr<transfer>(message)] {
-    if (const auto still = weak.lock()) {
-      engine.complete({&still, 1});
-    }
-  };
-  auto state = std::make_shared<state_type>(message->call, group, help);
-  message->on_finish = [state, message = message.get(), take = std::move(take),
+  auto state = make_message_state(group, message);
+  auto result = std::make_shared<work_value<value>>();
+  message->on_finish = [state, result, message = message.get(), take = std::move(take),
                         own = thread_identity()]() mutable -> std::function<void()> {
     const acting_as own_rank(own);
-    std::optional<typename state_type::value_type> result;
     // Moved, not shared: the thread that asks for the problem is the last to hold it.
     std::exception_ptr problem = std::exchange(message->problem, nullptr);
     try {
@@ -203,24 +187,24 @@ work<std::invoke_result_t<Take&, const transfer&>> let_go(const process_group& g
         // nothing came
       } else if constexpr (std::is_void_v<value>) {
         take(*message);
-        result.emplace();
+        result->value.emplace();
       } else {
-        result.emplace(take(*message));
+        result->value.emplace(take(*message));
       }
     } catch (...) {
       problem = std::current_exception();
     }
-    auto then = state->finish(std::move(result), std::move(problem));
-    if (!then) {
+    const std::coroutine_handle<> waiter = state->finish(std::move(problem));
+    if (!waiter) {
       return nullptr;
     }
-    return [then = std::move(then), own] {
+    return [waiter, own] {
       const acting_as its_rank(own);
-      then();
+      waiter.resume();
     };
   };
-  engine.post({&message, 1});
-  return work<value>(std::move(state));
+  group_access::engine(group).post({&message, 1});
+  return work<value>(std::move(state), std::move(result));
 }
 
 }  // namespace detail

@@ -1,141 +1,68 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <span>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace hfcomm::detail {
 
-/// Which group's asynchronous operation this thread is running, if any: to that, the group is not closed.
-inline const group_state*& group_being_served() noexcept {
-  thread_local const group_state* served = nullptr;
-  return served;
-}
-class served_group {
- public:
-  explicit served_group(const group_state& group) : before_(std::exchange(group_being_served(), &group)) {}
-  served_group(const served_group&) = delete;
-  served_group& operator=(const served_group&) = delete;
-  ~served_group() { group_being_served() = before_; }
-
- private:
-  const group_state* before_;
-};
-
-/// Holds a group against a second thread. Throws usage_error where there is one, and inside a section in which nobody
-/// could answer.
+/// Reserves a group for this thread. Throws usage_error where another thread is inside an operation of it, and inside a
+/// section in which no other rank could answer. An asynchronous operation may use the group that it runs for.
 class group_guard {
  public:
-  group_guard(const process_group& group, const operation& call)
-      : state_(group_access::state(group)), served_(group_being_served() == &state_) {
-    if (served_) {
-      if (state_.served_busy) {
-        throw usage_error(context_of(group, call),
-                          "called inside an operation of this group, by a callable or an object of it");
-      }
-      state_.served_busy = true;
-      return;
-    }
-    if (state_.busy.exchange(true, std::memory_order_acquire)) {
-      throw usage_error(
-          context_of(group, call),
-          "another thread is inside an operation of this group; give each thread a group of its own (split)");
-    }
-    if (state_.master_sections.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-      state_.busy.store(false, std::memory_order_release);
-      throw usage_error(
-          context_of(group, call),
-          "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
-    }
-  }
+  group_guard(const process_group& group, const operation& call);
   group_guard(const group_guard&) = delete;
   group_guard& operator=(const group_guard&) = delete;
-  ~group_guard() {
-    if (served_) {
-      state_.served_busy = false;
-    } else {
-      state_.busy.store(false, std::memory_order_release);
-    }
-  }
+  ~group_guard();
 
   /// Waits for the asynchronous operations that were started before.
-  void drain() {
-    if (!served_ && state_.queue) [[unlikely]] {
-      state_.queue->drain();
-    }
-  }
+  void drain();
 
  private:
   group_state& state_;
   bool served_;
 };
 
-/// One collective on one group, from the moment the caller enters: holds the group against a second thread, and knows
-/// how to fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the
-/// destructor tells them.
+/// One collective on one group, from the moment the caller enters: reserves the group for this thread, and knows how to
+/// fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the destructor
+/// tells them.
 class running_call {
  public:
-  running_call(const process_group& group, operation& call)
-      : group_(group), state_(group_access::state(group)), call_(call), guard_(group, call) {
-    guard_.drain();
-    call_.timeout = group.timeout();
-    if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
-      call_.tag = group.tag();
-    }
-    number_ = state_.engine->sequence() + 1;
-    if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
-      fail_with_deferred();
-    }
-  }
+  running_call(const process_group& group, operation& call);
   running_call(const running_call&) = delete;
   running_call& operator=(const running_call&) = delete;
-  ~running_call() {
-    if (!begun_) {
-      reject("an exception ended its part before that began");
-    }
-    if (state_.devices && state_.engine->broken()) [[unlikely]] {
-      state_.devices->abort();  // its kernels wait for ranks that will not come
-    }
-    trim(state_.scratch);
-    trim(state_.objects);
-  }
+  ~running_call();
 
   /// For the operation itself: from here on its failures are the engine's to tell.
   [[nodiscard]] host_engine& engine() noexcept {
     begun_ = true;
-    return *state_.engine;
+    return engine_;
   }
-  [[nodiscard]] std::vector<std::byte>& scratch() noexcept { return state_.scratch; }
-  /// Scratch memory of the kind that the engine likes best; to be asked for memory only once the engine has let this
-  /// operation begin.
-  [[nodiscard]] std::pmr::vector<std::byte>& objects() noexcept { return state_.objects; }
-  /// Of this call, from its beginning to its end.
-  [[nodiscard]] error_context context() const {
-    return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
-  }
+  [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
+  /// Memory for encoded objects, of the engine's kind. It allocates only once the engine has let this operation begin.
+  [[nodiscard]] std::pmr::vector<std::byte>& objects();
+  /// Error context of this call; valid for its whole lifetime.
+  [[nodiscard]] error_context context() const;
 
-  /// This rank's arguments or its data are unusable: takes part in the operation as a failure, so that every other rank
+  /// Takes part in the operation as a failure, because this rank's arguments or data are unusable: every other rank
   /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  void reject(const std::string& text) noexcept {
-    try {
-      engine().announce(call_, &text);
-    } catch (...) {
-      // The group has a worse problem, which its next operation reports; the caller's own error comes first.
-    }
-  }
+  void reject(const std::string& text) noexcept;
 
-  /// `work()`; where it throws, the others are told what.
+  /// Rejects the operation, and throws usage_error with the same text.
+  [[noreturn]] void refuse(const std::string& text);
+
+  /// Returns `work()`; where that throws, the other ranks are told what, after the words `what`.
   template <class Work>
   auto attempt(std::string_view what, Work&& work) {
     try {
@@ -150,47 +77,22 @@ class running_call {
   template <class Text>
   void require(bool condition, Text&& text) {
     if (!condition) [[unlikely]] {
-      const auto where = context();
-      const std::string words = text();
-      reject(words);
-      throw usage_error(where, words);
+      refuse(text());
     }
   }
 
-  void require_root() {
-    require(call_.root >= 0 && call_.root < group_.size(),
-            [this] { return engines::no_such_rank("root", call_.root, group_.size()); });
-  }
+  /// Throws usage_error, and tells the others, unless the root is a rank of the group.
+  void require_root();
 
  private:
-  template <class Bytes>
-  static void trim(Bytes& bytes) noexcept {
-    if (bytes.capacity() > group_state::kept_scratch_bytes) [[unlikely]] {
-      Bytes(bytes.get_allocator()).swap(bytes);
-    }
-  }
-
-  /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
-  void fail_with_deferred() {
-    const std::exception_ptr problem = state_.take_deferred();
-    if (!problem) {
-      return;
-    }
-    try {
-      std::rethrow_exception(problem);
-    } catch (const std::exception& earlier) {
-      reject(std::string("an earlier operation of this rank failed: ") + earlier.what());
-      throw;
-    } catch (...) {
-      reject("an earlier operation of this rank failed with an exception that is no std::exception");
-      throw;
-    }
-  }
+  /// Throws the error that a destructor of this rank could not; the others must not wait for this operation in vain.
+  void fail_with_deferred();
 
   const process_group& group_;
   group_state& state_;
   operation& call_;
   group_guard guard_;
+  host_engine& engine_;
   std::uint64_t number_ = 0;
   bool begun_ = false;
 };
