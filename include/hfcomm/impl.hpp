@@ -10,3 +10,4 @@
 #include <hfcomm/comm.hpp>
 
 #include <hfcomm/core/detail/error-inl.hpp>
+#include <hfcomm/engine/detail/call_text-inl.hpp>
