@@ -9,5 +9,20 @@
 
 #include <hfcomm/comm.hpp>
 
+#include <hfcomm/call/detail/refuse-inl.hpp>
+#include <hfcomm/collectives/detail/broadcast_object_list-inl.hpp>
+#include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
+#include <hfcomm/collectives/detail/collect_results-inl.hpp>
+#include <hfcomm/collectives/detail/dictionary_difference-inl.hpp>
+#include <hfcomm/collectives/detail/dictionary_message-inl.hpp>
+#include <hfcomm/collectives/detail/fold_elements-inl.hpp>
+#include <hfcomm/collectives/detail/message-inl.hpp>
+#include <hfcomm/collectives/detail/read_file_dist-inl.hpp>
+#include <hfcomm/collectives/detail/shared_random_seed-inl.hpp>
+#include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
+#include <hfcomm/scopes/detail/barrier_scope-inl.hpp>
+#include <hfcomm/scopes/detail/master_first-inl.hpp>
+#include <hfcomm/scopes/detail/on_rank-inl.hpp>
+#include <hfcomm/scopes/detail/print_main-inl.hpp>
