@@ -22,7 +22,13 @@
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
+#include <hfcomm/machine/detail/random_id-inl.hpp>
 #include <hfcomm/scopes/detail/barrier_scope-inl.hpp>
 #include <hfcomm/scopes/detail/master_first-inl.hpp>
 #include <hfcomm/scopes/detail/on_rank-inl.hpp>
 #include <hfcomm/scopes/detail/print_main-inl.hpp>
+
+#if defined(HFCOMM_COMPILED)
+// Header-only programs get it where they include its header.
+#include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
+#endif
