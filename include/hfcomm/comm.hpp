@@ -38,7 +38,6 @@
 #include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
-#include <hfcomm/collectives/collect_results_in_files.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
