@@ -10,3 +10,4 @@
 #include <hfcomm/comm.hpp>
 
 #include <hfcomm/core/detail/error-inl.hpp>
+#include <hfcomm/data/detail/distributed_sampler-inl.hpp>
