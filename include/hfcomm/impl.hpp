@@ -11,3 +11,7 @@
 
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/data/detail/distributed_sampler-inl.hpp>
+#include <hfcomm/ddp/detail/accumulate-inl.hpp>
+#include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
+#include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
+#include <hfcomm/ddp/detail/join-inl.hpp>
