@@ -22,6 +22,11 @@
 #include <hfcomm/collectives/detail/shared_random_seed-inl.hpp>
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
+#include <hfcomm/data/detail/distributed_sampler-inl.hpp>
+#include <hfcomm/ddp/detail/accumulate-inl.hpp>
+#include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
+#include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
+#include <hfcomm/ddp/detail/join-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
 #include <hfcomm/engine/detail/table_receiver-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
