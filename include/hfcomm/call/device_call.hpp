@@ -19,9 +19,7 @@
 #include <hfcomm/engine/device_engine.hpp>
 
 /// What the device forms of the collectives have in common.
-namespace hfcomm {
-
-namespace detail {
+namespace hfcomm::detail {
 
 /// An engine that is not connected. Throws usage_error where the program has none, engine_error where the machine has
 /// no libraries.
@@ -261,32 +259,4 @@ void require_device_memory(running_device_call& running, device_span<T> range) {
                   [&] { return "a buffer of " + std::to_string(range.size()) + " elements is at address 0"; });
 }
 
-}  // namespace detail
-
-/// Gets a group ready for operations on the current device, which the first one does otherwise: all ranks make an NCCL
-/// communicator together, and try it by an all-reduce of one element. Collective. Each rank makes its own device
-/// current first, cudaSetDevice(local_rank()).
-///
-/// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked
-/// for where, and where NCCL fails or takes longer than the group's deadline; usage_error where two ranks use one GPU;
-/// mismatch_error where their versions of NCCL differ; timeout_error and peer_error as every collective.
-inline void connect_device(const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
-  detail::connect_device(group, where);
-}
-
-/// Blocks until all that is on the stream by now is done, as cudaStreamSynchronize does; but where an operation of this
-/// group waits there for a rank that died, left, or refused its part, this frees the device and throws peer_error; and
-/// timeout_error, naming the ranks that have not come, where the group's deadline passes, counted from here.
-inline void synchronize(stream_ref stream, const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
-  operation call{.name = "synchronize", .where = where};
-  call.timeout = group.timeout();
-  auto& state = detail::group_access::state(group);
-  const auto engine = state.has_devices.load(std::memory_order_acquire)
-                          ? state.devices
-                          : detail::make_device_engine(group, call);  // for its eyes only: there is nothing to wait for
-  (void)engine->await(call, engine->sequence(), {nullptr, stream}, {});
-}
-
-}  // namespace hfcomm
+}  // namespace hfcomm::detail

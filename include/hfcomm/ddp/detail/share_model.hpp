@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/device/broadcast.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
 
 namespace hfcomm::detail {

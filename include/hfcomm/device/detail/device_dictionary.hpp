@@ -11,10 +11,10 @@
 #include <variant>
 #include <vector>
 
-#include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
-#include <hfcomm/collectives/reduce.hpp>
+#include <hfcomm/device/all_reduce.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/device/reduce.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm {
