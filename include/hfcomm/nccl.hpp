@@ -4,13 +4,15 @@
 /// Operations on device memory, over NCCL: needs the headers of CUDA and NCCL. <hfcomm/comm.hpp> includes it where
 /// HFCOMM_NCCL is defined, which the Meson option `nccl` sees to. None of it calls a function of the two libraries by
 /// name, so there is nothing to link with.
-
-#include <memory>
+///
+/// Header-only, the engine comes along with this header, and one file of a program is enough for all. In a compiled
+/// program, the file that includes <hfcomm/impl.hpp> has HFCOMM_NCCL defined.
 
 // IWYU pragma: begin_exports
 #include <hfcomm/comm.hpp>
 
 #include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/copy.hpp>
 #include <hfcomm/cuda/device_buffer.hpp>
@@ -35,24 +37,6 @@
 #include <hfcomm/device/scatter.hpp>
 // IWYU pragma: end_exports
 
-#include <hfcomm/engine/device/one_device.hpp>
-#include <hfcomm/engine/nccl/nccl.hpp>
-
-namespace hfcomm::detail {
-
-inline std::shared_ptr<device_engine> make_device_engine(const std::shared_ptr<host_engine>& host,
-                                                         const operation& call) {
-  const auto& cuda = cuda::runtime(call.where);
-  if (host->size() == 1) {
-    return std::make_shared<engines::one_device>(host, cuda);
-  }
-  return std::make_shared<engines::nccl>(host, cuda, cuda::nccl(call.where));
-}
-
-/// Before main.
-inline const bool has_device_engines = [] {
-  device_engines().store(&make_device_engine);
-  return true;
-}();
-
-}  // namespace hfcomm::detail
+#if !defined(HFCOMM_COMPILED)
+#include <hfcomm/detail/nccl-inl.hpp>
+#endif

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <source_location>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -25,21 +26,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all, std::ranges::size(in),
-                                                                  -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  running.require(detail::is_one_for_each(std::ranges::size(out), std::ranges::size(in), group.size()), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
-           std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
-  });
-  const auto to = detail::writable_bytes_of(out);
-  const std::size_t mine = detail::bytes_of(in).size();
-  detail::require_apart(running, to, detail::bytes_of(in),
-                        to.subspan(mine * static_cast<std::size_t>(group.rank()), mine));
-  detail::table_receiver table(to, group.rank());
-  running.engine().exchange(call, detail::bytes_of(in), table);
+  detail::all_gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+                                                                                std::ranges::size(in), -1, where),
+                            detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Every rank's elements, one part behind the other, in `out` on every rank, where rank r contributes `counts[r]`
@@ -50,23 +39,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("all_gather", movement::to_all, std::ranges::size(in), -1, where);
-  call.type_hash = detail::mix(call.type_hash, detail::fingerprint(counts));
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_length(running, std::ranges::size(out),
-                         detail::require_counts(running, counts, group.size(), "the output"), "the output");
-  const auto rank = static_cast<std::size_t>(group.rank());
-  running.require(std::ranges::size(in) == counts[rank], [&] {
-    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, the count of rank " +
-           std::to_string(rank) + " is " + std::to_string(counts[rank]);
-  });
-  const auto places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
-  detail::require_apart(running, detail::writable_bytes_of(out), detail::bytes_of(in), places[rank]);
-  detail::parts_receiver received(places, group.rank());
-  running.engine().exchange(call, detail::bytes_of(in), received);
+  detail::all_gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+                                                                               std::ranges::size(in), -1, where),
+                           detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <source_location>
-#include <string>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 
 namespace hfcomm {
@@ -16,18 +16,9 @@ template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_reduce(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("all_reduce", movement::to_all,
-                                                                     std::ranges::size(in), -1, op, where);
-  detail::running_call running(group, call);
-  detail::require_valid(running, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out), detail::bytes_of(in));
-  running.require(std::ranges::size(out) == std::ranges::size(in), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
-           std::to_string(std::ranges::size(in));
-  });
-  running.engine().reduce(call, detail::bytes_of(in), detail::writable_bytes_of(out));
+  detail::all_reduce_buffer(detail::reduction_call<std::ranges::range_value_t<In>>(
+                                "all_reduce", movement::to_all, std::ranges::size(in), -1, op, where),
+                            detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Reduces element by element, in place, on every rank.

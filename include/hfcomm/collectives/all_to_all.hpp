@@ -2,12 +2,14 @@
 #pragma once
 
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -37,24 +39,10 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_to_all(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const std::size_t count = std::ranges::size(in) / ranks;
-  auto call = detail::buffer_call<T>("all_to_all", movement::to_all, count, -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  running.require(std::ranges::size(in) % ranks == 0, [&] {
-    return "the input's " + std::to_string(std::ranges::size(in)) + " elements cannot be divided by " +
-           std::to_string(ranks) + " ranks";
-  });
-  running.require(std::ranges::size(out) == std::ranges::size(in), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
-           std::to_string(std::ranges::size(in));
-  });
-  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out));
-  detail::table_receiver received(detail::writable_bytes_of(out), group.rank());
-  running.engine().deal(call, {.equal = detail::bytes_of(in)}, received);
+  const std::size_t count = std::ranges::size(in) / static_cast<std::size_t>(group.size());
+  detail::all_to_all_buffer(
+      detail::buffer_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all, count, -1, where),
+      detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
@@ -66,23 +54,9 @@ template <buffer In, writable_buffer Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("all_to_all", movement::to_all, std::ranges::size(in), -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_length(running, std::ranges::size(in),
-                         detail::require_counts(running, in_counts, group.size(), "the input"), "the input");
-  detail::require_length(running, std::ranges::size(out),
-                         detail::require_counts(running, out_counts, group.size(), "the output"), "the output");
-  const auto rank = static_cast<std::size_t>(group.rank());
-  detail::require_own(running, in_counts[rank], out_counts[rank]);
-  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out));
-  const auto parts = detail::parts_of(detail::bytes_of(in), in_counts, sizeof(T));
-  const auto places = detail::parts_of(detail::writable_bytes_of(out), out_counts, sizeof(T));
-  const auto expected = detail::in_bytes(out_counts, sizeof(T));
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  detail::all_to_all_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all,
+                                                                               std::ranges::size(in), -1, where),
+                           detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
 
 /// Starts an all-to-all of objects, which are copied; the work's value is what the ranks sent here.

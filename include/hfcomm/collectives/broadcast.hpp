@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstring>
 #include <source_location>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -26,21 +26,6 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
   running.engine().exchange(call, mine, received);
 }
 
-/// Puts one source's bytes where they belong.
-class in_place_receiver final : public receiver {
- public:
-  explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
-
-  void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-    if (target_.data() + offset != chunk.data()) {
-      copy_bytes(target_.data() + offset, chunk.data(), chunk.size());
-    }
-  }
-
- private:
-  std::span<std::byte> target_;
-};
-
 }  // namespace detail
 
 /// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was; where decoding
@@ -56,14 +41,9 @@ template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
-                                                                 std::ranges::size(data), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, data);
-  const auto bytes = detail::writable_bytes_of(data);
-  detail::in_place_receiver received(bytes);
-  running.engine().exchange(call, bytes, received);
+  detail::broadcast_buffer(detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
+                                                                              std::ranges::size(data), root, where),
+                           detail::writable_elements_of(data), group);
 }
 
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.

@@ -3,10 +3,10 @@
 
 #include <optional>
 #include <source_location>
-#include <string>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 
 namespace hfcomm {
@@ -17,21 +17,9 @@ template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void reduce(const In& in, Out&& out, int root, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root, std::ranges::size(in),
-                                                                     root, op, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_valid(running, call);
-  detail::require_memory(running, in);
-  if (group.rank() == root) {
-    detail::require_memory(running, out);
-    detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out), detail::bytes_of(in));
-  }
-  running.require(group.rank() != root || std::ranges::size(out) == std::ranges::size(in), [&] {
-    return "the root's output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
-           std::to_string(std::ranges::size(in));
-  });
-  running.engine().reduce(call, detail::bytes_of(in), detail::writable_bytes_of(out));
+  detail::reduce_buffer(detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root,
+                                                                               std::ranges::size(in), root, op, where),
+                        detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch

@@ -3,12 +3,14 @@
 
 #include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -47,26 +49,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::buffer_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, out);
-  const auto to = detail::writable_bytes_of(out);
-  parcels parts;
-  if (group.rank() == root) {
-    detail::require_memory(running, in);
-    running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
-      return "the root's input has " + std::to_string(std::ranges::size(in)) + " elements, but " +
-             std::to_string(group.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
-    });
-    parts.equal = detail::bytes_of(in);
-    detail::require_apart(running, parts.equal, to, parts.part_for(call, static_cast<std::size_t>(root)));
-  }
-  std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
-  places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, parts, received);
+  detail::scatter_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+                                                                             std::ranges::size(out), root, where),
+                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
@@ -77,30 +62,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
              const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, out);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const auto to = detail::writable_bytes_of(out);
-  std::vector<std::span<const std::byte>> parts(ranks);
-  if (group.rank() == root) {
-    detail::require_memory(running, in);
-    detail::require_length(running, std::ranges::size(in),
-                           detail::require_counts(running, counts, group.size(), "the root's input"),
-                           "the root's input");
-    detail::require_own(running, counts[static_cast<std::size_t>(root)], std::ranges::size(out));
-    call.bytes = std::ranges::size(in) * sizeof(T);
-    parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
-    detail::require_apart(running, detail::bytes_of(in), to, parts[static_cast<std::size_t>(root)]);
-  }
-  std::vector<std::uint64_t> expected(ranks);
-  expected[static_cast<std::size_t>(root)] = to.size();
-  std::vector<std::span<std::byte>> places(ranks);
-  places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  detail::scatter_parts(detail::uneven_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+                                                                            std::ranges::size(out), root, where),
+                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.

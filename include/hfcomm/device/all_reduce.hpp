@@ -2,31 +2,10 @@
 #pragma once
 
 #include <source_location>
-#include <string>
 
-#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/device/detail/device_reductions.hpp>
 
 namespace hfcomm {
-
-namespace detail {
-
-template <class In, class Out, class How>
-auto device_all_reduce(In in, Out out, How how, reduce_op op, const process_group& group, std::source_location where) {
-  auto call = reduction_call<typename In::value_type>("device all_reduce", movement::to_all, in.size(), -1, op, where);
-  running_device_call running(group, call);
-  require_valid(running, call);
-  require_device_memory(running, in);
-  require_device_memory(running, out);
-  running.require(out.size() == in.size(), [&] {
-    return "the output has " + std::to_string(out.size()) + " elements, the input " + std::to_string(in.size());
-  });
-  require_apart(running, device_bytes(in), device_bytes(out), device_bytes(in));
-  return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.reduce(call, in.data(), out.data(), in.size(), stream);
-  });
-}
-
-}  // namespace detail
 
 /// Reduces device memory element by element into every rank's `out`, which is as long as `in` and may be `in`. Put on
 /// the stream, where it comes after what is there and before what follows; returns at once. The order of additions is
@@ -39,15 +18,20 @@ template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_all_reduce(as_device_span(in), as_device_span(out), detail::on_stream{stream}, op, group, where);
+  detail::device_all_reduce(detail::reduction_call<device_value_t<In>>("device all_reduce", movement::to_all,
+                                                                       as_device_span(in).size(), -1, op, where),
+                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
+                            group);
 }
 
 /// In place.
 template <writable_reducible_device_range R>
 void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  const auto span = as_device_span(data);
-  detail::device_all_reduce(span, span, detail::on_stream{stream}, op, group, where);
+  const auto range = detail::device_elements(data);
+  detail::device_all_reduce(detail::reduction_call<device_value_t<R>>("device all_reduce", movement::to_all,
+                                                                      as_device_span(data).size(), -1, op, where),
+                            range, range, detail::on_stream{stream}, group);
 }
 
 /// The same on a stream of the group's own, behind what is on `stream` by now; what follows there need not wait.
@@ -57,16 +41,21 @@ device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,
                              detail::op_for<device_value_t<In>> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_reduce(as_device_span(in), as_device_span(out), detail::on_own_stream{stream}, op, group,
-                                   where);
+  return detail::device_all_reduce(detail::reduction_call<device_value_t<In>>("device all_reduce", movement::to_all,
+                                                                              as_device_span(in).size(), -1, op, where),
+                                   detail::device_elements(in), detail::device_elements(out),
+                                   detail::on_own_stream{stream}, group);
 }
 
 template <writable_reducible_device_range R>
 device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  const auto span = as_device_span(data);
-  return detail::device_all_reduce(span, span, detail::on_own_stream{stream}, op, group, where);
+  const auto range = detail::device_elements(data);
+  return detail::device_all_reduce(
+      detail::reduction_call<device_value_t<R>>("device all_reduce", movement::to_all, as_device_span(data).size(), -1,
+                                                op, where),
+      range, range, detail::on_own_stream{stream}, group);
 }
 
 }  // namespace hfcomm

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <hfcomm/call/call.hpp>
-#include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 /// Many pieces of memory in one call: few operations, whatever the number of pieces, and bounded memory.

@@ -3,39 +3,36 @@
 
 #include <source_location>
 #include <span>
-#include <string>
 
 #include <hfcomm/call/device_call.hpp>
 
 /// What messages between devices have in common.
 namespace hfcomm::detail {
 
-/// `from` is null where nothing is sent, `to` where nothing is received.
+/// The elements that go to, or come from, another rank.
+struct message_side {
+  const_elements data;
+  int rank;
+};
+
+/// Throws usage_error unless the ranks are of the group, and there is memory. A message to or from oneself has two
+/// sides.
+void check_device_message(checked_call& running, const message_side* out, const message_side* in);
+
+/// `out` is null where nothing is sent, `in` where nothing is received.
 template <class How>
-auto device_message(operation_name name, movement pattern, const device_part* out, const device_part* in,
-                    std::size_t count, How how, const process_group& group, std::source_location where) {
+auto device_message(operation_name name, movement pattern, const message_side* out, const message_side* in, How how,
+                    const process_group& group, std::source_location where) {
+  const message_side& any = out != nullptr ? *out : *in;
   operation call{.name = name, .pattern = pattern, .content = payload::buffer, .where = where};
-  call.root = out != nullptr ? out->rank : in->rank;
-  call.bytes = out != nullptr ? out->bytes : in->bytes;
+  call.root = any.rank;
+  call.bytes = any.data.count * any.data.width;
   running_device_call running(group, call);
-  for (const device_part* part : {out, in}) {
-    if (part == nullptr) {
-      continue;
-    }
-    running.require(part->rank >= 0 && part->rank < group.size(),
-                    [&] { return engines::no_such_rank("rank", part->rank, group.size()); });
-    running.require((out != nullptr && in != nullptr) || part->rank != group.rank(), [&] {
-      return "a message to or from oneself would wait for itself; send_receive does both at once";
-    });
-    running.require(part->bytes == 0 || part->data != nullptr,
-                    [&] { return "a buffer of " + std::to_string(count) + " elements is at address 0"; });
-  }
-  const auto parts = [](const device_part* part) {
-    return part != nullptr ? std::span<const device_part>(part, 1) : std::span<const device_part>();
-  };
-  const device_part& any = out != nullptr ? *out : *in;
-  return running.put(how, {any.data, any.bytes}, [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, parts(out), parts(in), stream);
+  check_device_message(running, out, in);
+  const device_part parts[2] = {message_part(any.data, any.rank),
+                                in != nullptr ? message_part(in->data, in->rank) : device_part()};
+  return running.put(how, memory_of(any.data), [&](device_engine& engine, stream_ref stream) {
+    engine.pass(call, std::span(parts, out != nullptr ? 1 : 0), std::span(parts + 1, in != nullptr ? 1 : 0), stream);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/group/detail/checked_call.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace hfcomm::detail {
@@ -84,10 +85,10 @@ class group_guard {
 /// One collective on one group, from the moment the caller enters: holds the group against a second thread, and knows
 /// how to fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the
 /// destructor tells them.
-class running_call {
+class running_call final : public checked_call {
  public:
   running_call(const process_group& group, operation& call)
-      : group_(group), state_(group_access::state(group)), call_(call), guard_(group, call) {
+      : checked_call(group, call), state_(group_access::state(group)), guard_(group, call) {
     guard_.drain();
     call_.timeout = group.timeout();
     if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
@@ -95,7 +96,7 @@ class running_call {
     }
     number_ = state_.engine->sequence() + 1;
     if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
-      fail_with_deferred();
+      throw_deferred();
     }
   }
   running_call(const running_call&) = delete;
@@ -120,14 +121,7 @@ class running_call {
   /// Scratch memory of the kind that the engine likes best; to be asked for memory only once the engine has let this
   /// operation begin.
   [[nodiscard]] std::pmr::vector<std::byte>& objects() noexcept { return state_.objects; }
-  /// Of this call, from its beginning to its end.
-  [[nodiscard]] error_context context() const {
-    return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
-  }
-
-  /// This rank's arguments or its data are unusable: takes part in the operation as a failure, so that every other rank
-  /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  void reject(const std::string& text) noexcept {
+  void reject(const std::string& text) noexcept override {
     try {
       engine().announce(call_, &text);
     } catch (...) {
@@ -146,22 +140,6 @@ class running_call {
     }
   }
 
-  /// Throws usage_error, and tells the others, unless `condition` holds.
-  template <class Text>
-  void require(bool condition, Text&& text) {
-    if (!condition) [[unlikely]] {
-      const auto where = context();
-      const std::string words = text();
-      reject(words);
-      throw usage_error(where, words);
-    }
-  }
-
-  void require_root() {
-    require(call_.root >= 0 && call_.root < group_.size(),
-            [this] { return engines::no_such_rank("root", call_.root, group_.size()); });
-  }
-
  private:
   template <class Bytes>
   static void trim(Bytes& bytes) noexcept {
@@ -170,28 +148,8 @@ class running_call {
     }
   }
 
-  /// Throws what a destructor of this rank could not; the others must not wait for this operation in vain.
-  void fail_with_deferred() {
-    const std::exception_ptr problem = state_.take_deferred();
-    if (!problem) {
-      return;
-    }
-    try {
-      std::rethrow_exception(problem);
-    } catch (const std::exception& earlier) {
-      reject(std::string("an earlier operation of this rank failed: ") + earlier.what());
-      throw;
-    } catch (...) {
-      reject("an earlier operation of this rank failed with an exception that is no std::exception");
-      throw;
-    }
-  }
-
-  const process_group& group_;
   group_state& state_;
-  operation& call_;
   group_guard guard_;
-  std::uint64_t number_ = 0;
   bool begun_ = false;
 };
 
