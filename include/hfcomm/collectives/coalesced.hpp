@@ -6,6 +6,7 @@
 #include <ranges>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
@@ -48,17 +49,13 @@ std::vector<coalesced_piece> pieces_of(L& list) {
   return pieces;
 }
 
+/// Returns one text for each piece, of elements of `width` bytes.
+std::vector<std::string> describe_spans(const std::vector<coalesced_piece>& pieces, std::size_t width,
+                                        std::string_view type);
+
 template <class T>
 auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
-  return [&pieces] {
-    std::vector<std::string> texts;
-    texts.reserve(pieces.size());
-    for (const auto& piece : pieces) {
-      texts.push_back("a span of " + std::to_string(piece.bytes.size() / sizeof(T)) + " x " +
-                      std::string(type_name<T>()));
-    }
-    return texts;
-  };
+  return [&pieces] { return describe_spans(pieces, sizeof(T), type_name<T>()); };
 }
 
 template <class L>

@@ -17,8 +17,9 @@ namespace hfcomm {
 
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
 template <class R>
-concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-                 plain<std::ranges::range_value_t<R>> && !enable_device_range<std::remove_cvref_t<R>>;
+concept buffer =
+    !enable_device_range<std::remove_cvref_t<R>> &&  // for device memory include <hfcomm/nccl.hpp>
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
 
 /// A buffer that may be written to.
 template <class R>
