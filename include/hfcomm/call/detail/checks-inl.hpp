@@ -26,7 +26,7 @@ HFCOMM_INLINE std::string memory_problem(const_elements range) {
 
 HFCOMM_INLINE void require_memory(checked_call& running, const_elements range) {
   if (!is_there(range)) [[unlikely]] {
-    running.fail(memory_problem(range));
+    running.refuse(memory_problem(range));
   }
 }
 
@@ -40,19 +40,19 @@ HFCOMM_INLINE void require_apart(checked_call& running, std::span<const std::byt
                                  std::span<const std::byte> allowed) {
   const bool same = out.data() == allowed.data() && out.size() == allowed.size();
   if (overlap(in, out) && !same) [[unlikely]] {
-    running.fail("the output overlaps the input");
+    running.refuse("the output overlaps the input");
   }
 }
 
 HFCOMM_INLINE std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what) {
   if (counts.size() != static_cast<std::size_t>(running.size())) {
-    running.fail(std::string(what) + " has " + std::to_string(counts.size()) + " counts for " +
+    running.refuse(std::string(what) + " has " + std::to_string(counts.size()) + " counts for " +
                  std::to_string(running.size()) + " ranks");
   }
   std::size_t total = 0;
   for (const std::size_t count : counts) {
     if (__builtin_add_overflow(total, count, &total)) {
-      running.fail(std::string(what) + " has counts whose sum no number can hold");
+      running.refuse(std::string(what) + " has counts whose sum no number can hold");
     }
   }
   return total;
@@ -62,14 +62,14 @@ HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_
                                const char* what) {
   const std::size_t sum = require_counts(running, counts, what);
   if (length != sum) {
-    running.fail(std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
+    running.refuse(std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
                  std::to_string(sum));
   }
 }
 
 HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::size_t received) {
   if (sent != received) {
-    running.fail("the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
+    running.refuse("the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
                  std::to_string(received) + " where it is received");
   }
 }
@@ -90,7 +90,7 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
                                          const char* part) {
   const std::size_t count = counts[static_cast<std::size_t>(running.rank())];
   if (length != count) {
-    running.fail(std::string(part) + " has " + std::to_string(length) + " elements, the count of rank " +
+    running.refuse(std::string(part) + " has " + std::to_string(length) + " elements, the count of rank " +
                  std::to_string(running.rank()) + " is " + std::to_string(count));
   }
 }
@@ -99,7 +99,7 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
 HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole, std::size_t part, const char* what,
                                        const char* verb) {
   if (!is_one_for_each(whole, part, running.size())) {
-    running.fail(std::string(what) + " has " + std::to_string(whole) + " elements, but " +
+    running.refuse(std::string(what) + " has " + std::to_string(whole) + " elements, but " +
                  std::to_string(running.size()) + " ranks " + verb + ' ' + std::to_string(part) + " each");
   }
 }
@@ -107,7 +107,7 @@ HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole,
 /// `out`, "the output" or "the root's output", must be as long as the input.
 HFCOMM_INLINE void require_equal_length(checked_call& running, std::size_t in, std::size_t out, const char* what) {
   if (out != in) {
-    running.fail(std::string(what) + " has " + std::to_string(out) + " elements, the input " + std::to_string(in));
+    running.refuse(std::string(what) + " has " + std::to_string(out) + " elements, the input " + std::to_string(in));
   }
 }
 
@@ -139,7 +139,7 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, co
   require_memory(running, in);
   require_memory(running, out);
   if (in.count % static_cast<std::size_t>(running.size()) != 0) {
-    running.fail("the input's " + std::to_string(in.count) + " elements cannot be divided by " +
+    running.refuse("the input's " + std::to_string(in.count) + " elements cannot be divided by " +
                  std::to_string(running.size()) + " ranks");
   }
   require_equal_length(running, in.count, out.count, "the output");

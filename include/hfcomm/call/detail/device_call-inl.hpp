@@ -117,7 +117,7 @@ HFCOMM_INLINE void running_device_call::reject(const std::string& text) noexcept
 
 HFCOMM_INLINE stream_ref running_device_call::own_stream_behind(stream_ref stream, device_memory memory) {
   if (engine_.in_batch()) {
-    fail("inside an nccl_group_scope nothing is started on another stream; start it outside");
+    refuse("inside an nccl_group_scope nothing is started on another stream; start it outside");
   }
   return engine_.fork(call_, memory, stream);
 }

@@ -13,10 +13,10 @@ HFCOMM_INLINE void check_device_message(checked_call& running, const message_sid
       continue;
     }
     if (side->rank < 0 || side->rank >= running.size()) {
-      running.fail(engines::no_such_rank("rank", side->rank, running.size()));
+      running.refuse(engines::no_such_rank("rank", side->rank, running.size()));
     }
     if ((out == nullptr || in == nullptr) && side->rank == running.rank()) {
-      running.fail("a message to or from oneself would wait for itself; send_receive does both at once");
+      running.refuse("a message to or from oneself would wait for itself; send_receive does both at once");
     }
     require_memory(running, side->data);
   }

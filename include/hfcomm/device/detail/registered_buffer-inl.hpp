@@ -16,7 +16,7 @@ HFCOMM_INLINE std::shared_ptr<std::byte> allocate_registered(operation call, std
   connect_device_once(group, call.where);
   running_call running(group, call);
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / width) {
-    running.fail("no memory has room for " + std::to_string(count) + " elements");
+    running.refuse("no memory has room for " + std::to_string(count) + " elements");
   }
   no_receiver nothing;
   running.engine().exchange(call, {}, nothing);

@@ -14,7 +14,7 @@ HFCOMM_INLINE error_context checked_call::context() const {
   return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
 }
 
-HFCOMM_INLINE void checked_call::fail(const std::string& text) {
+HFCOMM_INLINE void checked_call::refuse(const std::string& text) {
   const auto where = context();
   reject(text);
   throw usage_error(where, text);
@@ -22,7 +22,7 @@ HFCOMM_INLINE void checked_call::fail(const std::string& text) {
 
 HFCOMM_INLINE void checked_call::require_root() {
   if (call_.root < 0 || call_.root >= group_.size()) [[unlikely]] {
-    fail(engines::no_such_rank("root", call_.root, group_.size()));
+    refuse(engines::no_such_rank("root", call_.root, group_.size()));
   }
 }
 

@@ -29,13 +29,13 @@ class checked_call {
   virtual void reject(const std::string& text) noexcept = 0;
 
   /// Tells the other ranks, and throws usage_error.
-  [[noreturn]] void fail(const std::string& text);
+  [[noreturn]] void refuse(const std::string& text);
 
-  /// Fails with `text()` unless `condition` holds.
+  /// Refuses with `text()` unless `condition` holds.
   template <class Text>
   void require(bool condition, Text&& text) {
     if (!condition) [[unlikely]] {
-      fail(std::forward<Text>(text)());
+      refuse(std::forward<Text>(text)());
     }
   }
 
