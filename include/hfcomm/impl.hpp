@@ -51,6 +51,7 @@
 #include <hfcomm/scopes/detail/master_first-inl.hpp>
 #include <hfcomm/scopes/detail/on_rank-inl.hpp>
 #include <hfcomm/scopes/detail/print_main-inl.hpp>
+#include <hfcomm/serialization/detail/archive-inl.hpp>
 
 #if defined(HFCOMM_COMPILED)
 // Header-only programs get these where they include the header.
