@@ -4,24 +4,22 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/engine/shared_memory/inbox.hpp>
 #include <hfcomm/engine/shared_memory/outbox.hpp>
-#include <hfcomm/group/detail/work_queue.hpp>
 #include <hfcomm/machine/waiting.hpp>
+#include <hfcomm/machine/work_queue.hpp>
+#include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::engines {
 
@@ -62,9 +60,9 @@ class post_office {
     }
     finished_transfers finished;
     {
-      const std::scoped_lock lock(self->mutex_);
+      const auto held = self->worker_.lock();
       if (alone != 0) {
-        self->start_worker(self, transfers.front()->call);
+        self->worker_.start(self->desk_.context(transfers.front()->call, 0), "messages", [self] { self->work(); });
         self->left_alone_ += alone;
       }
       for (auto* fresh : {&outgoing, &incoming}) {
@@ -77,7 +75,7 @@ class post_office {
       self->progress(finished);
     }
     if (alone != 0) {
-      self->news_.notify_all();
+      self->worker_.wake();
     }
     self->settle(finished);
   }
@@ -110,25 +108,18 @@ class post_office {
     if (broken()) {
       advance();  // whoever waits for a transfer must hear of it
     }
-    std::thread worker;
+    worker_.request_stop();
     std::shared_ptr<detail::work_queue> continuations;
     {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
-      worker = std::move(worker_);
+      const auto held = worker_.lock();
       continuations = std::move(continuations_);
     }
-    news_.notify_all();
     if (continuations) {
       continuations->drain();
       continuations->stop();
     }
-    if (worker.get_id() == std::this_thread::get_id()) {
-      worker.detach();  // the last handle was dropped by something that waited for a message
-    } else if (worker.joinable()) {
-      desk_.memory().notify(desk_.rank());
-      worker.join();
-    }
+    desk_.memory().notify(desk_.rank());  // the thread may sleep there
+    worker_.stop();                       // called on it where a continuation has dropped the last handle
   }
 
  private:
@@ -136,25 +127,12 @@ class post_office {
 
   static constexpr std::chrono::milliseconds look_interval{20};
 
-  void start_worker(const std::shared_ptr<post_office>& self, const operation& call) {
-    if (worker_.joinable()) {
-      return;
-    }
-    try {
-      worker_ = std::thread([self] { self->work(); });
-    } catch (const std::system_error& problem) {
-      throw engine_error(desk_.context(call, 0),
-                         std::string("no thread could be started for messages: ") + problem.what());
-    }
-  }
-
   void work() {
     while (true) {
       const std::uint32_t epoch = desk_.box().epoch.load();
       {
-        std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return stopping_ || left_alone_ != 0; });
-        if (stopping_) {
+        auto held = worker_.lock();
+        if (!worker_.wait_for_work(held, [this] { return left_alone_ != 0; })) {
           return;
         }
       }
@@ -169,7 +147,7 @@ class post_office {
     finished_transfers finished;
     bool moved = false;
     {
-      const std::scoped_lock lock(mutex_);
+      const auto held = worker_.lock();
       moved = progress(finished);
       if (const auto now = clock::now(); now >= next_look_) {
         next_look_ = now + look_interval;
@@ -197,7 +175,7 @@ class post_office {
   void go_on(const std::function<void()>& then) {
     std::shared_ptr<detail::work_queue> queue;
     {
-      const std::scoped_lock lock(mutex_);
+      const auto held = worker_.lock();
       if (!continuations_) {
         continuations_ = std::make_shared<detail::work_queue>([] {});
       }
@@ -359,8 +337,6 @@ class post_office {
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   std::atomic<bool> cancelled_{false};
 
-  std::mutex mutex_;  // of everything below
-  std::condition_variable news_;
   mail_desk desk_;  // what its const functions tell needs no lock
   outbox outbox_{desk_};
   inbox inbox_{desk_};
@@ -368,8 +344,7 @@ class post_office {
   std::size_t left_alone_ = 0;                         // transfers under way that the worker has to see to
   std::shared_ptr<detail::work_queue> continuations_;  // once something waits for a transfer
   clock::time_point next_look_{};
-  bool stopping_ = false;
-  std::thread worker_;
+  detail::worker worker_;  // protects everything from desk_ on
 };
 
 }  // namespace hfcomm::engines
