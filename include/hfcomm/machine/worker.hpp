@@ -41,14 +41,14 @@ class worker {
   /// Stops the thread.
   ~worker() {
     stop();
-    if (!creator_.at_home()) {
+    if (!creator_.in_creating_process()) {
       // Destroying a condition variable waits for its waiters, which are threads of the parent.
       (void)shared_.release();  // NOLINT(*unused-return-value)
     }
   }
 
   /// Returns false in the child of a fork.
-  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.at_home(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
 
   [[nodiscard]] held_lock lock() { return held_lock(shared_->mutex); }
   void wake() noexcept { shared_->changed.notify_all(); }
@@ -100,7 +100,7 @@ class worker {
 
   /// Makes `wait_for_work` and `wait_for_interval` return false. Does not wait for the threads.
   void request_stop() noexcept {
-    if (creator_.at_home()) {
+    if (creator_.in_creating_process()) {
       {
         const auto held = lock();
         shared_->is_stopping = true;
@@ -112,7 +112,7 @@ class worker {
   /// Requests the stop and waits until the thread has ended. On that very thread it does not wait: the thread ends when
   /// it comes back from what called. Idempotent. The caller does not hold the lock.
   void stop() noexcept {
-    if (!creator_.at_home()) {
+    if (!creator_.in_creating_process()) {
       return;
     }
     request_stop();
