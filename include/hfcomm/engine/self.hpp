@@ -11,7 +11,7 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/reduction.hpp>
-#include <hfcomm/engine/shared_memory/post_office.hpp>
+#include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
 
 namespace hfcomm::engines {
@@ -79,7 +79,7 @@ class self final : public host_engine {
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
     const auto office = mail();
-    post_office::post(office, transfers);
+    point_to_point::post(office, transfers);
   }
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail()->complete(transfers); }
 
@@ -100,24 +100,24 @@ class self final : public host_engine {
 
  private:
   /// Messages to oneself go through the same post office as all others, over memory of our own.
-  std::shared_ptr<post_office> mail() {
+  std::shared_ptr<point_to_point> mail() {
     std::unique_lock lock(mail_mutex_);
     // After a deadline, a new one: a group of one has nobody who could be out of step. And the child of a fork is a
     // group of one, too.
-    std::shared_ptr<post_office> old;
-    if (mail_ && mail_->at_home() && mail_->broken()) {
+    std::shared_ptr<point_to_point> old;
+    if (mail_ && mail_->in_creating_process() && mail_->broken()) {
       old = std::exchange(mail_, nullptr);
     }
-    if (!mail_ || !mail_->at_home()) {
-      auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
-      rendezvous::roster::create_in(*people, 1);
+    if (!mail_ || !mail_->in_creating_process()) {
+      auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
+      rendezvous::roster::create_in(*roster_segment, 1);
       auto job = std::make_shared<local_job>();
-      job->people = std::make_shared<rendezvous::roster>(std::move(people), 1, 0);
-      job->people->enter();
+      job->roster = std::make_shared<rendezvous::roster>(std::move(roster_segment), 1, 0);
+      job->roster->enter();
       const auto sizes = layout::dimensions::for_ranks(1);
       auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
       layout::create_in(*memory, sizes);
-      mail_ = std::make_shared<post_office>(
+      mail_ = std::make_shared<point_to_point>(
           std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
     }
     auto office = mail_;
@@ -130,7 +130,7 @@ class self final : public host_engine {
 
   std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
   std::mutex mail_mutex_;
-  std::shared_ptr<post_office> mail_;       // once there is a message
+  std::shared_ptr<point_to_point> mail_;    // once there is a message
   std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so
 };
 

@@ -32,7 +32,7 @@ namespace hfcomm::rendezvous {
 /// What a process has once it has joined: the world group's engine and the job's roster.
 struct membership {
   std::shared_ptr<host_engine> engine;
-  std::shared_ptr<roster> people;
+  std::shared_ptr<rendezvous::roster> roster;
 };
 
 namespace local {
@@ -48,12 +48,12 @@ struct hello {
   [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
 };
 
-inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, too_late{'t'};
+inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
 
-inline void send_words(local_connection& connection, std::byte kind, const std::string& words) {
-  std::string text = static_cast<char>(kind) + words;
-  text.resize(std::min(text.size(), local_connection::max_packet));
-  connection.send(std::as_bytes(std::span(text)));
+inline void send_text(local_connection& connection, std::byte kind, const std::string& text) {
+  std::string message = static_cast<char>(kind) + text;
+  message.resize(std::min(message.size(), local_connection::max_packet));
+  connection.send(std::as_bytes(std::span(message)));
 }
 
 /// The error that rank 0 sent, if the packet is one.
@@ -61,91 +61,92 @@ inline void throw_if_refused(const packet& answer) {
   if (answer.bytes.empty()) {
     throw engine_error(error_context{}, "rank 0 went away while the job was starting");
   }
-  const std::string words(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
+  const std::string text(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
   if (answer.bytes.front() == refused) {
-    throw usage_error(error_context{}, words);
+    throw usage_error(error_context{}, text);
   }
   if (answer.bytes.front() == failed) {
-    throw engine_error(error_context{}, words);
+    throw engine_error(error_context{}, text);
   }
-  if (answer.bytes.front() == too_late) {
+  if (answer.bytes.front() == timed_out) {
     // "1 4\nthe text"
-    const auto end = std::min(words.find('\n'), words.size());
-    std::istringstream list(words.substr(0, end));
+    const auto end = std::min(text.find('\n'), text.size());
+    std::istringstream list(text.substr(0, end));
     std::vector<int> missing;
     for (int rank = 0; list >> rank;) {
       missing.push_back(rank);
     }
-    throw timeout_error(error_context{}, words.substr(std::min(end + 1, words.size())), std::move(missing));
+    throw timeout_error(error_context{}, text.substr(std::min(end + 1, text.size())), std::move(missing));
   }
 }
 
-inline membership enter_world(std::shared_ptr<shared_segment> people, std::shared_ptr<shared_segment> world,
-                              const std::string& id, int rank, int world_size, std::shared_ptr<segment_broker> broker) {
+inline membership make_membership(std::shared_ptr<shared_segment> roster_segment, std::shared_ptr<shared_segment> world,
+                                  const std::string& id, int rank, int world_size,
+                                  std::shared_ptr<segment_broker> broker) {
   auto job = std::make_shared<engines::local_job>();
   job->id = id;
-  job->people = std::make_shared<roster>(std::move(people), world_size, rank);
+  job->roster = std::make_shared<roster>(std::move(roster_segment), world_size, rank);
   job->broker = std::move(broker);
-  job->people->enter();
+  job->roster->enter();
   std::vector<int> members(static_cast<std::size_t>(world_size));
   for (int member = 0; member < world_size; ++member) {
     members[static_cast<std::size_t>(member)] = member;
   }
-  auto people_of_job = job->people;
+  auto roster_of_job = job->roster;
   return {std::make_shared<engines::shared_memory>(id, std::move(world), std::move(job), std::move(members), rank),
-          std::move(people_of_job)};
+          std::move(roster_of_job)};
 }
 
 /// Rank 0's side.
-class gathering {
+class coordinator {
  public:
-  gathering(const std::string& key, int world_size, deadline give_up)
+  coordinator(const std::string& key, int world_size, deadline give_up)
       : listener_(socket_name(key)),
-        guests_(static_cast<std::size_t>(world_size)),
+        connections_(static_cast<std::size_t>(world_size)),
         world_size_(world_size),
-        give_up_(give_up) {}
+        deadline_(give_up) {}
 
   membership run() {
     while (!absent_ranks().empty()) {
       if (auto connection = listener_.accept(std::chrono::milliseconds(20))) {
-        strangers_.push_back(std::move(*connection));
+        unidentified_.push_back(std::move(*connection));
       }
-      listen_to_strangers();
-      notice_departures();
-      if (give_up_.passed()) {
+      read_introductions();
+      check_connections();
+      if (deadline_.passed()) {
         const auto absent = absent_ranks();
-        give_up_on(absent, "the job did not start in time: " + engines::list_ranks(absent) + " did not come");
+        fail_with_timeout(absent, "the job did not start in time: " + engines::list_ranks(absent) + " did not come");
       }
     }
     const std::string id = random_id();
-    auto people = shared_segment::create(roster::bytes_for(world_size_));
-    roster::create_in(*people, world_size_);
+    auto roster_segment = shared_segment::create(roster::bytes_for(world_size_));
+    roster::create_in(*roster_segment, world_size_);
     const auto sizes = engines::layout::dimensions::for_ranks(world_size_);
     auto world = shared_segment::create(sizes.total_bytes(), sizes.heap_bytes());
     engines::layout::create_in(*world, sizes);
     std::string greeting = "w" + id;
-    const int fds[] = {people->fd(), world->fd()};
-    for (auto& guest : guests_) {
-      if (guest) {
-        guest->send(std::as_bytes(std::span(greeting)), fds);
+    const int fds[] = {roster_segment->fd(), world->fd()};
+    for (auto& connection : connections_) {
+      if (connection) {
+        connection->send(std::as_bytes(std::span(greeting)), fds);
       }
     }
-    membership result = enter_world(people, world, id, 0, world_size_, std::make_shared<process_broker>());
-    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
+    membership result = make_membership(roster_segment, world, id, 0, world_size_, std::make_shared<process_broker>());
+    for (std::size_t rank = 1; rank < connections_.size(); ++rank) {
       std::optional<packet> answer;
-      while (!(answer = guests_[rank]->receive(std::chrono::milliseconds(20)))) {
-        if (give_up_.passed()) {
-          give_up_on({static_cast<int>(rank)},
-                     "the job did not start in time: rank " + std::to_string(rank) + " came but did not sign in");
+      while (!(answer = connections_[rank]->receive(std::chrono::milliseconds(20)))) {
+        if (deadline_.passed()) {
+          fail_with_timeout({static_cast<int>(rank)}, "the job did not start in time: rank " + std::to_string(rank) +
+                                                          " came but did not sign in");
         }
       }
       if (answer->bytes.empty() || answer->bytes.front() != ready) {
         fail_all("rank " + std::to_string(rank) + " went away while the job was starting");
       }
     }
-    for (auto& guest : guests_) {
-      if (guest) {
-        guest->send({&go, 1});
+    for (auto& connection : connections_) {
+      if (connection) {
+        connection->send({&go, 1});
       }
     }
     return result;
@@ -154,8 +155,8 @@ class gathering {
  private:
   [[nodiscard]] std::vector<int> absent_ranks() const {
     std::vector<int> absent;
-    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
-      if (!guests_[rank]) {
+    for (std::size_t rank = 1; rank < connections_.size(); ++rank) {
+      if (!connections_[rank]) {
         absent.push_back(static_cast<int>(rank));
       }
     }
@@ -163,51 +164,51 @@ class gathering {
   }
 
   /// Nobody is waited for here: a process that connects and says nothing holds up no one.
-  void listen_to_strangers() {
-    for (std::size_t index = 0; index < strangers_.size();) {
-      auto message = strangers_[index].receive(std::chrono::milliseconds(0));
+  void read_introductions() {
+    for (std::size_t index = 0; index < unidentified_.size();) {
+      auto message = unidentified_[index].receive(std::chrono::milliseconds(0));
       if (!message) {
         ++index;
         continue;
       }
-      local_connection connection = std::move(strangers_[index]);
-      strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(index));
+      local_connection connection = std::move(unidentified_[index]);
+      unidentified_.erase(unidentified_.begin() + static_cast<std::ptrdiff_t>(index));
       hello introduction;
       if (message->bytes.size() != sizeof(hello)) {
         continue;
       }
       std::memcpy(&introduction, message->bytes.data(), sizeof(hello));
       if (introduction.comes_from_hfcomm()) {
-        seat(introduction, std::move(connection));
+        admit(introduction, std::move(connection));
       }
     }
   }
 
-  void seat(const hello& guest, local_connection connection) {
-    const std::string who = "the process with pid " + std::to_string(guest.pid) + ", which calls itself rank " +
-                            std::to_string(guest.rank) + " of " + std::to_string(guest.world_size) + ',';
+  void admit(const hello& peer, local_connection connection) {
+    const std::string who = "the process with pid " + std::to_string(peer.pid) + ", which calls itself rank " +
+                            std::to_string(peer.rank) + " of " + std::to_string(peer.world_size) + ',';
     std::string problem;
-    if (guest.version != wire_version || guest.block_bytes != hello{}.block_bytes) {
+    if (peer.version != wire_version || peer.block_bytes != hello{}.block_bytes) {
       problem = who + " was built with another version of hfcomm";
-    } else if (guest.world_size != world_size_) {
+    } else if (peer.world_size != world_size_) {
       problem =
           who + " disagrees about the size of the job: rank 0 was started as one of " + std::to_string(world_size_);
-    } else if (guest.rank < 1 || guest.rank >= world_size_) {
+    } else if (peer.rank < 1 || peer.rank >= world_size_) {
       problem = who + " claims a rank that the job does not have or that is taken by rank 0";
-    } else if (guests_[static_cast<std::size_t>(guest.rank)]) {
+    } else if (connections_[static_cast<std::size_t>(peer.rank)]) {
       problem = who + " claims a rank that another process has taken";
     }
     if (!problem.empty()) {
-      send_words(connection, refused, problem);
+      send_text(connection, refused, problem);
       refuse_all(problem);
     }
-    guests_[static_cast<std::size_t>(guest.rank)].emplace(std::move(connection));
+    connections_[static_cast<std::size_t>(peer.rank)].emplace(std::move(connection));
   }
 
-  void notice_departures() {
-    for (std::size_t rank = 1; rank < guests_.size(); ++rank) {
-      if (guests_[rank]) {
-        if (const auto message = guests_[rank]->receive(std::chrono::milliseconds(0));
+  void check_connections() {
+    for (std::size_t rank = 1; rank < connections_.size(); ++rank) {
+      if (connections_[rank]) {
+        if (const auto message = connections_[rank]->receive(std::chrono::milliseconds(0));
             message && message->bytes.empty()) {
           fail_all("rank " + std::to_string(rank) + " went away while the job was starting");
         }
@@ -215,35 +216,35 @@ class gathering {
     }
   }
 
-  void tell_all(std::byte kind, const std::string& words) {
-    for (auto& guest : guests_) {
-      if (guest) {
-        send_words(*guest, kind, words);
+  void send_to_all(std::byte kind, const std::string& text) {
+    for (auto& connection : connections_) {
+      if (connection) {
+        send_text(*connection, kind, text);
       }
     }
   }
   [[noreturn]] void refuse_all(const std::string& why) {
-    tell_all(refused, why);
+    send_to_all(refused, why);
     throw usage_error(error_context{}, why);
   }
   [[noreturn]] void fail_all(const std::string& why) {
-    tell_all(failed, why);
+    send_to_all(failed, why);
     throw engine_error(error_context{}, why);
   }
-  [[noreturn]] void give_up_on(const std::vector<int>& ranks, const std::string& why) {
-    std::string words;
+  [[noreturn]] void fail_with_timeout(const std::vector<int>& ranks, const std::string& why) {
+    std::string text;
     for (const int rank : ranks) {
-      words += std::to_string(rank) + ' ';
+      text += std::to_string(rank) + ' ';
     }
-    tell_all(too_late, words + '\n' + why);
+    send_to_all(timed_out, text + '\n' + why);
     throw timeout_error(error_context{}, why, ranks);
   }
 
   local_listener listener_;
-  std::vector<std::optional<local_connection>> guests_;  // by rank; [0] stays empty
-  std::vector<local_connection> strangers_;              // connected, not yet introduced
+  std::vector<std::optional<local_connection>> connections_;  // by rank; [0] stays empty
+  std::vector<local_connection> unidentified_;                // connected, not yet introduced
   int world_size_;
-  deadline give_up_;
+  deadline deadline_;
 };
 
 /// Every other rank's side.
@@ -258,7 +259,7 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(20'000));
   }
-  const auto answer_of_root = [&] {
+  const auto next_packet = [&] {
     while (true) {
       if (auto answer = connection->receive(std::chrono::milliseconds(20))) {
         throw_if_refused(*answer);
@@ -276,17 +277,17 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
   introduction.world_size = world_size;
   introduction.pid = static_cast<std::int32_t>(::getpid());
   connection->send(std::as_bytes(std::span(&introduction, 1)));
-  packet answer = answer_of_root();
+  packet answer = next_packet();
   if (answer.bytes.front() != welcome || answer.fds.size() != 2) {
     throw engine_error(error_context{}, "rank 0 did not hand over the job's memory");
   }
   const std::string id(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
-  auto people = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
+  auto roster_segment = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
   auto world =
       shared_segment::adopt(std::move(answer.fds[1]), engines::layout::dimensions::for_ranks(world_size).total_bytes());
-  membership result = enter_world(people, world, id, rank, world_size, std::make_shared<process_broker>());
+  membership result = make_membership(roster_segment, world, id, rank, world_size, std::make_shared<process_broker>());
   connection->send({&ready, 1});
-  if (answer_of_root().bytes.front() != go) {
+  if (next_packet().bytes.front() != go) {
     throw engine_error(error_context{}, "rank 0 did not start the job");
   }
   return result;
@@ -297,10 +298,9 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
 /// Meets the other ranks of the job called `key` on this machine.
 /// Throws timeout_error naming the ranks that did not come, usage_error or engine_error where the ranks do not fit
 /// together, on every rank that has come.
-inline membership meet_on_this_machine(const std::string& key, int rank, int world_size,
-                                       std::chrono::nanoseconds timeout) {
+inline membership join_local_job(const std::string& key, int rank, int world_size, std::chrono::nanoseconds timeout) {
   const auto give_up = deadline::in(timeout);
-  return rank == 0 ? local::gathering(key, world_size, give_up).run() : local::join(key, rank, world_size, give_up);
+  return rank == 0 ? local::coordinator(key, world_size, give_up).run() : local::join(key, rank, world_size, give_up);
 }
 
 }  // namespace hfcomm::rendezvous

@@ -50,7 +50,7 @@ class reducer {
   virtual ~reducer() = default;
 
   /// Returns false in the child of a fork, where no other function may be called, not even the destructor.
-  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.at_home(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
   [[nodiscard]] bool is_ready(std::size_t parameter) const { return ready_[parameter] != 0; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
   /// Returns the number of the current or next backward pass, from 1.

@@ -82,8 +82,8 @@ class lockstep {
     mine.site.store(sites_.index_of(call, block(rank_).sites) | name_part(call), std::memory_order_relaxed);
     mine.number.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
     if (failure != nullptr) {
-      auto* words = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::last_words{};
-      words->say(*failure);
+      auto* text = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::failure_text{};
+      text->write(*failure);
       excused_ = step;
     }
     step_ = step;
@@ -248,7 +248,7 @@ class lockstep {
   }
 
   void catch_up(const operation& call) {
-    if (!watch_->at_home()) {
+    if (!watch_->in_creating_process()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
     if (cancelled_.load(std::memory_order_relaxed)) {
@@ -340,9 +340,9 @@ class lockstep {
   void check_failure(const operation& call, int rank) const {
     const layout::flag_cell& theirs = cell(rank, step_);
     if (rank != rank_ && announces_failure(theirs)) {
-      std::string text = block(rank).failures[step_ % layout::depth].heard().value_or(std::string());
+      std::string text = block(rank).failures[step_ % layout::depth].read().value_or(std::string());
       if (text.empty()) {
-        text = watch_->words_of(rank);
+        text = watch_->failure_text_of(rank);
       }
       throw peer_error(context(call),
                        watch_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank,

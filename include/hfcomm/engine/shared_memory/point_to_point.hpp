@@ -4,24 +4,22 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/engine/shared_memory/inbox.hpp>
 #include <hfcomm/engine/shared_memory/outbox.hpp>
-#include <hfcomm/group/detail/work_queue.hpp>
 #include <hfcomm/machine/waiting.hpp>
+#include <hfcomm/machine/work_queue.hpp>
+#include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::engines {
 
@@ -35,40 +33,40 @@ namespace hfcomm::engines {
 /// Whoever waits moves on everything that this rank has under way; for transfers that nobody waits for there is a
 /// thread, started with the first one. What goes on after them runs on other threads, for as long as it likes. Any
 /// thread may call.
-class post_office {
+class point_to_point {
  public:
-  explicit post_office(std::shared_ptr<const group_watch> watch)
-      : patience_(detail::patience::of(!watch->shares_cores())), desk_(std::move(watch)) {}
-  post_office(const post_office&) = delete;
-  post_office& operator=(const post_office&) = delete;
+  explicit point_to_point(std::shared_ptr<const group_watch> watch)
+      : patience_(detail::patience::of(!watch->shares_cores())), endpoint_(std::move(watch)) {}
+  point_to_point(const point_to_point&) = delete;
+  point_to_point& operator=(const point_to_point&) = delete;
 
-  void abandon(const error_context& context) noexcept { desk_.watch().abandon(context); }
-  [[nodiscard]] bool broken() const noexcept { return desk_.watch().broken(); }
-  [[nodiscard]] bool at_home() const noexcept { return desk_.watch().at_home(); }
+  void abandon(const error_context& context) noexcept { endpoint_.watch().abandon(context); }
+  [[nodiscard]] bool broken() const noexcept { return endpoint_.watch().broken(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return endpoint_.watch().in_creating_process(); }
 
   /// Starts transfers, in this order. Throws usage_error in the child of a fork, and engine_error where the thread
   /// cannot be started: then no transfer was. Everything else is the transfers'.
-  static void post(const std::shared_ptr<post_office>& self, std::span<const std::shared_ptr<transfer>> transfers) {
-    if (!self->at_home()) {
-      throw usage_error(self->desk_.context(transfers.front()->call, 0),
+  static void post(const std::shared_ptr<point_to_point>& self, std::span<const std::shared_ptr<transfer>> transfers) {
+    if (!self->in_creating_process()) {
+      throw usage_error(self->endpoint_.context(transfers.front()->call, 0),
                         "this group was made before a fork; the child process is not a rank of it");
     }
-    mail_entries outgoing;
-    mail_entries incoming;
-    std::size_t alone = 0;
+    message_list outgoing;
+    message_list incoming;
+    std::size_t unattended = 0;
     for (const auto& one : transfers) {
       (one->call.pattern == movement::send ? outgoing : incoming).push_back({.job = one, .active = clock::now()});
-      alone += one->listener ? 1 : 0;
+      unattended += one->listener ? 1 : 0;
     }
     finished_transfers finished;
     {
-      const std::scoped_lock lock(self->mutex_);
-      if (alone != 0) {
-        self->start_worker(self, transfers.front()->call);
-        self->left_alone_ += alone;
+      const auto held = self->worker_.lock();
+      if (unattended != 0) {
+        self->worker_.start(self->endpoint_.context(transfers.front()->call, 0), "messages", [self] { self->work(); });
+        self->unattended_ += unattended;
       }
       for (auto* fresh : {&outgoing, &incoming}) {
-        for (mail_entry& one : *fresh) {
+        for (pending_message& one : *fresh) {
           one.number = ++self->messages_;
         }
       }
@@ -76,10 +74,10 @@ class post_office {
       self->inbox_.entries().splice(self->inbox_.entries().end(), incoming);
       self->progress(finished);
     }
-    if (alone != 0) {
-      self->news_.notify_all();
+    if (unattended != 0) {
+      self->worker_.wake();
     }
-    self->settle(finished);
+    self->report_finished(finished);
   }
 
   /// Waits until all of them are finished; their problems are theirs.
@@ -88,7 +86,7 @@ class post_office {
       return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
     };
     while (!done()) {
-      const std::uint32_t epoch = desk_.box().epoch.load();
+      const std::uint32_t epoch = endpoint_.box().epoch.load();
       if (!advance() && !done()) {
         wait_for_change(epoch, patience_);
       }
@@ -98,63 +96,43 @@ class post_office {
   /// Makes everything that is under way, and all that comes, fail.
   void cancel() noexcept {
     cancelled_.store(true);
-    desk_.memory().notify(desk_.rank());
+    endpoint_.memory().notify(endpoint_.rank());
   }
 
   /// The group's end. Works that are not finished keep their group, so there are none, unless it is broken; a failure's
   /// text that nobody has taken is dropped.
   void stop() noexcept {
-    if (!at_home()) {
+    if (!in_creating_process()) {
       return;  // in the child of a fork there is no thread, and nobody who would unlock the mutex
     }
     if (broken()) {
       advance();  // whoever waits for a transfer must hear of it
     }
-    std::thread worker;
+    worker_.request_stop();
     std::shared_ptr<detail::work_queue> continuations;
     {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
-      worker = std::move(worker_);
+      const auto held = worker_.lock();
       continuations = std::move(continuations_);
     }
-    news_.notify_all();
     if (continuations) {
       continuations->drain();
       continuations->stop();
     }
-    if (worker.get_id() == std::this_thread::get_id()) {
-      worker.detach();  // the last handle was dropped by something that waited for a message
-    } else if (worker.joinable()) {
-      desk_.memory().notify(desk_.rank());
-      worker.join();
-    }
+    endpoint_.memory().notify(endpoint_.rank());  // the thread may sleep there
+    worker_.stop();                               // called on it where a continuation has dropped the last handle
   }
 
  private:
-  using clock = mail_entry::clock;
+  using clock = pending_message::clock;
 
-  static constexpr std::chrono::milliseconds look_interval{20};
-
-  void start_worker(const std::shared_ptr<post_office>& self, const operation& call) {
-    if (worker_.joinable()) {
-      return;
-    }
-    try {
-      worker_ = std::thread([self] { self->work(); });
-    } catch (const std::system_error& problem) {
-      throw engine_error(desk_.context(call, 0),
-                         std::string("no thread could be started for messages: ") + problem.what());
-    }
-  }
+  static constexpr std::chrono::milliseconds check_interval{20};
 
   void work() {
     while (true) {
-      const std::uint32_t epoch = desk_.box().epoch.load();
+      const std::uint32_t epoch = endpoint_.box().epoch.load();
       {
-        std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return stopping_ || left_alone_ != 0; });
-        if (stopping_) {
+        auto held = worker_.lock();
+        if (!worker_.wait_for_work(held, [this] { return unattended_ != 0; })) {
           return;
         }
       }
@@ -169,35 +147,35 @@ class post_office {
     finished_transfers finished;
     bool moved = false;
     {
-      const std::scoped_lock lock(mutex_);
+      const auto held = worker_.lock();
       moved = progress(finished);
-      if (const auto now = clock::now(); now >= next_look_) {
-        next_look_ = now + look_interval;
-        look(finished, now);
+      if (const auto now = clock::now(); now >= next_check_) {
+        next_check_ = now + check_interval;
+        check_peers(finished, now);
       }
     }
-    settle(finished);
+    report_finished(finished);
     return moved || !finished.empty();
   }
 
   /// Tells everybody what is finished: first those who wait for it, then what goes on after it.
-  void settle(const finished_transfers& finished) {
+  void report_finished(const finished_transfers& finished) {
     if (finished.empty()) {
       return;
     }
     for (const auto& one : finished) {
       if (const auto listener = std::exchange(one->listener, nullptr); listener && listener->on_finish()) {
-        go_on([listener] { listener->go_on(); });
+        run_continuation([listener] { listener->continue_caller(); });
       }
     }
-    desk_.memory().notify(desk_.rank());  // another thread may wait for what this one has finished
+    endpoint_.memory().notify(endpoint_.rank());  // another thread may wait for what this one has finished
   }
 
   /// Runs what waited for a transfer, on a thread that the messages do not need.
-  void go_on(const std::function<void()>& then) {
+  void run_continuation(const std::function<void()>& then) {
     std::shared_ptr<detail::work_queue> queue;
     {
-      const std::scoped_lock lock(mutex_);
+      const auto held = worker_.lock();
       if (!continuations_) {
         continuations_ = std::make_shared<detail::work_queue>([] {});
       }
@@ -211,13 +189,13 @@ class post_office {
   }
 
   void wait_for_change(std::uint32_t epoch, const detail::patience& patience) {
-    layout::mailbox& box = desk_.box();
+    layout::mailbox& box = endpoint_.box();
     if (detail::wait_briefly(patience, [&]() noexcept { return box.epoch.load() != epoch; })) {
       return;
     }
     box.sleepers.fetch_add(1);
     if (box.epoch.load() == epoch) {
-      detail::futex_wait(box.epoch, epoch, look_interval);
+      detail::futex_wait(box.epoch, epoch, check_interval);
     }
     box.sleepers.fetch_sub(1);
   }
@@ -226,28 +204,28 @@ class post_office {
   bool progress(finished_transfers& finished) {
     const std::size_t before = finished.size();
     bool any = false;
-    if (desk_.watch().broken() || cancelled_.load()) {
+    if (endpoint_.watch().broken() || cancelled_.load()) {
       fail_everything(finished);
     } else {
       any = outbox_.progress(finished);
       any = inbox_.progress(finished) || any;
     }
-    count_off(finished, before);
+    count_finished(finished, before);
     return any;
   }
 
-  void count_off(const finished_transfers& finished, std::size_t from) noexcept {
+  void count_finished(const finished_transfers& finished, std::size_t from) noexcept {
     for (; from < finished.size(); ++from) {
-      left_alone_ -= finished[from]->listener ? 1 : 0;
+      unattended_ -= finished[from]->listener ? 1 : 0;
     }
   }
 
   /// The ranks that a transfer waits for.
-  [[nodiscard]] std::vector<int> awaited(const mail_entry& one) const {
+  [[nodiscard]] std::vector<int> awaited_ranks(const pending_message& one) const {
     const int root = one.peer >= 0 ? one.peer : one.job->call.root;
     std::vector<int> ranks;
-    for (int rank = 0; rank < desk_.size(); ++rank) {
-      if (root >= 0 ? rank == root : rank != desk_.rank() || desk_.size() == 1) {
+    for (int rank = 0; rank < endpoint_.size(); ++rank) {
+      if (root >= 0 ? rank == root : rank != endpoint_.rank() || endpoint_.size() == 1) {
         ranks.push_back(rank);
       }
     }
@@ -255,25 +233,25 @@ class post_office {
   }
 
   /// Has anyone who is waited for gone, or has it been too long?
-  void look(finished_transfers& finished, clock::time_point now) {
+  void check_peers(finished_transfers& finished, clock::time_point now) {
     drop_notices(finished);
-    std::vector<bool> alive(static_cast<std::size_t>(desk_.size()) + 1);  // the last one: whoever may send to us
+    std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: whoever may send to us
     for (auto* box : {&outbox_.entries(), &inbox_.entries()}) {
-      for (mail_entry& one : *box) {
+      for (pending_message& one : *box) {
         if (one.job->is_failure) {
           continue;
         }
-        const auto missing = awaited(one);
+        const auto missing = awaited_ranks(one);
         const int root = one.peer >= 0 ? one.peer : one.job->call.root;
-        const auto place = static_cast<std::size_t>(root >= 0 ? root : desk_.size());
+        const auto place = static_cast<std::size_t>(root >= 0 ? root : endpoint_.size());
         const auto lost = alive[place] ? std::nullopt : loss_for(root, missing);
         alive[place] = !lost;
-        const auto still_since = box == &outbox_.entries() ? outbox_.still_since(one) : inbox_.still_since(one);
-        const auto waited = now - still_since;
+        const auto idle_since = box == &outbox_.entries() ? outbox_.idle_since(one) : inbox_.idle_since(one);
+        const auto waited = now - idle_since;
         const auto limit = one.job->call.timeout;
         if (lost || (limit.count() > 0 && waited >= limit)) {
           // They may have sent or taken it at the last moment.
-          if (!progress(finished) && !desk_.watch().broken() && !cancelled_.load()) {
+          if (!progress(finished) && !endpoint_.watch().broken() && !cancelled_.load()) {
             give_up(one, lost, missing);
             progress(finished);
           }
@@ -281,7 +259,7 @@ class post_office {
         }
         if (!one.warned && waited >= warn_after_) {
           one.warned = true;
-          desk_.watch().warn(desk_.context(one), missing, waited);
+          endpoint_.watch().warn(endpoint_.context(one), missing, waited);
         }
       }
     }
@@ -290,49 +268,50 @@ class post_office {
   /// A failure's text that nobody can take any more is no reason to break the group.
   void drop_notices(finished_transfers& finished) {
     const std::size_t before = finished.size();
-    for (mail_entry& one : outbox_.entries()) {
-      if (one.job->is_failure && desk_.watch().ending(one.job->call.root)) {
+    for (pending_message& one : outbox_.entries()) {
+      if (one.job->is_failure && endpoint_.watch().ending(one.job->call.root)) {
         outbox_.give_up(one);
       }
     }
-    mail_desk::sweep(outbox_.entries(), finished);
-    count_off(finished, before);
+    message_endpoint::sweep(outbox_.entries(), finished);
+    count_finished(finished, before);
   }
 
   /// The rank because of which no message will come from, or go to, `root` (-1: anyone).
   [[nodiscard]] std::optional<group_watch::loss> loss_for(int root, const std::vector<int>& missing) const {
-    auto lost = desk_.watch().find_loss(missing, [](int) { return false; });
+    auto lost = endpoint_.watch().find_loss(missing, [](int) { return false; });
     if (!lost || root >= 0 || lost->end.how != group_watch::kind::left) {
       return lost;
     }
     // From anyone: as long as one is there, it may come.
-    const bool all_left =
-        std::all_of(missing.begin(), missing.end(), [&](int rank) { return desk_.watch().ending(rank).has_value(); });
+    const bool all_left = std::all_of(missing.begin(), missing.end(),
+                                      [&](int rank) { return endpoint_.watch().ending(rank).has_value(); });
     return all_left ? lost : std::nullopt;
   }
 
   /// Breaks the group.
-  void give_up(const mail_entry& one, const std::optional<group_watch::loss>& lost, const std::vector<int>& missing) {
+  void give_up(const pending_message& one, const std::optional<group_watch::loss>& lost,
+               const std::vector<int>& missing) {
     try {
       if (lost) {
-        desk_.watch().break_group(desk_.context(one), *lost);
+        endpoint_.watch().break_group(endpoint_.context(one), *lost);
       }
-      desk_.watch().break_group(desk_.context(one), missing, timeout_text(one, missing));
+      endpoint_.watch().break_group(endpoint_.context(one), missing, timeout_text(one, missing));
     } catch (const error&) {
       // The transfers get the verdict each with its own context: see fail_everything.
     }
   }
 
-  [[nodiscard]] std::string timeout_text(const mail_entry& one, const std::vector<int>& missing) const {
+  [[nodiscard]] std::string timeout_text(const pending_message& one, const std::vector<int>& missing) const {
     const operation& call = one.job->call;
     const bool sends = call.pattern == movement::send;
     std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
                        call_name(call) + " #" + std::to_string(one.number) + " (" + detail::describe(call.where) +
                        ") with tag " + std::to_string(call.tag) + " within " + format_duration(call.timeout) +
-                       ", so rank " + std::to_string(desk_.rank()) + " gave up.";
+                       ", so rank " + std::to_string(endpoint_.rank()) + " gave up.";
     if (!sends) {
       text += inbox_.unwanted();  // often the explanation
-    } else if (one.paper == nullptr) {
+    } else if (one.envelope == nullptr) {
       text += " It was not offered yet: " + std::to_string(layout::envelope_count) +
               " earlier messages of this rank have not been received.";
     }
@@ -341,17 +320,17 @@ class post_office {
 
   void fail_everything(finished_transfers& finished) {
     for (auto* box : {&outbox_.entries(), &inbox_.entries()}) {
-      for (mail_entry& one : *box) {
+      for (pending_message& one : *box) {
         try {
-          if (desk_.watch().broken()) {
-            desk_.watch().throw_verdict(desk_.context(one));
+          if (endpoint_.watch().broken()) {
+            endpoint_.watch().throw_verdict(endpoint_.context(one));
           }
-          throw engine_error(desk_.context(one), "the group is being closed");
+          throw engine_error(endpoint_.context(one), "the group is being closed");
         } catch (...) {
-          mail_desk::finish(one, std::current_exception());
+          message_endpoint::finish(one, std::current_exception());
         }
       }
-      mail_desk::sweep(*box, finished);
+      message_endpoint::sweep(*box, finished);
     }
   }
 
@@ -359,17 +338,14 @@ class post_office {
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   std::atomic<bool> cancelled_{false};
 
-  std::mutex mutex_;  // of everything below
-  std::condition_variable news_;
-  mail_desk desk_;  // what its const functions tell needs no lock
-  outbox outbox_{desk_};
-  inbox inbox_{desk_};
+  message_endpoint endpoint_;  // what its const functions tell needs no lock
+  outbox outbox_{endpoint_};
+  inbox inbox_{endpoint_};
   std::uint64_t messages_ = 0;
-  std::size_t left_alone_ = 0;                         // transfers under way that the worker has to see to
+  std::size_t unattended_ = 0;                         // transfers under way that the worker has to see to
   std::shared_ptr<detail::work_queue> continuations_;  // once something waits for a transfer
-  clock::time_point next_look_{};
-  bool stopping_ = false;
-  std::thread worker_;
+  clock::time_point next_check_{};
+  detail::worker worker_;  // protects everything from endpoint_ on
 };
 
 }  // namespace hfcomm::engines
