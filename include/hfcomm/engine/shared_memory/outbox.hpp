@@ -13,15 +13,15 @@
 
 namespace hfcomm::engines {
 
-/// The messages that a rank sends: offers them, one envelope each, and lets the bytes of those that are wanted pass
-/// through its slots. Not thread-safe.
+/// The messages that a rank sends. Offers each in an envelope, and passes the bytes of accepted ones through the rank's
+/// slots. Not thread-safe.
 class outbox {
  public:
   explicit outbox(message_endpoint& endpoint) : endpoint_(endpoint) {}
 
   [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
-  /// Takes every message's next step; whether there were any.
+  /// Takes the next step of every message; returns whether there was any.
   bool progress(finished_transfers& finished) {
     bool any = false;
     for (pending_message& message : entries_) {
@@ -32,7 +32,7 @@ class outbox {
         message.active = pending_message::clock::now();
         (offered ? last_progress_ : last_offer_) = message.active;
       } else if (!offered) {
-        break;  // strictly in order: no offer may overtake one that has found no envelope
+        break;  // offers are in order: none may overtake one that has found no envelope
       }
     }
     if (any) {
@@ -41,16 +41,16 @@ class outbox {
     return any;
   }
 
-  /// Since when nothing has moved that this message waits for: while it waits for an envelope or a slot, those before
-  /// it count.
+  /// Returns the time of the last progress that this message depends on. While it waits for an envelope or a slot, the
+  /// progress of earlier messages counts.
   [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
     return message.envelope == nullptr             ? std::max(message.active, last_offer_)
            : message.streaming && message.slot < 0 ? std::max(message.active, last_progress_)
                                                    : message.active;
   }
 
-  /// For a message whose receiver is gone, and that nobody here waits for.
-  void give_up(pending_message& message) noexcept {
+  /// Takes back a message whose receiver is gone and that nobody waits for.
+  void withdraw(pending_message& message) noexcept {
     if (message.envelope != nullptr) {
       release(message);
     }
@@ -58,6 +58,7 @@ class outbox {
   }
 
  private:
+  /// Writes the message into a free envelope; returns false where none is free.
   bool offer(pending_message& message) {
     layout::mailbox& box = endpoint_.box();
     auto* const end = box.outgoing + layout::envelope_count;
@@ -69,8 +70,8 @@ class outbox {
     }
     const operation& call = message.job->call;
     const auto data = message.job->data;
-    // Release: a rank that still looks at an earlier message here, which was not its own, and sees this one's address
-    // must see that the earlier one is gone.
+    // Release: a rank may still read an earlier message in this envelope, which was not its own. Where it sees the
+    // destination of the new one, it must also see that the earlier one is gone.
     envelope->destination.store(call.root, std::memory_order_release);
     envelope->tag.store(call.tag, std::memory_order_relaxed);
     envelope->site.store(endpoint_.site_of(call), std::memory_order_relaxed);
@@ -91,7 +92,7 @@ class outbox {
     return true;
   }
 
-  /// Does what the receiver's answer asks for.
+  /// Acts on the receiver's answer; returns whether there was one, or bytes have moved.
   bool process_answer(pending_message& message) {
     const std::uint64_t reply = message.envelope->answer.load();
     if (reply / 4 != message.number) {
@@ -118,7 +119,7 @@ class outbox {
     return true;
   }
 
-  /// Lets the next bytes pass into the slot, where there is one and it has room.
+  /// Copies the next bytes into a slot. Returns false where none is free or it has no room.
   bool fill_slot(pending_message& message) {
     if (message.slot < 0) {
       const auto free = std::find(slots_used_.begin(), slots_used_.end(), false);
@@ -132,7 +133,7 @@ class outbox {
     const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
     const std::uint64_t left = message.job->data.size() - message.moved;
     const std::uint64_t room = ring - (message.moved - message.envelope->drained.load());
-    // In quarters, so that both sides are at work at once.
+    // A quarter at a time, so that both sides copy at once.
     const std::uint64_t count = std::min(left, ring / 4);
     if (count == 0 || room < count) {
       return false;
@@ -146,6 +147,7 @@ class outbox {
     return true;
   }
 
+  /// Frees the message's envelope and slot.
   void release(pending_message& message) noexcept {
     if (message.slot >= 0) {
       slots_used_[static_cast<std::size_t>(message.slot)] = false;
@@ -157,8 +159,8 @@ class outbox {
   message_endpoint& endpoint_;
   message_list entries_;
   std::array<bool, layout::message_slot_count> slots_used_{};
-  pending_message::clock::time_point last_offer_{};     // when a message last found an envelope
-  pending_message::clock::time_point last_progress_{};  // when one last moved after that
+  pending_message::clock::time_point last_offer_{};     // when a message last got an envelope
+  pending_message::clock::time_point last_progress_{};  // when an offered message last moved
 };
 
 }  // namespace hfcomm::engines
