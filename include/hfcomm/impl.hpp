@@ -37,6 +37,9 @@
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
 #include <hfcomm/engine/detail/table_receiver-inl.hpp>
+#include <hfcomm/engine/reduction/detail/copy_bytes-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
+#include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
 #include <hfcomm/group/detail/identity-inl.hpp>
@@ -56,6 +59,7 @@
 #if defined(HFCOMM_COMPILED)
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>
 #endif
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
 
@@ -43,12 +42,14 @@ class self final : public host_engine {
 
   void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
     ++sequence_;
+    if (in.empty()) {
+      return;
+    }
     if (call.op == reduce_kind::premultiplied_sum) {
       const std::byte* const input = in.data();
-      const auto factor = std::bit_cast<double>(call.tag);
-      detail::reduce_elements(call.op, call.element, {&input, 1}, out.data(), in.size() / size_of(call.element),
-                              {&factor, 1});
-    } else if (!in.empty() && in.data() != out.data()) {
+      detail::run_kernel(call.kernel, call.op, {&input, 1}, out.data(), in.size() / size_of(call.element),
+                         {&call.factor, 1});
+    } else if (in.data() != out.data()) {
       std::memmove(out.data(), in.data(), in.size());
     }
   }

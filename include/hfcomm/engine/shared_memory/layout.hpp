@@ -26,7 +26,7 @@ namespace hfcomm::engines::layout {
 /// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
 /// enough.
 inline constexpr std::uint64_t depth = 4;
-inline constexpr std::size_t inline_bytes = 80;
+inline constexpr std::size_t inline_bytes = 72;
 inline constexpr std::size_t site_count = 64;
 inline constexpr std::size_t site_bytes = 256;
 inline constexpr int max_ranks = 1024;
@@ -42,8 +42,10 @@ struct alignas(128) flag_cell {
   std::atomic<std::uint32_t> site{0};       // index into the rank's sites, modulo site_count; above it, the name's hash
   std::atomic<std::uint32_t> number{0};     // low half of the operation's number
   std::byte payload[inline_bytes]{};        // the contribution, where it fits
+  std::atomic<double> factor{1};            // operation::factor; only stored for a premultiplied sum
 };
-static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<double>::is_always_lock_free);
 
 /// Elements in whose multiples the work of a reduction is divided, where there are enough.
 inline constexpr std::size_t slice_unit = 128;
