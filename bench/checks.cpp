@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 #include "machine.hpp"
 

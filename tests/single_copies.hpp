@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 /// How many all-to-alls of the group have been done without slots.

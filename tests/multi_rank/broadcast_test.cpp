@@ -6,6 +6,8 @@
 #include <numeric>
 #include <span>
 
+#include <hfcomm/group/detail/group_state.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -7,6 +7,8 @@
 #include <span>
 #include <type_traits>
 
+#include <hfcomm/data/detail/splitmix64.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/coalesced.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace {
 

@@ -8,6 +8,8 @@
 #include <pthread.h>
 
 #include <hfcomm/collectives/send_receive.hpp>
+#include <hfcomm/engine/transfer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace {

@@ -8,6 +8,8 @@
 #include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/send.hpp>
 #include <hfcomm/collectives/send_receive.hpp>
+#include <hfcomm/engine/transfer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace {
 

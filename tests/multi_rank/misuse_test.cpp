@@ -8,6 +8,10 @@
 #include <map>
 #include <span>
 
+#include <hfcomm/engine/shared_memory/group_memory.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
 namespace {
 
 using namespace hfcomm;

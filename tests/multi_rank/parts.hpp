@@ -9,6 +9,8 @@
 
 #include "ranks.hpp"
 
+#include <hfcomm/engine/shared_memory/layout.hpp>
+
 /// Parts for the tests of operations that deal them out: which lengths find bugs, and what the elements are.
 namespace multi_rank {
 

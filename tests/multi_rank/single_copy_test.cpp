@@ -10,6 +10,7 @@
 #include "parts.hpp"
 
 #include <hfcomm/collectives/all_to_all.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
 
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include <hfcomm/rendezvous/local_rendezvous.hpp>
 #include "processes.hpp"
 
 using namespace hfcomm;

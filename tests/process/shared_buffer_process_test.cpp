@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/engine/reduction/vector_unit.hpp>
 #include "../sanitizers.hpp"
 #include "processes.hpp"
 

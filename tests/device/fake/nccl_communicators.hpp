@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 #include <fake/nccl_call.hpp>
 #include <fake/unique_id.hpp>

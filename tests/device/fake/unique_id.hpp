@@ -7,7 +7,9 @@
 
 #include <nccl.h>
 
+#include <hfcomm/group/detail/identity.hpp>
 #include <hfcomm/group/session.hpp>
+#include <hfcomm/machine/random_id.hpp>
 
 #include <fake/world.hpp>
 

@@ -47,7 +47,7 @@ HFCOMM_INLINE void require_apart(checked_call& running, std::span<const std::byt
 HFCOMM_INLINE std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what) {
   if (counts.size() != static_cast<std::size_t>(running.size())) {
     running.refuse(std::string(what) + " has " + std::to_string(counts.size()) + " counts for " +
-                 std::to_string(running.size()) + " ranks");
+                   std::to_string(running.size()) + " ranks");
   }
   std::size_t total = 0;
   for (const std::size_t count : counts) {
@@ -63,14 +63,14 @@ HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_
   const std::size_t sum = require_counts(running, counts, what);
   if (length != sum) {
     running.refuse(std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
-                 std::to_string(sum));
+                   std::to_string(sum));
   }
 }
 
 HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::size_t received) {
   if (sent != received) {
     running.refuse("the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
-                 std::to_string(received) + " where it is received");
+                   std::to_string(received) + " where it is received");
   }
 }
 
@@ -91,7 +91,7 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
   const std::size_t count = counts[static_cast<std::size_t>(running.rank())];
   if (length != count) {
     running.refuse(std::string(part) + " has " + std::to_string(length) + " elements, the count of rank " +
-                 std::to_string(running.rank()) + " is " + std::to_string(count));
+                   std::to_string(running.rank()) + " is " + std::to_string(count));
   }
 }
 
@@ -100,7 +100,7 @@ HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole,
                                        const char* verb) {
   if (!is_one_for_each(whole, part, running.size())) {
     running.refuse(std::string(what) + " has " + std::to_string(whole) + " elements, but " +
-                 std::to_string(running.size()) + " ranks " + verb + ' ' + std::to_string(part) + " each");
+                   std::to_string(running.size()) + " ranks " + verb + ' ' + std::to_string(part) + " each");
   }
 }
 
@@ -140,7 +140,7 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, co
   require_memory(running, out);
   if (in.count % static_cast<std::size_t>(running.size()) != 0) {
     running.refuse("the input's " + std::to_string(in.count) + " elements cannot be divided by " +
-                 std::to_string(running.size()) + " ranks");
+                   std::to_string(running.size()) + " ranks");
   }
   require_equal_length(running, in.count, out.count, "the output");
   require_apart(running, in.bytes(), out.bytes());
