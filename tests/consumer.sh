@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # consumer.sh WAY SOURCE_ROOT CEREAL_INCLUDE COMPILER...: builds and runs tests/consumer_meson/consumer.cpp as another
-# project would. CEREAL_INCLUDE is empty where cereal is installed, and its folder where Meson has brought it along.
+# project would, header-only and with the compiled part. CEREAL_INCLUDE is empty where cereal is installed, and its
+# folder where Meson has brought it along.
 set -eu
 way=$1
 root=$2
@@ -16,12 +17,16 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
-skip_without() {
-  command -v "$1" >/dev/null || { echo "[hfcomm] skipped: $way: there is no $1 here"; exit 77; }
+# run PROGRAM: runs a built consumer.
+passed=0
+skipped=0
+run() {
+  "$@" || { echo "$way: $* failed"; exit 1; }
+  passed=$((passed + 1))
 }
-install_hfcomm() {
-  meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false
-  meson install -C build
+skip() {
+  echo "$way: $1"
+  skipped=$((skipped + 2))  # header-only and compiled
 }
 
 case $way in
@@ -33,37 +38,63 @@ case $way in
     [ -z "$cereal" ] || ln -s "${cereal%/include}" consumer/subprojects/
     meson setup consumer/build consumer
     ninja -C consumer/build
-    set -- consumer/build/consumer
+    run consumer/build/consumer
+    run consumer/build/consumer_compiled
     ;;
-  cmake)
-    skip_without cmake
-    [ -z "$cereal" ] || { echo '[hfcomm] skipped: cmake: cereal is not installed'; exit 77; }
-    install_hfcomm
-    # Without PROJECT's own -std: hfcomm's target has to ask for C++20.
-    cmake -S "$root/tests/consumer_cmake" -B consumer -DCMAKE_PREFIX_PATH="$scratch/prefix"
-    cmake --build consumer
-    set -- consumer/consumer
-    ;;
-  pkg_config)
-    skip_without pkg-config
-    install_hfcomm
-    PKG_CONFIG_PATH=$scratch/prefix/share/pkgconfig
-    export PKG_CONFIG_PATH
-    flags=$(pkg-config --cflags --libs hfcomm)
-    # Not from the sources' include folder by accident:
-    case $flags in *"$scratch/prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
-    # shellcheck disable=SC2086
-    "$@" -std=c++20 "$root/tests/consumer_meson/consumer.cpp" ${cereal:+-I"$cereal"} $flags -o consumer
-    set -- ./consumer
+  installed)
+    meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false \
+      -Doptimization=0 -Ddebug=false
+    meson install -C build
+    if command -v pkg-config >/dev/null; then
+      PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
+      export PKG_CONFIG_PATH
+      for package in hfcomm hfcomm-compiled; do
+        flags=$(pkg-config --cflags --libs "$package")
+        # Not from the sources' include folder by accident:
+        case $flags in *"$scratch/prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
+        # shellcheck disable=SC2086
+        "$@" -std=c++20 "$root/tests/consumer_meson/consumer.cpp" ${cereal:+-I"$cereal"} $flags -o "$package"
+        run "./$package"
+      done
+    else
+      skip 'there is no pkg-config here'
+    fi
+    if [ -n "$cereal" ] || ! command -v cmake >/dev/null; then
+      skip 'cereal is not installed, or there is no cmake'
+    else
+      # Without PROJECT's own -std: hfcomm's targets have to ask for C++20.
+      cmake -S "$root/tests/consumer_cmake" -B consumer -DCMAKE_PREFIX_PATH="$scratch/prefix"
+      cmake --build consumer
+      run consumer/consumer
+      run consumer/consumer_compiled
+    fi
     ;;
   plain)
-    "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/consumer.cpp" -pthread \
-      -o consumer
-    set -- ./consumer
+    set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -pthread
+    "$@" "$root/tests/consumer_meson/consumer.cpp" -o consumer
+    run ./consumer
+    "$@" -DHFCOMM_COMPILED "$root/tests/consumer_meson/consumer.cpp" "$root/packaging/hfcomm.cpp" -o consumer_compiled
+    run ./consumer_compiled
+    ;;
+  mixed)
+    # Files of both ways must not become one program, and the linker says why.
+    set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -pthread
+    echo '#include <hfcomm/comm.hpp>' >other.cpp
+    "$@" -c "$root/tests/consumer_meson/consumer.cpp" -o header_only.o
+    "$@" -DHFCOMM_COMPILED -c other.cpp -o compiled.o
+    for objects in 'header_only.o compiled.o' 'compiled.o header_only.o'; do
+      # shellcheck disable=SC2086
+      if "$@" $objects -o mixed >log 2>&1; then
+        echo "$objects: linked, though they are built in different ways"
+        exit 1
+      fi
+      grep 'hfcomm_error_another_file_was_compiled_with' log || { cat log; exit 1; }
+      passed=$((passed + 1))
+    done
     ;;
   *)
     echo "unknown way: $way"
     exit 2
     ;;
 esac
-"$@"
+echo "$passed passed, 0 failed, $skipped skipped"

@@ -22,7 +22,6 @@
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
-#include <hfcomm/group/split.hpp>
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>
 
@@ -37,7 +36,6 @@
 #include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
-#include <hfcomm/collectives/collect_results_in_files.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>

@@ -10,6 +10,8 @@
 
 #include <unistd.h>
 
+#include <hfcomm/collectives/collect_results_in_files.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -96,7 +96,7 @@ TEST_CASE("broadcast: roots are ranks of the group") {
 
 TEST_CASE("broadcast: the memory in which a large object was encoded is given back") {
   run_noted(2, {}, [](const process_group& world) {
-    const auto& objects = hfcomm::detail::group_access::state(world).objects;
+    const auto& objects = hfcomm::detail::group_access::state(world).objects();
     std::string text(40 << 20, world.rank() == 0 ? 'x' : ' ');
     broadcast(text);
     CHECK(text == std::string(40 << 20, 'x'));

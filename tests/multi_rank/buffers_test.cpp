@@ -14,7 +14,7 @@ using namespace multi_rank;
 
 /// From -2 to 2, or any integer. (Not <random>, which takes long without optimisation.)
 template <class T>
-T random_element(detail::counted_random& random) {
+T random_element(detail::splitmix64& random) {
   if constexpr (std::integral<T>) {
     return static_cast<T>(random.next());
   } else {
@@ -24,7 +24,7 @@ T random_element(detail::counted_random& random) {
 
 template <class T>
 std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
-  detail::counted_random random(count * 31 + as_index(ranks));
+  detail::splitmix64 random(count * 31 + as_index(ranks));
   std::vector<std::vector<T>> inputs(as_index(ranks), std::vector<T>(count));
   for (auto& input : inputs) {
     for (auto& element : input) {

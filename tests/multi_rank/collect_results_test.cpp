@@ -12,6 +12,7 @@
 
 #include <hfcomm/collectives/collect_results.hpp>
 #include <hfcomm/collectives/collect_results_in_files.hpp>
+#include <hfcomm/collectives/detail/results_directory.hpp>
 
 namespace {
 

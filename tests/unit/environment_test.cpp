@@ -8,20 +8,20 @@
 
 #include <doctest/doctest.h>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/group/environment.hpp>
 
 namespace {
 
 using variables = std::map<std::string, std::string>;
 
-hfcomm::environment_reader reader_of(const variables& set) {
-  return [&set](const char* name) -> std::optional<std::string> {
+hfcomm::launch_environment detect(const variables& set) {
+  const auto read = [&set](const char* name) {
     const auto found = set.find(name);
     return found == set.end() ? std::nullopt : std::optional<std::string>(found->second);
   };
+  return hfcomm::detect_environment(read);
 }
-
-hfcomm::launch_environment detect(const variables& set) { return hfcomm::detect_environment(reader_of(set)); }
 
 variables with(variables set, const variables& more) {
   for (const auto& [name, value] : more) {

@@ -17,7 +17,10 @@
 
 #include <hfcomm/call/checks.hpp>
 #include <hfcomm/core/concepts.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/serialization/object.hpp>

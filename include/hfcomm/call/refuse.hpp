@@ -2,16 +2,19 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
 #include <string>
 
-#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/engine/operation.hpp>
 
-namespace hfcomm::detail {
+namespace hfcomm {
 
-/// Tells whether an operation whose `running_call` threw had entered its group: then it threw what an earlier operation
-/// left behind, and the other ranks have been told. Otherwise it was refused, and they know nothing. The group gives an
-/// operation its deadline as soon as it holds the group, and that is how to see it.
+class process_group;
+
+namespace detail {
+
+/// Tells whether an operation whose `running_call` threw had entered its group. If it had, it threw an error that an
+/// earlier operation left behind, and the other ranks have been told. Otherwise it was refused, and they know nothing.
+/// The group sets an operation's deadline as soon as the operation holds the group, which is what this looks at.
 class entry_mark {
  public:
   explicit entry_mark(operation& call) noexcept : call_(&call) { call.timeout = unset; }
@@ -22,18 +25,11 @@ class entry_mark {
   const operation* call_;
 };
 
-/// Tells the ranks that make or await `call` that this one does not, because of `why`. Does not wait. Where even that
-/// fails, the caller's own exception is still the one to hear of; an error that an earlier operation left behind is
-/// told to the other ranks instead of `why`, and this rank hears of it in the group's next operation.
-inline void refuse(const process_group& group, operation call, const std::string& why) noexcept {
-  const entry_mark mark(call);
-  try {
-    running_call(group, call).reject(why);
-  } catch (...) {
-    if (mark.entered()) {
-      defer(group, std::current_exception());
-    }
-  }
-}
+/// Tells the ranks that make or await `call` that this rank does not, because of `why`. Does not wait and does not
+/// throw: the caller has an exception of its own. An error that an earlier operation left behind is told to the other
+/// ranks instead of `why`, and thrown on this rank by the group's next operation.
+void refuse(const process_group& group, operation call, const std::string& why) noexcept;
 
-}  // namespace hfcomm::detail
+}  // namespace detail
+
+}  // namespace hfcomm

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <cstring>
+#include <cstddef>
 #include <source_location>
 #include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/detail/sized_part.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-/// Objects of several types as one message: each behind its size, so that none can read into the next.
+/// Takes one object's bytes from the front of `message`. Throws decode_error.
+std::span<const std::byte> take_object_bytes(std::span<const std::byte>& message, std::size_t index);
+/// Throws decode_error unless `message` is empty.
+void require_end_of_objects(std::span<const std::byte> message);
+/// Throws decode_error that names the object.
+[[noreturn]] void fail_object(std::size_t index, const decode_error& problem);
+
+/// Objects of several types in one message: each behind its size, so that none can read into the next.
 template <class... T>
 class object_row {
  public:
@@ -29,55 +35,34 @@ class object_row {
     std::tuple<T...> objects;
     std::size_t index = 0;
     std::apply([&](auto&... object) { (take(message, object, index++), ...); }, objects);
-    if (!message.empty()) {
-      throw decode_error({}, std::to_string(message.size()) + " bytes are left over");
-    }
+    require_end_of_objects(message);
     return objects;
   }
 
  private:
   template <class Object>
   static void append(std::vector<std::byte>& message, const Object& object) {
-    const std::size_t place = message.size();
-    message.resize(place + sizeof(std::uint64_t));
+    const std::size_t start = begin_sized_part(message);
     encode(object, message);
-    const std::uint64_t size = message.size() - place - sizeof(size);
-    std::memcpy(message.data() + place, &size, sizeof(size));
+    end_sized_part(message, start);
   }
 
   template <class Object>
   static void take(std::span<const std::byte>& message, Object& object, std::size_t index) {
-    std::uint64_t size = 0;
-    if (message.size() < sizeof(size)) {
-      throw decode_error({}, "object " + std::to_string(index) + " is missing");
-    }
-    std::memcpy(&size, message.data(), sizeof(size));
-    message = message.subspan(sizeof(size));
-    if (size > message.size()) {
-      throw decode_error({}, "object " + std::to_string(index) + " is cut off");
-    }
+    const auto bytes = take_object_bytes(message, index);
     try {
-      decode_into(object, message.first(static_cast<std::size_t>(size)));
+      decode_into(object, bytes);
     } catch (const decode_error& problem) {
-      throw decode_error({}, "object " + std::to_string(index) + ": " + problem.detail());
+      fail_object(index, problem);
     }
-    message = message.subspan(static_cast<std::size_t>(size));
   }
 };
 
-/// Keeps a message of bytes whole until it is complete.
-class message_receiver final : public receiver {
- public:
-  void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
-               std::uint64_t total) override {
-    message_.reserve(static_cast<std::size_t>(total));
-    message_.insert(message_.end(), chunk.begin(), chunk.end());
-  }
-  [[nodiscard]] std::span<const std::byte> message() const noexcept { return message_; }
+/// Broadcasts the objects of the root, which are in `running.scratch()`. Returns the root's message on the other ranks.
+std::vector<std::byte> exchange_objects(running_call& running, const operation& call);
 
- private:
-  std::vector<std::byte> message_;
-};
+/// Throws decode_error for the root's objects.
+[[noreturn]] void fail_objects(const running_call& running, int root, const decode_error& problem);
 
 }  // namespace detail
 
@@ -109,14 +94,13 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
     running.attempt("serializing its objects threw: ", [&] { detail::object_row<T...>::encode_to(bytes, objects); });
     call.bytes = bytes.size();
   }
-  detail::message_receiver received;
-  running.engine().exchange(call, bytes, received);
+  const std::vector<std::byte> received = detail::exchange_objects(running, call);
   if (group.rank() != root) {
     try {
       auto targets = objects;
-      targets = detail::object_row<T...>::decoded(received.message());
+      targets = detail::object_row<T...>::decoded(received);
     } catch (const decode_error& problem) {
-      throw decode_error(running.context(), "the objects from rank " + std::to_string(root) + ": " + problem.detail());
+      detail::fail_objects(running, root, problem);
     }
   }
 }

@@ -1,41 +1,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <source_location>
-#include <span>
-#include <string>
 
-#include <sys/random.h>
-
-#include <hfcomm/call/async.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/group/work.hpp>
 
 namespace hfcomm {
 
-/// One random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no generator's state
-/// is touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
-[[nodiscard]] inline std::uint64_t shared_random_seed(const process_group& group = world(),
-                                                      std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::uint64_t>("shared_random_seed", movement::from_root, 1, 0, where);
-  detail::running_call running(group, call);
-  std::uint64_t seed = 0;
-  if (group.rank() == 0) {
-    // Not std::random_device, which may take microseconds for each number. Eight bytes never come in part.
-    running.require(::getrandom(&seed, sizeof(seed), 0) == sizeof(seed),
-                    [] { return std::string("the system has no random number: ") + std::strerror(errno); });
-  }
-  const auto store = [&](int, std::uint64_t&& drawn) { seed = drawn; };
-  detail::object_receiver<std::uint64_t, decltype(store)> received(running, store);
-  running.engine().exchange(call, std::as_bytes(std::span(&seed, 1)), received);
-  return seed;
-}
+/// Returns one random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no
+/// generator's state is touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
+[[nodiscard]] std::uint64_t shared_random_seed(const process_group& group = world(),
+                                               std::source_location where = std::source_location::current());
 
 /// Starts to draw a number for all ranks; it is the work's value.
-inline work<std::uint64_t> shared_random_seed_async(const process_group& group = world(),
-                                                    std::source_location where = std::source_location::current()) {
-  return detail::start("shared_random_seed", group, where, [group, where] { return shared_random_seed(group, where); });
-}
+work<std::uint64_t> shared_random_seed_async(const process_group& group = world(),
+                                             std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm

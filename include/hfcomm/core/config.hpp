@@ -21,11 +21,13 @@
 // the first group of this name. A file of the other way refers to a symbol of the group that was dropped, and the
 // linker prints that symbol's name.
 asm(".pushsection .rodata.hfcomm_way,\"aG\",@progbits,hfcomm_way,comdat\n"
-    ".globl " HFCOMM_OTHER_WAY "\n" HFCOMM_OTHER_WAY ":\n"
+    ".globl " HFCOMM_OTHER_WAY "\n" HFCOMM_OTHER_WAY
+    ":\n"
     ".byte 0\n"
     ".popsection\n"
     ".pushsection .data.rel.ro.hfcomm_way_used,\"awR\",@progbits\n"
     ".balign 8\n"
-    ".quad " HFCOMM_OTHER_WAY "\n"
+    ".quad " HFCOMM_OTHER_WAY
+    "\n"
     ".popsection\n");
 #undef HFCOMM_OTHER_WAY

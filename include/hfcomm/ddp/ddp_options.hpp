@@ -9,16 +9,17 @@
 
 namespace hfcomm {
 
-/// How `distributed_data_parallel` goes about it.
+/// Options of `distributed_data_parallel`. All but `stream` must be equal on all ranks.
 struct ddp_options {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Of the bucket that is ready first: small, to start early.
   std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Of the other buckets.
-  /// Parameters and buffers are packed into broadcasts up to this; a larger one goes by itself. (haiscale: 250 MiB.)
+  /// Parameters and buffers are packed into broadcasts of up to this size; a larger one is sent alone. (haiscale:
+  /// 250 MiB.)
   std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
   bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
-  std::vector<std::string> ignore{};    ///< Names of parameters and buffers to leave alone.
-  /// Where gradients on a device are computed, and read after `finish`. Not looked at for those in host memory.
+  std::vector<std::string> ignore{};    ///< Names of parameters and buffers that are neither shared nor averaged.
+  /// The stream on which gradients on a device are computed, and read after `finish`. Not used for host memory.
   stream_ref stream = stream_ref::legacy_default();
 };
 

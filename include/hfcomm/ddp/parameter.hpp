@@ -11,8 +11,8 @@
 
 namespace hfcomm {
 
-/// One parameter of a model: a name, its values, and where its gradient is written. Views: the memory stays the
-/// model's. Both are in host memory, or both on a device; then nobody may look through the spans on the host.
+/// A parameter of a model: a name, its values, and its gradient. The model owns the memory. Both spans are in host
+/// memory, or both on a device; then the host must not dereference them.
 struct ddp_parameter {
   std::string name;
   element_type type = element_type::none;
@@ -23,7 +23,7 @@ struct ddp_parameter {
   [[nodiscard]] std::size_t count() const noexcept { return value.size() / size_of(type); }
 };
 
-/// State that is not trained but must be equal on all ranks (running statistics): a name and its bytes.
+/// State of a model that is not trained but must be equal on all ranks (running statistics): a name and its bytes.
 struct ddp_buffer {
   std::string name;
   std::span<std::byte> bytes;
@@ -32,20 +32,20 @@ struct ddp_buffer {
 
 namespace detail {
 
-/// What a gradient can be averaged in.
+/// An element type in which gradients can be averaged.
 template <class T>
 concept gradient_element = is_floating_point(element_type_of<T>) && (sizeof(T) > 1);
 
-/// A device range's bytes, which nobody may look at on the host.
+/// Returns the bytes of a device range, which the host must not dereference.
 template <writable_device_range R>
-std::span<std::byte> unreadable_bytes(R&& range) {
+std::span<std::byte> writable_device_bytes(R&& range) {
   const auto span = as_device_span(range);
   return {reinterpret_cast<std::byte*>(span.data()), span.size_bytes()};
 }
 
 }  // namespace detail
 
-/// Names a parameter of float, double, float16 or bfloat16 elements.
+/// Returns a parameter in host memory, of float, double, float16 or bfloat16 elements.
 template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
            detail::gradient_element<std::ranges::range_value_t<Values>>
@@ -54,23 +54,25 @@ template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
           detail::writable_bytes_of(gradient)};
 }
 
-/// One whose values and gradient are in a GPU's memory.
+/// Returns a parameter in a GPU's memory.
 template <writable_reducible_device_range Values, writable_reducible_device_range Gradients>
   requires std::same_as<device_value_t<Values>, device_value_t<Gradients>> &&
            detail::gradient_element<device_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
-  return {std::move(name), element_type_of<device_value_t<Values>>, detail::unreadable_bytes(value),
-          detail::unreadable_bytes(gradient), true};
+  return {std::move(name), element_type_of<device_value_t<Values>>, detail::writable_device_bytes(value),
+          detail::writable_device_bytes(gradient), true};
 }
 
+/// Returns a buffer in host memory.
 template <writable_buffer Values>
 [[nodiscard]] ddp_buffer named_buffer(std::string name, Values&& values) {
   return {std::move(name), detail::writable_bytes_of(values)};
 }
 
+/// Returns a buffer in a GPU's memory.
 template <writable_device_range Values>
 [[nodiscard]] ddp_buffer named_buffer(std::string name, Values&& values) {
-  return {std::move(name), detail::unreadable_bytes(values), true};
+  return {std::move(name), detail::writable_device_bytes(values), true};
 }
 
 }  // namespace hfcomm

@@ -1,173 +1,33 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <bit>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/operation.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
 
-/// How a call is written into shared memory, and read from there for an error message.
+/// Parts of error texts that describe a call.
 namespace hfcomm::engines {
 
-inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
-  return static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8 |
-         static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.reduces) << 24 |
-         static_cast<std::uint64_t>(failed) << 25 | static_cast<std::uint64_t>(call.pattern) << 28 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32;
-}
+/// Returns the shortest text that is read back as the same number, in any locale.
+std::string format_number(double number);
 
-inline bool announces_failure(const layout::flag_cell& cell) noexcept {
-  return (cell.what.load(std::memory_order_relaxed) >> 25 & 1) != 0;
-}
+/// Returns `3 x float32`, or `12 bytes` of an object.
+std::string elements_text(const operation& call, std::uint64_t bytes);
 
-/// A rank's call sites in its shared table, by the addresses of their strings: a call from a line that called before
-/// costs one comparison.
-class site_table {
- public:
-  std::uint32_t index_of(const operation& call, layout::site_text (&sites)[layout::site_count]) {
-    const std::uint64_t key =
-        detail::mix(detail::mix(reinterpret_cast<std::uintptr_t>(call.where.file_name()), call.where.line()),
-                    reinterpret_cast<std::uintptr_t>(call.name.text) ^
-                        reinterpret_cast<std::uintptr_t>(call.type_name.data()) << 1);
-    std::uint32_t index = static_cast<std::uint32_t>(key % layout::site_count);
-    for (int probe = 0; probe < 4 && keys_[index] != key && keys_[index] != 0; ++probe) {
-      index = (index + 1) % layout::site_count;
-    }
-    if (keys_[index] != key) {
-      keys_[index] = key;
-      write(call, sites[index]);
-    }
-    return index;
-  }
+/// Returns the name of an operation in an error's prefix: `all_gather<int>`.
+std::string call_name(const operation& call);
 
- private:
-  static void write(const operation& call, layout::site_text& site) {
-    std::string text = std::string(call.name.text) + '\n' + detail::describe(call.where).substr(0, 96) + '\n';
-    text += call.type_name.substr(0, layout::site_bytes - 1 - std::min(text.size(), layout::site_bytes - 1));
-    text.resize(layout::site_bytes, '\0');
-    text.back() = '\0';
-    for (std::size_t word = 0; word < layout::site_bytes / 8; ++word) {
-      std::uint64_t value = 0;
-      std::memcpy(&value, text.data() + word * 8, 8);
-      site.words[word].store(value, std::memory_order_relaxed);
-    }
-  }
+/// Returns `rank 3`, or `ranks 1, 2 and 5`.
+std::string list_ranks(const std::vector<int>& ranks);
 
-  std::array<std::uint64_t, layout::site_count> keys_{};
-};
+/// Returns `root 5 is not a rank of this group of 3`.
+std::string no_such_rank(std::string_view what, int rank, int size);
 
-/// As short as tells it from every other double, whatever the locale.
-inline std::string format_number(double number) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return {text.data(), end};
-}
-
-/// `all_reduce(1024 x float32, sum) at train.cpp:91`
-inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,
-                                 std::uint64_t tag) {
-  std::string text(layout::site_bytes, '\0');
-  for (std::size_t word = 0; word < layout::site_bytes / 8; ++word) {
-    const std::uint64_t value = site.words[word].load(std::memory_order_relaxed);
-    std::memcpy(text.data() + word * 8, &value, 8);
-  }
-  text = text.c_str();
-  const auto first = text.find('\n');
-  const auto second = text.find('\n', first + 1);
-  if (first == std::string::npos || second == std::string::npos) {
-    return "an unknown operation";
-  }
-  const auto content = static_cast<payload>(what & 0xff);
-  const auto element = static_cast<element_type>(what >> 8 & 0xff);
-  const auto pattern = static_cast<movement>(what >> 28 & 0xf);
-  const auto root = static_cast<std::int32_t>(what >> 32);
-  const auto op = static_cast<reduce_kind>(what >> 16 & 0xff);
-  std::vector<std::string> details;
-  if (content == payload::object) {
-    details.push_back("an object of type " + text.substr(second + 1));
-  } else if (content == payload::buffer || content == payload::uneven) {
-    details.push_back(element == element_type::none
-                          ? std::to_string(bytes) + " bytes" +
-                                (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
-                          : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
-    details.back() += content == payload::uneven ? " in uneven parts" : "";
-  }
-  if ((what >> 24 & 1) != 0) {
-    details.emplace_back(to_string(op));
-    if (op == reduce_kind::premultiplied_sum) {
-      details.back() += " by " + format_number(std::bit_cast<double>(tag));
-    }
-  }
-  if (pattern == movement::receive) {
-    details.push_back(root >= 0 ? "from rank " + std::to_string(root) : "from any rank");
-  } else if (root >= 0) {
-    details.push_back((pattern == movement::send ? "to rank " : "root ") + std::to_string(root));
-  }
-  if (tag != 0 && op != reduce_kind::premultiplied_sum) {
-    details.push_back("tag " + std::to_string(tag));
-  }
-  std::string call = text.substr(0, first) + '(';
-  for (std::size_t index = 0; index < details.size(); ++index) {
-    call += (index == 0 ? "" : ", ") + details[index];
-  }
-  return call + ") at " + text.substr(first + 1, second - first - 1);
-}
-
-inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {
-  return describe_call(sites[cell.site.load(std::memory_order_relaxed) % layout::site_count],
-                       cell.what.load(std::memory_order_relaxed), cell.bytes.load(std::memory_order_relaxed),
-                       cell.tag.load(std::memory_order_relaxed));
-}
-
-/// `3 x float32`, or `12 bytes` of an object.
-inline std::string elements_text(const operation& call, std::uint64_t bytes) {
-  return call.element == element_type::none
-             ? std::to_string(bytes) + " bytes"
-             : std::to_string(bytes / size_of(call.element)) + " x " + std::string(to_string(call.element));
-}
-
-/// What an error's prefix calls an operation: `all_gather<int>`.
-inline std::string call_name(const operation& call) {
-  std::string name = call.name.text;
-  if (!call.type_name.empty()) {
-    name += '<' + std::string(call.type_name.substr(0, 80)) + (call.type_name.size() > 80 ? "...>" : ">");
-  }
-  return name;
-}
-
-/// `rank 3` or `ranks 1, 2 and 5`
-inline std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t index = 0; index < ranks.size(); ++index) {
-    text += (index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[index]);
-  }
-  return text;
-}
-
-/// `root 5 is not a rank of this group of 3`
-inline std::string no_such_rank(std::string_view what, int rank, int size) {
-  return std::string(what) + ' ' + std::to_string(rank) + " is not a rank of this group of " + std::to_string(size);
-}
-
-inline std::string format_duration(std::chrono::nanoseconds duration) {
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-  if (milliseconds < 1000) {
-    return std::to_string(milliseconds) + " ms";
-  }
-  if (milliseconds < 120'000) {
-    const auto tenths = milliseconds / 100;
-    return std::to_string(tenths / 10) + (tenths % 10 != 0 ? '.' + std::to_string(tenths % 10) : std::string()) + " s";
-  }
-  return std::to_string(milliseconds / 60'000) + " min";
-}
+/// Returns `350 ms`, `2.5 s` or `10 min`.
+std::string format_duration(std::chrono::nanoseconds duration);
 
 }  // namespace hfcomm::engines

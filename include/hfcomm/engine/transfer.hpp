@@ -5,13 +5,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <hfcomm/engine/operation.hpp>
 
 namespace hfcomm {
+
+/// Is told when a transfer is finished.
+class transfer_listener {
+ public:
+  transfer_listener() = default;
+  transfer_listener(const transfer_listener&) = delete;
+  transfer_listener& operator=(const transfer_listener&) = delete;
+  virtual ~transfer_listener() = default;
+
+  /// Called once, by the thread that finished the transfer, which may be inside another operation: it must not wait.
+  /// Returns whether `go_on` is to be called.
+  [[nodiscard]] virtual bool on_finish() noexcept = 0;
+  /// May wait: it runs on a thread that nothing else needs.
+  virtual void go_on() = 0;
+};
 
 /// One side of one message between two ranks: what the caller wants, and in the end what became of it.
 struct transfer {
@@ -21,11 +36,9 @@ struct transfer {
   std::span<const std::byte> data{};  ///< To send. What it shows must stay until the transfer is finished.
   std::span<std::byte> into{};        ///< Where a buffer is received, `call.bytes` long.
   std::vector<std::byte> object{};    ///< Where an object is received; or memory for `data`.
-  /// Called once when the transfer is finished, by the thread that finished it, which may be inside another operation:
-  /// it must not wait. What it returns may: it runs on a thread that nothing else needs. Where there is an `on_finish`,
-  /// the engine goes on with the transfer by itself; where there is none, only while someone waits in
+  /// With a listener, the engine carries the transfer on by itself; without one, only while someone waits in
   /// `host_engine::complete`.
-  std::function<std::function<void()>()> on_finish{};
+  std::shared_ptr<transfer_listener> listener{};
   /// To send: `data` is the text of what went wrong; a receiver of anything with this tag throws it as peer_error.
   /// Nobody waits for it: where nobody takes it, that is no error.
   bool is_failure = false;

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <charconv>
-#include <cstdlib>
-#include <functional>
-#include <limits>
 #include <optional>
 #include <source_location>
 #include <string>
-#include <system_error>
-#include <utility>
-#include <vector>
 
-#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/function_ref.hpp>
 
 namespace hfcomm {
 
@@ -21,185 +15,16 @@ struct launch_environment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;      ///< Among the job's processes on this machine.
-  int local_size = 1;      ///< How many those are.
+  int local_size = 1;      ///< The number of the job's processes on this machine.
   std::string rendezvous;  ///< Which job this is: equal on its ranks, different for others. Empty in a job of one.
   std::string source;      ///< Whose variables these are: "HFCOMM_*", "torchrun", "Open MPI", "Slurm", or "none".
 };
 
 /// Looks up one variable; nothing where it is not set.
-using environment_reader = std::function<std::optional<std::string>(const char*)>;
+using environment_reader = function_ref<std::optional<std::string>(const char*)>;
 
-/// Reads the process's own environment. Not while another thread changes it.
-[[nodiscard]] inline std::optional<std::string> read_process_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
-namespace detail {
-
-/// The variables that one kind of launcher sets.
-struct launcher_variables {
-  const char* source;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
-  std::vector<const char*> job;     ///< What names the job; needed from two processes on.
-  std::vector<const char*> refine;  ///< What else tells one job from another; never needed.
-  /// `local_size` is a list, of which SLURM_NODEID tells the place: 4(x2),3 stands for 4, 4 and 3.
-  bool sizes_of_all_machines = false;
-};
-
-/// One launcher's variables, checked.
-class launcher_parser {
- public:
-  launcher_parser(launcher_variables variables, const environment_reader& read, std::source_location where)
-      : variables_(std::move(variables)), read_(read), where_(where) {}
-
-  /// The rank or the size decides: a MASTER_ADDR or LOCAL_RANK alone is often left over from something else.
-  [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
-
-  [[nodiscard]] launch_environment parse() const {
-    const auto given_size = number(variables_.size, 1);
-    require(!given_size || *given_size > 1);
-    launch_environment result;
-    result.source = variables_.source;
-    result.world_size = *given_size;
-    result.rank = *number(variables_.rank, 0);
-    require_below(variables_.rank, result.rank, variables_.size, result.world_size);
-
-    const auto local_size = variables_.sizes_of_all_machines ? size_in_list() : number(variables_.local_size, 1);
-    const auto local_rank = number(variables_.local_rank, 0);
-    result.local_size = local_size.value_or(result.world_size);
-    if (result.local_size > result.world_size) {
-      fail(shown(variables_.local_size) + " is more than " + shown(variables_.size));
-    }
-    result.local_rank = local_rank.value_or(result.rank);
-    if (!local_rank && result.local_size < result.world_size) {
-      fail(shown(variables_.local_size) + " is less than " + shown(variables_.size) + ", so " + variables_.local_rank +
-           " must be set, too");
-    }
-    require_below(variables_.local_rank, result.local_rank, local_size ? variables_.local_size : variables_.size,
-                  result.local_size);
-    return result;
-  }
-
-  /// A variable that is needed and was found, but must not be empty.
-  [[nodiscard]] std::string text(const char* name) const {
-    std::string value = read_(name).value_or("");
-    if (value.empty()) {
-      fail(shown(name) + " is empty");
-    }
-    return value;
-  }
-
-  /// A whole number from `least` to `most`; nothing where the variable is not set.
-  [[nodiscard]] std::optional<int> number(const char* name, int least,
-                                          int most = std::numeric_limits<int>::max()) const {
-    const auto value = read_(name);
-    if (!value) {
-      return std::nullopt;
-    }
-    int result = 0;
-    const char* const end = value->data() + value->size();
-    const auto [stop, problem] = std::from_chars(value->data(), end, result);
-    if (problem != std::errc() || stop != end || result < least || result > most) {
-      fail(shown(name) + " is no whole number from " + std::to_string(least) + " to " + std::to_string(most));
-    }
-    return result;
-  }
-
- private:
-  /// This machine's number in a list such as 4(x2),3.
-  [[nodiscard]] std::optional<int> size_in_list() const {
-    const auto list = read_(variables_.local_size);
-    if (!list) {
-      return std::nullopt;
-    }
-    const auto wrong = [this] { fail(shown(variables_.local_size) + " is no list of numbers such as 4(x2),3"); };
-    int machine = number("SLURM_NODEID", 0).value_or(0);
-    const char* at = list->data();
-    const char* const end = at + list->size();
-    const auto read_number = [&] {
-      int value = 0;
-      const auto [stop, problem] = std::from_chars(at, end, value);
-      if (problem != std::errc() || value < 1) {
-        wrong();
-      }
-      at = stop;
-      return value;
-    };
-    while (at != end) {
-      const int size = read_number();
-      int times = 1;
-      if (end - at >= 2 && at[0] == '(' && at[1] == 'x') {
-        at += 2;
-        times = read_number();
-        if (at == end || *at != ')') {
-          wrong();
-        }
-        ++at;
-      }
-      if (machine < times) {
-        return size;
-      }
-      machine -= times;
-      if (at != end) {
-        if (*at != ',' || at + 1 == end) {
-          wrong();
-        }
-        ++at;
-      }
-    }
-    fail(shown(variables_.local_size) + " has no number for " + shown("SLURM_NODEID"));
-  }
-
-  [[noreturn]] void fail(std::string detail) const {
-    throw usage_error({-1, 0, "detect_environment", 0, where_}, std::move(detail));
-  }
-
-  [[nodiscard]] std::string shown(const char* name) const {
-    return std::string(name) + "=\"" + read_(name).value_or("") + '"';
-  }
-
-  void require_below(const char* name, int value, const char* limit_name, int limit) const {
-    if (value >= limit) {
-      fail(shown(name) + " must be less than " + shown(limit_name));
-    }
-  }
-
-  /// Throws unless everything that is needed is there, and then tells what is and what is not.
-  void require(bool job_needed) const {
-    std::string found;
-    std::string missing;
-    const auto look = [&](const char* name, bool needed) {
-      if (read_(name)) {
-        found += (found.empty() ? "" : ", ") + shown(name);
-      } else if (needed) {
-        missing += (missing.empty() ? "" : ", ") + std::string(name);
-      }
-    };
-    look(variables_.rank, true);
-    look(variables_.size, true);
-    for (const char* name : variables_.job) {
-      look(name, job_needed);
-    }
-    look(variables_.local_rank, false);
-    look(variables_.local_size, false);
-    for (const char* name : variables_.refine) {
-      look(name, false);
-    }
-    if (!missing.empty()) {
-      fail(std::string(variables_.source) + " variables are incomplete: found " + found + "; missing " + missing);
-    }
-  }
-
-  launcher_variables variables_;
-  const environment_reader& read_;
-  std::source_location where_;
-};
-
-}  // namespace detail
+/// Returns a variable of this process's own environment. Not while another thread changes it.
+[[nodiscard]] std::optional<std::string> read_process_environment(const char* name);
 
 /// Asks the environment who this process is. The first of these whose rank or size is set decides; what else is set, by
 /// an outer launcher, say, does not count.
@@ -217,80 +42,9 @@ class launcher_parser {
 ///
 /// Throws usage_error where some variables are missing, naming all that were found and all that were not, and where a
 /// value cannot be, naming it.
-[[nodiscard]] inline launch_environment detect_environment(
-    const environment_reader& read = read_process_environment,
-    std::source_location where = std::source_location::current()) {
-  const detail::launcher_parser own({.source = "HFCOMM_*",
-                                     .rank = "HFCOMM_RANK",
-                                     .size = "HFCOMM_WORLD_SIZE",
-                                     .local_rank = "HFCOMM_LOCAL_RANK",
-                                     .local_size = "HFCOMM_LOCAL_SIZE",
-                                     .job = {"HFCOMM_JOB"},
-                                     .refine = {}},
-                                    read, where);
-  if (own.present()) {
-    launch_environment result = own.parse();
-    if (result.world_size > 1) {
-      result.rendezvous = "hfcomm:" + own.text("HFCOMM_JOB");
-    }
-    return result;
-  }
-  const detail::launcher_parser torchrun({.source = "torchrun",
-                                          .rank = "RANK",
-                                          .size = "WORLD_SIZE",
-                                          .local_rank = "LOCAL_RANK",
-                                          .local_size = "LOCAL_WORLD_SIZE",
-                                          .job = {"MASTER_ADDR", "MASTER_PORT"},
-                                          .refine = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-                                         read, where);
-  if (torchrun.present()) {
-    launch_environment result = torchrun.parse();
-    if (result.world_size > 1) {
-      // An address holds no slash and the free text comes last, so different jobs do not make the same key. The count
-      // is in it because a restarted job must not meet what is left of the one before.
-      const int port = *torchrun.number("MASTER_PORT", 1, 65535);
-      const int restarts = torchrun.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
-      result.rendezvous = "torchrun:" + torchrun.text("MASTER_ADDR") + '/' + std::to_string(port) + '/' +
-                          std::to_string(restarts) + '/' + read("TORCHELASTIC_RUN_ID").value_or("");
-    }
-    return result;
-  }
-  const detail::launcher_parser open_mpi({.source = "Open MPI",
-                                          .rank = "OMPI_COMM_WORLD_RANK",
-                                          .size = "OMPI_COMM_WORLD_SIZE",
-                                          .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-                                          .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                          .job = {"PMIX_NAMESPACE"},
-                                          .refine = {}},
-                                         read, where);
-  if (open_mpi.present()) {
-    launch_environment result = open_mpi.parse();
-    if (result.world_size > 1) {
-      result.rendezvous = "openmpi:" + open_mpi.text("PMIX_NAMESPACE");
-    }
-    return result;
-  }
-  const detail::launcher_parser slurm({.source = "Slurm",
-                                       .rank = "SLURM_PROCID",
-                                       .size = "SLURM_STEP_NUM_TASKS",
-                                       .local_rank = "SLURM_LOCALID",
-                                       .local_size = "SLURM_STEP_TASKS_PER_NODE",
-                                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
-                                       .refine = {"SLURM_NODEID", "SLURM_RESTART_COUNT"},
-                                       .sizes_of_all_machines = true},
-                                      read, where);
-  if (read("SLURM_STEP_NUM_TASKS")) {
-    launch_environment result = slurm.parse();
-    if (result.world_size > 1) {
-      const int restarts = slurm.number("SLURM_RESTART_COUNT", 0).value_or(0);
-      result.rendezvous =
-          "slurm:" + slurm.text("SLURM_JOB_ID") + '.' + slurm.text("SLURM_STEP_ID") + '/' + std::to_string(restarts);
-    }
-    return result;
-  }
-  launch_environment alone;
-  alone.source = "none";
-  return alone;
-}
+[[nodiscard]] launch_environment detect_environment(std::source_location where = std::source_location::current());
+/// The same from variables that `read` knows, instead of the process's own.
+[[nodiscard]] launch_environment detect_environment(environment_reader read,
+                                                    std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm

@@ -17,25 +17,25 @@ inline constexpr bool is_work = false;
 template <class T>
 inline constexpr bool is_work<work<T>> = true;
 
-/// What a coroutine that returns a work<T> gives: the value of its co_return, or its exception.
+/// Takes a coroutine's co_return.
 template <class T>
 class work_promise_result {
  public:
   template <class U>
   void return_value(U&& value) {
-    value_.emplace(std::forward<U>(value));
+    result_->value.emplace(std::forward<U>(value));
   }
 
  protected:
-  std::optional<T> value_;
+  std::shared_ptr<work_value<T>> result_ = std::make_shared<work_value<T>>();
 };
 template <>
 class work_promise_result<void> {
  public:
-  void return_void() noexcept { value_.emplace(); }
+  void return_void() noexcept { result_->value.emplace(); }
 
  protected:
-  std::optional<nothing> value_;
+  std::shared_ptr<work_value<void>> result_ = std::make_shared<work_value<void>>();
 };
 
 /// A coroutine that returns a work<T> starts at once, on the caller's thread; the work is done when it has ended and
@@ -43,7 +43,7 @@ class work_promise_result<void> {
 template <class T>
 class work_promise : public work_promise_result<T> {
  public:
-  [[nodiscard]] work<T> get_return_object() { return work<T>(state_); }
+  [[nodiscard]] work<T> get_return_object() { return work<T>(state_, this->result_); }
   [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { problem_ = std::current_exception(); }
 
@@ -61,11 +61,10 @@ class work_promise : public work_promise_result<T> {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       void await_suspend(std::coroutine_handle<work_promise> ended) const noexcept {
         const auto state = std::move(ended.promise().state_);
-        auto value = std::move(ended.promise().value_);
         auto problem = std::move(ended.promise().problem_);
         ended.destroy();
-        if (const auto then = state->finish(std::move(value), std::move(problem))) {
-          then();
+        if (const auto waiter = state->finish(std::move(problem))) {
+          waiter.resume();
         }
       }
       void await_resume() const noexcept {}
@@ -74,8 +73,7 @@ class work_promise : public work_promise_result<T> {
   }
 
  private:
-  std::shared_ptr<work_state<T>> state_ =
-      std::make_shared<work_state<T>>(operation{.name = "coroutine"}, process_group(), [] {});
+  std::shared_ptr<work_state> state_ = make_coroutine_state();
   std::exception_ptr problem_;
 };
 

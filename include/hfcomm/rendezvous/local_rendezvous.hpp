@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -18,6 +17,7 @@
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/segment_broker.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -28,15 +28,6 @@
 /// come, rank 0 hands each the roster and the world group's memory; each signs in and says so; when all have, rank 0
 /// lets them go and the sockets close. Nothing of it stays: no file, no port, no connection.
 namespace hfcomm::rendezvous {
-
-inline std::string random_id() {
-  std::random_device source;
-  std::string id;
-  for (int word = 0; word < 2; ++word) {
-    id += hexadecimal(static_cast<std::uint64_t>(source()) << 32 | source());
-  }
-  return id;
-}
 
 /// What a process has once it has joined: the world group's engine and the job's roster.
 struct membership {

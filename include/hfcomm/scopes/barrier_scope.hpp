@@ -1,53 +1,41 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <source_location>
 #include <string>
 #include <type_traits>
 
-#include <hfcomm/call/refuse.hpp>
 #include <hfcomm/collectives/barrier.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-/// Tells the ranks that wait in the barrier called from `where` that this one does not come.
-inline void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept {
-  refuse(group, {.name = "barrier", .where = where}, why);
-}
+/// Tells the ranks that wait in the barrier called from `where` that this rank does not come.
+void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept;
+
+/// To be called in a handler: tells them the exception's text.
+void refuse_barrier_for_exception(const process_group& group, std::source_location where);
 
 }  // namespace detail
 
 /// All ranks enter together and leave together: a barrier at the beginning and one at the end.
 ///
-/// The constructor throws as `barrier` does. The destructor never throws: what goes wrong in the closing barrier is
-/// thrown by the group's next operation, in which the other ranks then get peer_error. It waits no longer than the
-/// group's deadline, and not at all where an exception leaves the scope: then the others, in their closing barrier, get
-/// peer_error.
+/// The constructor throws as `barrier` does. The destructor never throws: an error of the closing barrier is thrown by
+/// the group's next operation, in which the other ranks then get peer_error. It waits no longer than the group's
+/// deadline. Where an exception leaves the scope it does not wait, and the others get peer_error in their closing
+/// barrier.
 class barrier_scope {
  public:
   explicit barrier_scope(const process_group& group = world(),
-                         std::source_location where = std::source_location::current())
-      : group_(group), where_(where), exceptions_(std::uncaught_exceptions()) {
-    barrier(group_, where_);
-  }
+                         std::source_location where = std::source_location::current());
   barrier_scope(const barrier_scope&) = delete;
   barrier_scope& operator=(const barrier_scope&) = delete;
 
-  ~barrier_scope() {
-    try {
-      if (std::uncaught_exceptions() > exceptions_) {
-        detail::refuse_barrier(group_, {}, where_);
-      } else {
-        barrier(group_, where_);
-      }
-    } catch (...) {
-      detail::defer(group_, std::current_exception());
-    }
-  }
+  ~barrier_scope();
 
  private:
   process_group group_;
@@ -55,8 +43,8 @@ class barrier_scope {
   int exceptions_;
 };
 
-/// Runs `function` between two barriers and returns what it returned: a reference as this very reference. Where it
-/// throws on one rank, the others, once they are through with theirs, throw peer_error with the exception's text.
+/// Runs `function` between two barriers and returns what it returned, a reference as this very reference. Where it
+/// throws on one rank, the others throw peer_error with the exception's text when their own call of it has ended.
 template <class Function>
 std::invoke_result_t<Function&> run_barrier_scope(Function function, const process_group& group = world(),
                                                   std::source_location where = std::source_location::current()) {
@@ -65,7 +53,7 @@ std::invoke_result_t<Function&> run_barrier_scope(Function function, const proce
     try {
       return std::invoke(function);
     } catch (...) {
-      detail::refuse_barrier(group, detail::current_exception_text(), where);
+      detail::refuse_barrier_for_exception(group, where);
       throw;
     }
   };

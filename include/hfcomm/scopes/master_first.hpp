@@ -2,72 +2,46 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <source_location>
 #include <string>
 #include <type_traits>
 
-#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-/// What `master_first` and its relatives share: rank 0 passes at once and lets the others go when it closes the
-/// section; the others wait in the constructor.
+/// The common part of `master_first` and its relatives. Rank 0 passes at once and releases the others when it closes
+/// the section. The others wait in the constructor.
 class master_section {
  public:
   master_section(operation_name name, const process_group& group, std::chrono::nanoseconds patience,
-                 std::source_location where)
-      : group_(group.with_timeout(patience)),
-        call_{.name = name, .where = where},
-        exceptions_(std::uncaught_exceptions()) {
-    running_call running(group_, call_);
-    if (group_.rank() == 0) {
-      running.engine().prepare(call_);
-      ++group_access::state(group_).master_sections;
-    } else {
-      running.engine().await(call_, 0);
-    }
-  }
+                 std::source_location where);
   master_section(const master_section&) = delete;
   master_section& operator=(const master_section&) = delete;
-  ~master_section() {
-    const std::string untold;
-    close(std::uncaught_exceptions() > exceptions_ ? &untold : nullptr);
-  }
-
-  /// Lets the others go, by an exception where `failure` says so. Keeps what goes wrong here for the group's next
-  /// operation. Does nothing on the others and when called again.
-  void close(const std::string* failure) noexcept {
-    if (group_.rank() != 0 || closed_) {
-      return;
-    }
-    closed_ = true;
-    auto& state = group_access::state(group_);
-    --state.master_sections;
-    try {
-      running_call running(group_, call_);
-      running.engine().announce(call_, failure);
-    } catch (...) {
-      defer(group_, std::current_exception());
-    }
-  }
+  ~master_section();
 
   template <class Function>
   std::invoke_result_t<Function&> run(Function& function) {
     try {
       return std::invoke(function);
     } catch (...) {
-      const std::string text = current_exception_text();
-      close(&text);
+      close_for_exception();
       throw;
     }
   }
 
  private:
+  /// Releases the others; they throw where `failure` has a text. An error of its own is thrown by the group's next
+  /// operation. Does nothing on the others and when called again.
+  void close(const std::string* failure) noexcept;
+  /// To be called in a handler: the others throw with the exception's text.
+  void close_for_exception() noexcept;
+
   process_group group_;
   operation call_;
   int exceptions_;
@@ -83,8 +57,8 @@ class master_section {
 ///
 /// The other ranks wait in the constructor, up to `patience` (a deadline of its own: a download may take longer than
 /// any operation should), but notice a dead rank 0 at once. Where rank 0 leaves the scope by an exception, their
-/// constructors throw peer_error instead of running the body after a failed rank 0; it carries the exception's text
-/// where the exception goes on to end the rank (a destructor cannot see it), `run_master_first` carries it always.
+/// constructors throw peer_error, and their body does not run. The error has the exception's text where the exception
+/// ends the rank, which a destructor cannot see; with `run_master_first` it always has.
 ///
 /// Inside the scope rank 0 must not call operations of this group: nobody could answer (usage_error). The destructor
 /// neither blocks nor throws. (TRELLIS' `master_first`, accelerate's `main_process_first`.)

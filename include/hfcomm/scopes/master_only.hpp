@@ -17,14 +17,14 @@ namespace hfcomm {
 /// Runs `function` on the group's rank 0 alone and returns its value there (a copy of what it returns a reference to);
 /// nullopt elsewhere. Where the function returns nothing: true on rank 0, false elsewhere.
 ///
-/// Not collective: the other ranks go on at once, and an exception of `function` is rank 0's own affair. What all ranks
-/// need is for `run_master_only`. (MMEngine's `master_only`.)
+/// Not collective: the other ranks go on at once, and do not learn of an exception of `function`. `run_master_only`
+/// gives the value to all ranks. (MMEngine's `master_only`.)
 template <std::invocable Function>
 detail::perhaps_run_t<Function> master_only(Function function, const process_group& group = world()) {
   return detail::run_if(group.rank() == 0, function);
 }
 
-/// Runs `function` on the group's rank 0 alone and returns its value on every rank: a serializable one, or none.
+/// Runs `function` on the group's rank 0 alone and returns its value on every rank. The value is serializable, or void.
 ///
 /// Collective. The other ranks wait for the function to end, up to `patience` (a deadline of its own, 24 hours unless
 /// given, as in `master_first`), but notice a dead rank 0 at once. Rank 0 waits for them to take the value, up to the

@@ -5,18 +5,17 @@
 #include <functional>
 #include <optional>
 #include <source_location>
-#include <string>
 #include <type_traits>
 #include <utility>
 
-#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-/// What a function that runs on some ranks only leaves behind: whether it ran, and its value where it has one.
+/// The result of a function that runs on some ranks only: an optional value, or whether it ran.
 template <class Result>
 struct perhaps_run : std::type_identity<std::optional<std::remove_cvref_t<Result>>> {};
 template <class Result>
@@ -39,21 +38,20 @@ perhaps_run_t<Function> run_if(bool runs, Function& function) {
   }
 }
 
+/// Throws usage_error unless the group has such a rank.
+void require_rank(int rank, const process_group& group, std::source_location where);
+
 }  // namespace detail
 
 /// Runs `function` on one rank of the group and returns its value there (a copy of what it returns a reference to);
 /// nullopt elsewhere. Where the function returns nothing: true on that rank, false elsewhere.
 ///
-/// Not collective: nobody waits for anyone, and an exception of `function` is that rank's own affair. Throws
-/// usage_error where the group has no such rank: on every rank that calls, for each can see it. (accelerate's
-/// `on_process`.)
+/// Not collective: no rank waits, and no other rank learns of an exception of `function`. Throws usage_error on every
+/// rank that calls where the group has no such rank. (accelerate's `on_process`.)
 template <std::invocable Function>
 detail::perhaps_run_t<Function> on_rank(int rank, Function function, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
-  if (rank < 0 || rank >= group.size()) {
-    throw usage_error({group.rank(), group.size(), "on_rank", 0, where},
-                      engines::no_such_rank("rank", rank, group.size()));
-  }
+  detail::require_rank(rank, group, where);
   return detail::run_if(group.rank() == rank, function);
 }
 

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <iostream>
 #include <sstream>
-#include <string>
 #include <string_view>
-
-#include <poll.h>
-#include <unistd.h>
 
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
@@ -19,28 +11,13 @@ namespace hfcomm {
 
 namespace detail {
 
-/// What can be written to a stream.
+/// A type with an `operator<<` for streams.
 template <class T>
 concept printable = requires(std::ostream& stream, const T& value) { stream << value; };
 
-/// Hands `text` to standard output in one piece, behind what waits in the buffers of <cstdio> and <iostream>: their own
+/// Writes `text` to standard output in one piece, after what waits in the buffers of <cstdio> and <iostream>. Their own
 /// writes would cut a long line into pieces, between which another process may write.
-inline void write_to_stdout(std::string_view text, const process_group& group) {
-  std::cout.flush();
-  std::fflush(stdout);
-  while (!text.empty()) {
-    const ::ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));  // less than all of it only where a pipe or a disk is full
-    } else if (errno == EAGAIN) {
-      ::pollfd room{STDOUT_FILENO, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-    } else if (errno != EINTR) {
-      throw engine_error({group.rank(), group.size(), "print_main", 0, {}},
-                         std::string("cannot write to standard output: ") + std::strerror(errno));
-    }
-  }
-}
+void write_to_stdout(std::string_view text, const process_group& group);
 
 }  // namespace detail
 

@@ -16,6 +16,7 @@
 
 #include <nccl.h>
 
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace fake_cuda {

@@ -8,8 +8,8 @@
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
-#include <hfcomm/group/split.hpp>
 
 namespace hfcomm::detail {
 

@@ -6,89 +6,90 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
-#include <hfcomm/core/error.hpp>
+#include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
 #include <hfcomm/serialization/object.hpp>
 
-/// How a dictionary travels: what it holds where, then the values, those of one kind together, so that each kind is
-/// reduced by one run of its kernel.
+/// The message that a dictionary travels as: its structure, then its values. Values of one kind stand together, so that
+/// one run of a kernel reduces each kind.
 ///   u64 bytes of the structure | f64 factor of a premultiplied sum | structure | padding to 8 | values
-/// The structure is, for each leaf in the order of the sorted keys: for each key on the way to it: u64 bytes, key | u8
-/// kind. Where the structures of two ranks are equal, so is where their values are.
+/// The structure has, for each leaf in the order of the sorted keys: for each key on the way to it: u64 bytes, key | u8
+/// kind. Two ranks with equal structures have their values at equal offsets.
 namespace hfcomm::detail {
 
 inline constexpr std::size_t dictionary_header_bytes = sizeof(std::uint64_t) + sizeof(double);
 
-/// The structure in a message; throws decode_error where the message is too short for it.
-inline std::span<const std::byte> structure_of(std::span<const std::byte> message) {
-  std::uint64_t size = 0;
-  if (message.size() < dictionary_header_bytes) {
-    throw decode_error(error_context{}, "it is cut off");
-  }
-  std::memcpy(&size, message.data(), sizeof(size));
-  if (size > message.size() - dictionary_header_bytes) {
-    throw decode_error(error_context{}, "its keys are cut off");
-  }
-  return message.subspan(dictionary_header_bytes, static_cast<std::size_t>(size));
-}
+/// Returns the structure in a message. Throws decode_error where the message is too short for it.
+std::span<const std::byte> structure_of(std::span<const std::byte> message);
 
-/// The leaves of one dictionary, which it must outlive, in the order that all ranks have them in.
+/// The structure of one dictionary and the offsets of its values in a message.
+class dictionary_layout {
+ public:
+  [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
+  [[nodiscard]] bool has(leaf_kind kind) const noexcept { return counts_[static_cast<std::size_t>(kind)] != 0; }
+
+ protected:
+  using kind_offsets = std::array<std::size_t, leaf_kinds>;  // of each kind's first value
+
+  dictionary_layout() = default;
+  ~dictionary_layout();
+
+  /// Adds one leaf; `path` is the keys on the way to it.
+  void add_leaf(std::span<const std::byte> path, leaf_kind kind);
+  /// Calculates the offsets, once all leaves are there.
+  void set_offsets();
+  /// Makes a message whose values are still zero.
+  void write_structure(std::vector<std::byte>& message, double factor) const;
+  /// Returns a message's worth of reduced values; the structure in it is not set.
+  [[nodiscard]] std::vector<std::byte> reduce_values(std::span<const std::vector<std::byte>> messages,
+                                                     reduce_kind op) const;
+  [[nodiscard]] const kind_offsets& offsets() const noexcept { return offsets_; }
+
+ private:
+  std::vector<std::byte> structure_;
+  std::array<std::size_t, leaf_kinds> counts_{};
+  kind_offsets offsets_{};
+  std::size_t message_bytes_ = 0;
+};
+
+/// Whether a map already has its entries in the order of their keys.
+template <class Map>
+inline constexpr bool is_sorted_map = false;
+template <class Key, class Value, class Allocator>
+inline constexpr bool is_sorted_map<std::map<Key, Value, std::less<Key>, Allocator>> = true;
+template <class Key, class Value, class Allocator>
+inline constexpr bool is_sorted_map<std::map<Key, Value, std::less<>, Allocator>> = true;
+
+/// The leaves of one dictionary, in the order that all ranks have them in. The dictionary must outlive this.
 template <dictionary Map>
-class dictionary_leaves {
+class dictionary_leaves : public dictionary_layout {
  public:
   using leaf_type = dictionary_leaf<Map>;
 
   /// Throws what encoding a key throws, and std::bad_variant_access for a variant without a value.
   explicit dictionary_leaves(Map& map) {
     std::vector<std::byte> path;
-    walk(map, path);
-    std::size_t end = (dictionary_header_bytes + structure_.size() + 7) / 8 * 8;
-    for (std::size_t kind = 0; kind < leaf_kinds; ++kind) {
-      offsets_[kind] = end;
-      end += (counts_[kind] * size_of(static_cast<leaf_kind>(kind)) + 7) / 8 * 8;
-    }
-    message_bytes_ = end;
+    add_leaves(map, path);
+    set_offsets();
   }
 
-  [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
-  [[nodiscard]] bool has(leaf_kind kind) const noexcept { return counts_[static_cast<std::size_t>(kind)] != 0; }
-
   void encode_to(std::vector<std::byte>& message, double factor) const {
-    message.assign(message_bytes_, {});
-    const std::uint64_t size = structure_.size();
-    std::memcpy(message.data(), &size, sizeof(size));
-    std::memcpy(message.data() + sizeof(size), &factor, sizeof(factor));
-    std::copy(structure_.begin(), structure_.end(), message.begin() + dictionary_header_bytes);
+    write_structure(message, factor);
     for_each_value([&](auto& value, std::size_t offset) {
       std::memcpy(message.data() + offset, static_cast<const void*>(&value), sizeof(value));
     });
   }
 
-  /// Replaces the values by what reducing those of all messages gives. Each message is as long as this rank's own and
-  /// has the same structure; `op` is valid for every kind there is.
+  /// Replaces the values by the reduction of all messages' values. Each message is as long as this rank's own and has
+  /// the same structure; `op` is valid for every kind that the dictionary has.
   void reduce(std::span<const std::vector<std::byte>> messages, reduce_kind op) {
-    std::vector<const std::byte*> inputs(messages.size());
-    std::vector<double> factors(messages.size());
-    for (std::size_t rank = 0; rank < messages.size(); ++rank) {
-      std::memcpy(&factors[rank], messages[rank].data() + sizeof(std::uint64_t), sizeof(double));
-    }
-    std::vector<std::byte> reduced(message_bytes_);
-    for (std::size_t index = 0; index < leaf_kinds; ++index) {
-      const auto kind = static_cast<leaf_kind>(index);
-      if (has(kind)) {
-        std::transform(messages.begin(), messages.end(), inputs.begin(),
-                       [&](const auto& message) { return message.data() + offsets_[index]; });
-        reduce_elements(operation_for(kind, op), element_of(kind), inputs, reduced.data() + offsets_[index],
-                        counts_[index] * elements_in(kind), factors);
-      }
-    }
+    const std::vector<std::byte> reduced = reduce_values(messages, op);
     for_each_value([&](auto& value, std::size_t offset) {
       std::memcpy(static_cast<void*>(&value), reduced.data() + offset, sizeof(value));
     });
@@ -96,68 +97,65 @@ class dictionary_leaves {
 
  private:
   template <class M>
-  void walk(M& map, std::vector<std::byte>& path) {
-    std::vector<typename M::value_type*> sorted;
-    sorted.reserve(map.size());
-    for (auto& entry : map) {
-      sorted.push_back(&entry);
-    }
-    std::sort(sorted.begin(), sorted.end(),
-              [](const auto* left, const auto* right) { return left->first < right->first; });
-    for (auto* entry : sorted) {
-      const std::size_t before = path.size();
-      path.resize(before + sizeof(std::uint64_t));
-      encode(entry->first, path);
-      const std::uint64_t size = path.size() - before - sizeof(size);
-      std::memcpy(path.data() + before, &size, sizeof(size));
-      if constexpr (dictionary<typename M::mapped_type>) {
-        walk(entry->second, path);
-      } else {
-        add(entry->second, path);
+  void add_leaves(M& map, std::vector<std::byte>& path) {
+    if constexpr (is_sorted_map<M>) {
+      for (auto& entry : map) {
+        add_entry<M>(entry, path);
       }
-      path.resize(before);
+    } else {
+      std::vector<typename M::value_type*> sorted;
+      sorted.reserve(map.size());
+      for (auto& entry : map) {
+        sorted.push_back(&entry);
+      }
+      std::sort(sorted.begin(), sorted.end(),
+                [](const auto* left, const auto* right) { return left->first < right->first; });
+      for (auto* entry : sorted) {
+        add_entry<M>(*entry, path);
+      }
     }
   }
 
-  void add(leaf_type& leaf, const std::vector<std::byte>& path) {
-    structure_.insert(structure_.end(), path.begin(), path.end());
-    visit_leaf(leaf, [&]<class T>(const T&) {
-      structure_.push_back(static_cast<std::byte>(leaf_kind_of<T>));
-      ++counts_[static_cast<std::size_t>(leaf_kind_of<T>)];
-    });
-    leaves_.push_back(&leaf);
+  template <class M>
+  void add_entry(typename M::value_type& entry, std::vector<std::byte>& path) {
+    const std::size_t start = begin_sized_part(path);
+    encode(entry.first, path);
+    end_sized_part(path, start);
+    if constexpr (dictionary<typename M::mapped_type>) {
+      add_leaves(entry.second, path);
+    } else {
+      leaf_type& leaf = entry.second;
+      visit_leaf(leaf, [&]<class T>(const T&) { add_leaf(path, leaf_kind_of<T>); });
+      leaves_.push_back(&leaf);
+    }
+    path.resize(start);
   }
 
-  /// `use(value, where it is in a message)`
+  /// Calls `use(value, its offset in a message)`.
   template <class Use>
   void for_each_value(Use use) const {
-    auto offsets = offsets_;
+    auto next = offsets();
     for (leaf_type* leaf : leaves_) {
       visit_leaf(*leaf, [&]<class T>(T& value) {
-        std::size_t& offset = offsets[static_cast<std::size_t>(leaf_kind_of<T>)];
+        std::size_t& offset = next[static_cast<std::size_t>(leaf_kind_of<T>)];
         use(value, offset);
         offset += sizeof(T);
       });
     }
   }
 
-  std::vector<std::byte> structure_;
   std::vector<leaf_type*> leaves_;
-  std::array<std::size_t, leaf_kinds> counts_{};
-  std::array<std::size_t, leaf_kinds> offsets_{};  // of each kind's first value in a message
-  std::size_t message_bytes_ = 0;
 };
 
-/// Keeps every rank's message as it is.
+/// Collects every rank's message.
 class dictionary_receiver final : public receiver {
  public:
-  explicit dictionary_receiver(std::size_t ranks) : messages_(ranks) {}
+  explicit dictionary_receiver(std::size_t ranks);
+  ~dictionary_receiver();
+  dictionary_receiver(const dictionary_receiver&) = delete;
+  dictionary_receiver& operator=(const dictionary_receiver&) = delete;
 
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
-    auto& message = messages_[static_cast<std::size_t>(source)];
-    message.reserve(static_cast<std::size_t>(total));
-    message.insert(message.end(), chunk.begin(), chunk.end());
-  }
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override;
 
   [[nodiscard]] const std::vector<std::vector<std::byte>>& messages() const noexcept { return messages_; }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -10,15 +9,15 @@
 #include <source_location>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <hfcomm/call/call.hpp>
+#include <hfcomm/core/function_ref.hpp>
 
-/// Buffers reduced by a callable: the engines know kernels only, so the elements come as bytes and are folded here.
+/// Buffers reduced by a callable. The engines reduce with their own kernels only, so the elements are exchanged as
+/// bytes and folded here.
 namespace hfcomm::detail {
 
-/// How many bytes of all ranks' elements together a rank holds at a time.
+/// The most bytes of all ranks' elements together that a rank holds at a time.
 inline constexpr std::size_t fold_table_bytes = std::size_t{4} << 20;
 
 template <class T>
@@ -42,53 +41,30 @@ void fold_part(std::span<T> part, std::span<const std::byte> table, BinaryOp& op
   }
 }
 
-/// In place, on the ranks that receive. The elements come in chunks, of which each is an operation of the engine. Where
-/// the callable throws, this rank's part in the next one is a failure; so there is one more at the end.
+/// Elements to be folded in place.
+struct fold_data {
+  std::span<std::byte> bytes;
+  std::size_t element_bytes;
+  std::string problem;  ///< Why there cannot be memory there; empty otherwise.
+};
+
+/// Exchanges the elements in chunks, of which each is an operation of the engine, and calls `fold(offset, bytes,
+/// table)` for each chunk on the ranks that receive. Where `fold` throws, this rank fails in the next operation; so the
+/// last chunk is followed by one without elements.
+void fold_chunks(operation call, const fold_data& data,
+                 function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)> fold,
+                 const process_group& group);
+
+/// Folds `data` in place, on the ranks that receive.
 template <class T, class BinaryOp>
 void fold_elements(operation_name name, movement pattern, std::span<T> data, int root, BinaryOp& op,
                    const process_group& group, std::source_location where) {
-  operation call = buffer_call<T>(name, pattern, data.size(), root, where);
-  call.element = element_type::none;  // what tells it from a reduction by a kernel, which goes another way
-  running_call running(group, call);
-  if (pattern == movement::to_root) {
-    running.require_root();
-  }
-  require_memory(running, data);
-  const bool folds = call.receives(group.rank());
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const std::size_t chunk = std::max<std::size_t>(fold_table_bytes / ranks / sizeof(T), 1);
-  const std::size_t table_bytes = folds ? std::min(chunk, data.size()) * sizeof(T) * ranks : 0;
-  auto& table = running.scratch();
-  running.attempt("it found no memory: ", [&] { table.resize(std::max(table.size(), table_bytes)); });
-
-  // A meeting without elements, described as the whole call.
-  no_receiver nothing;
-  const auto meet = [&] { running.engine().exchange(call, {}, nothing); };
-  const auto be_whole = [&] {
-    call.pattern = movement::none;
-    call.bytes = data.size_bytes();
+  const auto fold = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
+    fold_part(data.subspan(offset / sizeof(T), bytes / sizeof(T)), table, op);
   };
-  if (data.size() > chunk) {
-    be_whole();
-    meet();  // about the whole length, before any part moves
-  }
-  std::size_t begin = 0;
-  do {
-    const auto part = data.subspan(begin, std::min(chunk, data.size() - begin));
-    const auto received = std::span(table).first(folds ? part.size_bytes() * ranks : 0);
-    call.pattern = pattern;
-    call.bytes = part.size_bytes();
-    table_receiver receiver(received, group.rank());
-    running.engine().exchange(call, std::as_bytes(part), receiver);
-    be_whole();
-    if (folds) {
-      running.attempt("the callable threw: ", [&] { fold_part(part, received, op); });
-    }
-    begin += part.size();
-  } while (begin < data.size());
-  if (!data.empty()) {
-    meet();
-  }
+  fold_chunks(buffer_call<T>(name, pattern, data.size(), root, where),
+              {std::as_writable_bytes(data), sizeof(T), is_there(data) ? std::string() : memory_problem(data)}, fold,
+              group);
 }
 
 }  // namespace hfcomm::detail

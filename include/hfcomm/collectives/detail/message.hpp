@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include <hfcomm/call/call.hpp>
+#include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
 
 namespace hfcomm {
@@ -37,50 +36,33 @@ namespace detail {
 
 inline constexpr int anyone = -1;
 
-/// Whom a message may go to, or come from. A blocking message to oneself would wait for a call that this rank cannot
-/// make.
+/// The ranks that a message may go to, or come from. A blocking message to oneself would wait for a call that this rank
+/// cannot make.
 enum class partner { other_rank, any_rank, unknown };
 
-/// Checks what this rank alone can see to be wrong: no other rank knows of the message yet.
+/// Throws usage_error with the message's name.
+[[noreturn]] void fail_message(const process_group& group, const operation& call, const std::string& text);
+
+/// Throws usage_error unless `condition` holds. For what this rank alone can see: no other rank knows of the message.
 template <class Text>
 void require_message(bool condition, const process_group& group, const operation& call, Text&& text) {
   if (!condition) [[unlikely]] {
-    throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text());
+    fail_message(group, call, text());
   }
 }
 
-inline std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                         partner allowed, int tag) {
-  call.pattern = pattern;
-  call.root = other;
-  call.tag = static_cast<std::uint64_t>(tag);
-  call.timeout = group.timeout();
-  const bool inside = other >= 0 && other < group.size();
-  require_message(inside || allowed == partner::unknown, group, call, [&] {
-    return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
-           (other == anyone && pattern == movement::receive ? "; any rank is any_source" : "");
-  });
-  require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });
-  require_message(allowed != partner::other_rank || other != group.rank(), group, call, [] {
-    return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
-  });
-  return std::make_shared<transfer>(call);
-}
+/// Returns a message to or from rank `other`, once its arguments are checked.
+std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
+                                  partner allowed, int tag);
 
-/// Sends, in place of what should have been sent, the text of why it was not. Nobody here waits until it is read.
-inline void send_failure(const process_group& group, const operation& call, const std::string& text) {
-  auto notice = std::make_shared<transfer>(call);
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  notice->object.assign(bytes, bytes + text.size());
-  notice->data = notice->object;
-  notice->call.bytes = text.size();
-  notice->is_failure = true;
-  notice->on_finish = [] { return nullptr; };
-  group_access::engine(group).post({&notice, 1});
-}
+/// Sends the text of why a message could not be made, in its place. Does not wait until it is read.
+void send_failure(const process_group& group, const operation& call, const std::string& text);
 
-/// An object on its way out, encoded already: the caller may change it at once. Where serialization throws, the
-/// receiver is told in its place.
+/// To be called in a handler: tells the receiver that serializing the message's object threw.
+void send_encoding_failure(const process_group& group, const operation& call);
+
+/// Returns an object on its way out. It is encoded already, so the caller may change it at once. Where serialization
+/// throws, the receiver is told.
 template <class T>
 std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, partner allowed,
                                           const process_group& group, int tag, std::source_location where) {
@@ -89,8 +71,7 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
   try {
     encode(value, result->object);
   } catch (...) {
-    send_failure(group, result->call,
-                 "serializing its " + std::string(result->call.type_name) + " threw: " + current_exception_text());
+    send_encoding_failure(group, result->call);
     throw;
   }
   result->data = result->object;
@@ -98,13 +79,15 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
   return result;
 }
 
-/// Refuses memory that cannot be there. A receiver is told; a sender is not, as it may have nothing to send yet.
+/// Throws usage_error for memory that cannot be there. A receiver is told; a sender is not, as it may have nothing to
+/// send yet.
+[[noreturn]] void fail_message_memory(const process_group& group, const operation& call, const std::string& problem);
+
 template <class R>
 void require_message_memory(const process_group& group, const operation& call, const R& range) {
-  if (!is_there(range) && call.pattern == movement::send) {
-    send_failure(group, call, memory_problem(range));
+  if (!is_there(range)) [[unlikely]] {
+    fail_message_memory(group, call, memory_problem(range));
   }
-  require_message(is_there(range), group, call, [&] { return memory_problem(range); });
 }
 
 template <class R>
@@ -136,91 +119,64 @@ std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int sour
   return result;
 }
 
-/// The object of a transfer that has succeeded.
+/// Throws decode_error for a received object.
+[[noreturn]] void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem);
+
+/// Returns the object of a transfer that has succeeded.
 template <class T>
 received<T> take_object(const process_group& group, const transfer& message) {
   received<T> result{T{}, message.source};
   try {
     decode_into(result.value, message.object);
   } catch (const decode_error& problem) {
-    throw decode_error({group.rank(), group.size(), engines::call_name(message.call), 0, message.call.where},
-                       "the object from rank " + std::to_string(message.source) + ": " + problem.detail());
+    fail_to_decode(group, message, problem);
   }
   return result;
 }
 
-/// Waits for messages of this very call; throws the first one's problem.
-inline void pass(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {
-  const group_guard entered(group, messages.front()->call);
-  auto& engine = group_access::engine(group);
-  engine.post(messages);
-  engine.complete(messages);
-  std::exception_ptr first;
-  for (const auto& one : messages) {
-    // Moved: this thread is the last to hold it, not another one that has moved the message on.
-    auto problem = std::exchange(one->problem, nullptr);
-    first = first ? std::move(first) : std::move(problem);
-  }
-  if (first) {
-    std::rethrow_exception(std::move(first));
-  }
-}
+/// Posts messages of this very call and waits until all are finished. Throws the first one's problem.
+void pass(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
 
-/// Makes this thread that rank for a while: ranks may be threads, and what runs for one of them is that rank.
-class acting_as {
+/// Makes the value of a message that has succeeded.
+class message_value_maker {
  public:
-  explicit acting_as(identity* who) noexcept : before_(std::exchange(thread_identity(), who)) {}
-  acting_as(const acting_as&) = delete;
-  acting_as& operator=(const acting_as&) = delete;
-  ~acting_as() { thread_identity() = before_; }
-
- private:
-  identity* before_;
+  message_value_maker() = default;
+  message_value_maker(const message_value_maker&) = delete;
+  message_value_maker& operator=(const message_value_maker&) = delete;
+  virtual ~message_value_maker() = default;
+  virtual void make(const transfer& message) = 0;
 };
 
-/// Starts a message and lets it go; `take(transfer)` makes the work's value, once it has succeeded.
+template <class Take, class Value>
+class taken_message final : public message_value_maker, public work_value<Value> {
+ public:
+  explicit taken_message(Take take) : take_(std::move(take)) {}
+
+  void make(const transfer& message) override {
+    if constexpr (std::is_void_v<Value>) {
+      take_(message);
+      this->value.emplace();
+    } else {
+      this->value.emplace(take_(message));
+    }
+  }
+
+ private:
+  Take take_;
+};
+
+/// Starts a message and returns at once; `result` is asked for the work's value when the message has succeeded.
+std::shared_ptr<work_state> start_message(const process_group& group, const std::shared_ptr<transfer>& message,
+                                          std::shared_ptr<message_value_maker> result);
+
+/// The same, as a work whose value is `take(transfer)`.
 template <class Take>
-work<std::invoke_result_t<Take&, const transfer&>> let_go(const process_group& group,
-                                                          const std::shared_ptr<transfer>& message, Take take) {
+work<std::invoke_result_t<Take&, const transfer&>> start_message(const process_group& group,
+                                                                 const std::shared_ptr<transfer>& message, Take take) {
   using value = std::invoke_result_t<Take&, const transfer&>;
-  using state_type = work_state<value>;
-  const group_guard entered(group, message->call);
-  auto& engine = group_access::engine(group);
-  const auto help = [&engine, weak = std::weak_ptr<transfer>(message)] {
-    if (const auto still = weak.lock()) {
-      engine.complete({&still, 1});
-    }
-  };
-  auto state = std::make_shared<state_type>(message->call, group, help);
-  message->on_finish = [state, message = message.get(), take = std::move(take),
-                        own = thread_identity()]() mutable -> std::function<void()> {
-    const acting_as own_rank(own);
-    std::optional<typename state_type::value_type> result;
-    // Moved, not shared: the thread that asks for the problem is the last to hold it.
-    std::exception_ptr problem = std::exchange(message->problem, nullptr);
-    try {
-      if (problem) {
-        // nothing came
-      } else if constexpr (std::is_void_v<value>) {
-        take(*message);
-        result.emplace();
-      } else {
-        result.emplace(take(*message));
-      }
-    } catch (...) {
-      problem = std::current_exception();
-    }
-    auto then = state->finish(std::move(result), std::move(problem));
-    if (!then) {
-      return nullptr;
-    }
-    return [then = std::move(then), own] {
-      const acting_as its_rank(own);
-      then();
-    };
-  };
-  engine.post({&message, 1});
-  return work<value>(std::move(state));
+  auto result = std::make_shared<taken_message<Take, value>>(std::move(take));
+  auto state = start_message(group, message, std::shared_ptr<message_value_maker>(result));
+  return work<value>(std::move(state), std::move(result));
 }
 
 }  // namespace detail

@@ -18,11 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <hfcomm/rendezvous/local_rendezvous.hpp>
+#include <hfcomm/machine/random_id.hpp>
 
 namespace hfcomm::detail {
 
-/// A file or directory that is open.
+/// An open file or directory.
 class open_file {
  public:
   explicit open_file(int fd = -1) noexcept : fd_(fd) {}
@@ -35,7 +35,7 @@ class open_file {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  /// Whether everything that was written has got through.
+  /// Closes it. Whether everything that was written has been stored.
   [[nodiscard]] bool close() noexcept {
     const int fd = std::exchange(fd_, -1);
     return fd < 0 || ::close(fd) == 0;
@@ -45,14 +45,14 @@ class open_file {
   int fd_;
 };
 
-/// A directory, new and ours alone, in which each rank puts one file. The rank that made it and those that opened it
-/// all remove it with what is in it: at their end, unless they `keep` it. All that is done in it goes by its
-/// descriptor and follows no links, so nobody who may write next to it can lead us elsewhere.
+/// A new directory that only this user may enter, with one file of each rank. The rank that made it and the ranks that
+/// opened it all remove it with its files in their destructor, unless they `keep` it. Files are reached through the
+/// directory's descriptor and links are not followed, so nobody who may write beside it can redirect us.
 ///
-/// Throws std::runtime_error with the reason, without who and where.
+/// Throws std::runtime_error with the reason, without rank and call site.
 class results_directory {
  public:
-  /// Makes one in `parent`, under a name that nobody can have guessed.
+  /// Makes one in `parent`, under a random name.
   static results_directory make(const std::filesystem::path& parent, int ranks) {
     std::string name = std::string(prefix) + rendezvous::random_id();
     const auto path = parent / name;
@@ -66,7 +66,7 @@ class results_directory {
       throw;
     }
   }
-  /// Opens the one that another rank made.
+  /// Opens the directory that another rank made.
   static results_directory open(const std::filesystem::path& parent, std::string name, int ranks) {
     if (name.rfind(prefix, 0) != 0 || name.find('/') != std::string::npos) {
       throw std::runtime_error("the root's directory cannot be called \"" + name + '"');
@@ -79,7 +79,7 @@ class results_directory {
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// Leaves the removal to somebody else.
+  /// Leaves the removal to another rank.
   void keep() noexcept { (void)directory_.close(); }
 
   void write(int rank, std::span<const std::byte> bytes) const {
@@ -123,7 +123,7 @@ class results_directory {
     return bytes;
   }
 
-  /// Removes the files and the directory; what is gone already does not matter.
+  /// Removes the files and the directory. Files that are missing are no error.
   void remove() noexcept {
     if (!directory_) {
       return;

@@ -11,11 +11,11 @@
 
 namespace hfcomm::detail {
 
-/// Parameters whose gradients are reduced together.
+/// Parameters of one element type whose gradients are reduced together.
 struct bucket {
   struct place {
-    std::size_t parameter;
-    std::size_t offset;  // in bytes
+    std::size_t parameter;  // index
+    std::size_t offset;     // in bytes
   };
 
   element_type type = element_type::none;
@@ -23,16 +23,17 @@ struct bucket {
   std::size_t bytes = 0;
 };
 
-/// Fills buckets in reverse order of registration, since backward produces gradients from the last layer to the first:
-/// the first bucket is small so that communication starts early, the others large so that it is efficient. One element
-/// type per bucket. Depends on names, types and sizes alone, so all ranks plan the same. (torch's constants.)
+/// Returns buckets that hold all parameters. They are filled in reverse order of registration, because backward
+/// produces gradients from the last layer to the first. The first bucket is small so that communication starts early,
+/// the others are large so that it is efficient. The result depends on types and sizes alone, so it is the same on all
+/// ranks. (torch's constants.)
 ///
-/// Within a bucket the parameters are in the order of registration, which is that of a model whose gradients are one
-/// piece of memory.
+/// Within a bucket the parameters are in the order of registration: the order in memory where one allocation holds all
+/// gradients of the model.
 inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes,
                                         std::size_t bytes) {
   std::vector<bucket> buckets;
-  std::map<element_type, std::size_t> open;  // per type: the bucket that still has room
+  std::map<element_type, std::size_t> open;  // for each type, the bucket that is being filled
   for (std::size_t index = parameters.size(); index-- > 0;) {
     const ddp_parameter& parameter = parameters[index];
     const auto found = open.find(parameter.type);

@@ -11,26 +11,26 @@
 #include <vector>
 
 #include <hfcomm/call/device_call.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
+#include <hfcomm/engine/device_engine.hpp>
 
 namespace hfcomm::detail {
 
-/// Averages gradients in device memory, on a stream of the group's own, behind what the caller's stream has when a
-/// bucket is complete. It only puts things on streams: the host waits for nothing, except with unused parameters, where
-/// the ranks' hosts tell each other which they used.
+/// Averages gradients in device memory, on a stream of the group's own. A bucket is ordered after the work that the
+/// caller's stream has when the bucket is complete. The host does not wait for the device. With unused parameters the
+/// ranks' hosts wait for each other, to tell which parameters they used.
 ///
-/// A rank that does not finish its pass leaves the others' devices waiting, so that breaks the group.
+/// A rank that does not finish its pass leaves the others' devices waiting, which breaks the group.
 class device_reducer final : public reducer {
  public:
-  /// The group has a device plane. Collective: where one rank has no memory for its buckets, all throw.
-  device_reducer(const process_group& group, std::span<const ddp_parameter> parameters, std::size_t first_bytes,
-                 std::size_t bytes, bool find_unused, stream_ref stream, std::source_location where)
-      : reducer(group, parameters, first_bytes, bytes, find_unused),
-        engine_(*group_access::state(group_).devices),
-        stream_(stream) {
-    // A rank whose gradients lie as they do in the buckets needs none. Not memory that NCCL knows: it makes nothing of
-    // that in averages of floating-point numbers, and wants all ranks' memory to be of one kind.
-    const std::size_t wanted = staging_bytes([this](const bucket& one) { return in_place(one) == nullptr; });
+  /// For a group whose device engine is connected. Collective: where one rank has no memory for its buckets, all throw.
+  device_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options,
+                 stream_ref stream, std::source_location where)
+      : reducer(group, parameters, options), engine_(*group_access::state(group_).devices), stream_(stream) {
+    // Buckets whose gradients are contiguous need no memory. The memory is not registered with NCCL, which has no use
+    // for that in averages of floating-point numbers, and requires the same kind of memory on all ranks.
+    const std::size_t wanted = staging_bytes([this](const bucket& one) { return contiguous_begin(one) == nullptr; });
     auto call = buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where);
     running_call running(group_, call);
     running.attempt("it has no memory for its buckets: ",
@@ -39,14 +39,14 @@ class device_reducer final : public reducer {
     try {
       running.engine().exchange(call, {}, nothing);
     } catch (...) {
-      engine_.abort();  // what is under way may wait for that rank, and giving the memory back for it
+      engine_.abort();  // work on the device may wait for the failed rank, and freeing the memory would wait for that
       throw;
     }
   }
 
  private:
-  /// Where the gradients of a bucket are, if they are one behind the other in its order; otherwise nullptr.
-  [[nodiscard]] std::byte* in_place(const bucket& one) const {
+  /// Returns where the gradients of a bucket begin if they are contiguous in its order; otherwise nullptr.
+  [[nodiscard]] std::byte* contiguous_begin(const bucket& one) const {
     std::byte* begin = nullptr;
     for (const auto& place : one.places) {
       const auto gradient = parameters_[place.parameter].gradient;
@@ -61,110 +61,118 @@ class device_reducer final : public reducer {
     return begin;
   }
 
-  void start(std::size_t index, std::source_location where) override {
+  void start_bucket(std::size_t index, std::source_location where) override {
     const bucket& target = buckets_[index];
     if (target.bytes == 0) {
       return;
     }
-    operation call = bucket_call(target, pass(), where);
+    operation call = bucket_call(target, pass_number(), where);
     call.name = "device distributed_data_parallel";
     if (divisor_ != group_.size()) {
       reduces_with(call, reduce_op::premultiplied_sum(1.0 / divisor_));
     }
     running_device_call running(group_, call);
-    require_outside_batch(running);
-    std::byte* const own = find_unused_ ? nullptr : in_place(target);
-    std::byte* const data = own != nullptr ? own : staging_.get() + staging_offset(index);
+    running.require(!engine_.in_batch(), [] {
+      return "inside an nccl_group_scope gradients cannot be averaged while backward goes on; end it before";
+    });
+    std::byte* const in_place = find_unused_ ? nullptr : contiguous_begin(target);
+    std::byte* const data = in_place != nullptr ? in_place : staging_.get() + staging_offset(index);
     const device_memory memory{data, target.bytes};
-    const stream_ref beside = engine_.fork(call, memory, stream_);
-    beside_ = beside;
-    on_ = memory;
-    if (shadowing_) {
-      engine_.clear(call, data, target.bytes, beside);
-    } else if (own == nullptr) {
-      gather(call, target, data, beside);
+    const stream_ref own_stream = engine_.fork(call, memory, stream_);
+    own_stream_ = own_stream;
+    last_memory_ = memory;
+    if (adds_nothing_) {
+      engine_.clear(call, data, target.bytes, own_stream);
+    } else if (in_place == nullptr) {
+      pack(call, target, data, own_stream);
     }
-    running.put(on_stream{beside}, memory, [&](device_engine& engine, stream_ref stream) {
+    running.put(on_stream{own_stream}, memory, [&](device_engine& engine, stream_ref stream) {
       engine.reduce(call, data, data, target.bytes / size_of(target.type), stream);
     });
-    if (own == nullptr && !find_unused_) {
-      scatter(call, target, data, beside, [](const bucket::place&) { return true; });
+    if (in_place == nullptr && !find_unused_) {
+      unpack(call, target, data, own_stream, [](const bucket::place&) { return true; });
     }
   }
 
-  void end(std::vector<std::uint8_t>& used, std::source_location where) override {
+  void finish_buckets(std::vector<std::uint8_t>& used, std::source_location where) override {
     if (find_unused_) {
-      unite_usage(used, pass(), where);
-      for (std::size_t index = 0; beside_ && index < buckets_.size(); ++index) {
-        scatter(refusal_call(where), buckets_[index], staging_.get() + staging_offset(index), *beside_,
-                [&](const bucket::place& place) { return used[place.parameter] != 0; });
+      combine_usage(used, pass_number(), where);
+      for (std::size_t index = 0; own_stream_ && index < buckets_.size(); ++index) {
+        unpack(refusal_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_,
+               [&](const bucket::place& place) { return used[place.parameter] != 0; });
       }
     }
-    join(where);
+    join_streams(where);
   }
 
-  void leave(std::source_location where) noexcept override {
+  void clean_up(std::source_location where) noexcept override {
     try {
-      engine_.check(refusal_call(where), engine_.sequence());  // frees the device of what will not end
+      engine_.check(refusal_call(where), engine_.sequence());  // frees the device of work that will not end
     } catch (...) {
-      // Which the caller throws in other words.
+      // The caller throws the error that it is cleaning up after.
     }
     try {
-      join(where);
+      join_streams(where);
     } catch (...) {
-      beside_.reset();  // CUDA is broken, as the caller says
+      own_stream_.reset();  // CUDA fails, which the caller's error reports
     }
   }
 
-  void refuse(bool incomplete, const std::string& why, std::source_location where) override {
-    if (incomplete) {
-      operation call = refusal_call(where);
-      const auto tell = [](auto&& how) {
-        try {
-          how();
-        } catch (const error&) {
-          // Told; or the group has a worse problem, which its next operation reports.
-        }
-      };
-      if (!group_.checks_devices()) {
-        tell([&] {
-          running_device_call running(group_, call);
-          running.require(false, [&] { return why; });
-        });
-      }
-      // Where the others' hosts wait for this one: with unused parameters in `end`, with device checks before each
-      // bucket, which they then do not put on their devices.
-      if (find_unused_ || group_.checks_devices()) {
-        tell([&] { running_call(group_, call).reject(why); });
-      }
+  void refuse(bool is_incomplete, const std::string& why, std::source_location where) override {
+    if (is_incomplete) {
+      tell_others(why, where);
     }
     try {
-      join(where);
+      join_streams(where);
     } catch (const error&) {
-      beside_.reset();
+      own_stream_.reset();
     }
   }
 
-  /// What follows on the caller's stream begins when the buckets are done.
-  void join(std::source_location where) {
-    if (!beside_) {
+  /// Tells the other ranks that this one does not finish its pass.
+  void tell_others(const std::string& why, std::source_location where) {
+    operation call = refusal_call(where);
+    if (!group_.checks_devices()) {
+      try {
+        running_device_call running(group_, call);
+        running.require(false, [&] { return why; });
+      } catch (const error&) {
+        // Expected; or the group has a worse problem, which its next operation reports.
+      }
+    }
+    // Here the others' hosts wait for this one: with unused parameters in `finish_buckets`; with device checks before
+    // each bucket, which they then do not put on their devices.
+    if (find_unused_ || group_.checks_devices()) {
+      try {
+        running_call(group_, call).reject(why);
+      } catch (const error&) {
+        // The group has a worse problem, which its next operation reports.
+      }
+    }
+  }
+
+  /// Orders the following work on the caller's stream after the buckets.
+  void join_streams(std::source_location where) {
+    if (!own_stream_) {
       return;
     }
     const operation call = refusal_call(where);
-    const auto mark = engine_.mark(call, on_, *beside_);
+    const auto mark = engine_.mark(call, last_memory_, *own_stream_);
     try {
       engine_.order(call, mark, stream_);
     } catch (...) {
       engine_.release(mark);
       throw;
     }
-    engine_.release(mark);  // waiting streams keep it as it is now
-    beside_.reset();
+    engine_.release(mark);  // streams that wait for it are not affected
+    own_stream_.reset();
   }
 
-  void drain() override {}
+  /// The device keeps the order, so the host need not wait for the reductions.
+  void wait_for_started() override {}
 
-  void gather(const operation& call, const bucket& target, std::byte* data, stream_ref stream) {
+  /// Copies the gradients of a bucket into `data`; zeros for those that this rank did not use.
+  void pack(const operation& call, const bucket& target, std::byte* data, stream_ref stream) {
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
       if (is_used(place)) {
@@ -174,8 +182,10 @@ class device_reducer final : public reducer {
       }
     }
   }
-  template <class Wanted>
-  void scatter(const operation& call, const bucket& target, const std::byte* data, stream_ref stream, Wanted wanted) {
+
+  /// Copies the averages for which `wanted(place)` holds into the gradients. The others stay as they are.
+  template <class Predicate>
+  void unpack(const operation& call, const bucket& target, const std::byte* data, stream_ref stream, Predicate wanted) {
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
       if (wanted(place)) {
@@ -184,16 +194,10 @@ class device_reducer final : public reducer {
     }
   }
 
-  void require_outside_batch(running_device_call& running) const {
-    running.require(!engine_.in_batch(), [] {
-      return "inside an nccl_group_scope gradients cannot be averaged while backward goes on; end it before";
-    });
-  }
-
   device_engine& engine_;
-  stream_ref stream_;                 // of the caller
-  std::optional<stream_ref> beside_;  // the engine's own, once something of this pass is on it
-  device_memory on_{};                // of the last bucket
+  stream_ref stream_;                     // of the caller
+  std::optional<stream_ref> own_stream_;  // of the engine; set once it has work of this pass
+  device_memory last_memory_{};           // of the last bucket
   std::shared_ptr<std::byte> staging_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -23,13 +24,12 @@ namespace hfcomm::detail {
 /// Averages gradients in host memory, on a thread of its own.
 class host_reducer final : public reducer {
  public:
-  host_reducer(const process_group& group, std::span<const ddp_parameter> parameters, std::size_t first_bytes,
-               std::size_t bytes, bool find_unused)
-      : reducer(group, parameters, first_bytes, bytes, find_unused) {
+  host_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options)
+      : reducer(group, parameters, options) {
     staging_ = group_.allocate<std::byte>(staging_bytes([](const bucket&) { return true; }));
-    const bool narrow = std::any_of(parameters_.begin(), parameters_.end(),
-                                    [](const ddp_parameter& one) { return size_of(one.type) == 2; });
-    wide_.resize(narrow ? wide_elements : 0);
+    const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
+                                        [](const ddp_parameter& one) { return size_of(one.type) == 2; });
+    wide_.resize(has_narrow ? wide_elements : 0);
     group_access::engine(group_).set_polite(true);
     worker_ = std::thread([this] { work(); });
   }
@@ -45,41 +45,52 @@ class host_reducer final : public reducer {
   }
 
  private:
-  struct job {
-    std::size_t bucket;
-    std::uint64_t pass;
-    std::source_location where;
-    std::vector<std::uint8_t>* usage = nullptr;  // of the last job where parameters may be unused
-    bool ends = false;                           // the last job of a pass that this rank does not finish
-    bool announces = false;                      // the others are to be told
-    std::string why = {};
+  enum class job_kind : std::uint8_t {
+    reduce_bucket,
+    combine_usage,  ///< After the last bucket, where parameters may be unused.
+    refuse_pass,    ///< Tells the other ranks that this one does not finish its pass.
+    end_pass,       ///< The same, where the other ranks need not be told.
   };
 
-  void start(std::size_t index, std::source_location where) override {
-    push({.bucket = index, .pass = pass(), .where = where});
+  struct job {
+    job_kind kind;
+    std::uint64_t pass;
+    std::source_location where;
+    std::size_t bucket = 0;                     // of reduce_bucket
+    std::vector<std::uint8_t>* used = nullptr;  // of combine_usage
+    std::string why = {};                       // of refuse_pass
+  };
+
+  void start_bucket(std::size_t index, std::source_location where) override {
+    push({.kind = job_kind::reduce_bucket, .pass = pass_number(), .where = where, .bucket = index});
   }
 
-  void end(std::vector<std::uint8_t>& used, std::source_location where) override {
+  void finish_buckets(std::vector<std::uint8_t>& used, std::source_location where) override {
     if (find_unused_) {
-      push({.bucket = buckets_.size(), .pass = pass(), .where = where, .usage = &used});
+      push({.kind = job_kind::combine_usage, .pass = pass_number(), .where = where, .used = &used});
     }
-    drain();
+    wait_for_started();
     if (failure_ != nullptr) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
     }
     if (find_unused_) {
-      write_back(used);
+      for (std::size_t index = 0; index < buckets_.size(); ++index) {
+        unpack(buckets_[index], staging_of(index),
+               [&](const bucket::place& place) { return used[place.parameter] != 0; });
+      }
     }
   }
 
-  void leave(std::source_location /*where*/) noexcept override {}
+  void clean_up(std::source_location /*where*/) noexcept override {}
 
-  void refuse(bool incomplete, const std::string& why, std::source_location where) override {
-    push(
-        {.bucket = buckets_.size(), .pass = pass(), .where = where, .ends = true, .announces = incomplete, .why = why});
+  void refuse(bool is_incomplete, const std::string& why, std::source_location where) override {
+    push({.kind = is_incomplete ? job_kind::refuse_pass : job_kind::end_pass,
+          .pass = pass_number(),
+          .where = where,
+          .why = why});
   }
 
-  void drain() override {
+  void wait_for_started() override {
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [this] { return jobs_.empty() && !working_; });
   }
@@ -92,6 +103,7 @@ class host_reducer final : public reducer {
     wake_.notify_one();
   }
 
+  /// Performs the jobs in their order, on the worker's thread. After a failure the other jobs of the pass are dropped.
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -106,15 +118,15 @@ class host_reducer final : public reducer {
         lock.unlock();
         std::exception_ptr problem;
         try {
-          next.ends ? announce(next) : perform(next);
+          perform(next);
         } catch (...) {
           problem = std::current_exception();
         }
         lock.lock();
         failure_ = problem;
       }
-      if (next.ends) {
-        failure_ = nullptr;  // this rank has said, or thrown, why; nobody will ask
+      if (next.kind == job_kind::refuse_pass || next.kind == job_kind::end_pass) {
+        failure_ = nullptr;  // this rank has thrown its own error for this pass
       }
       working_ = false;
       if (jobs_.empty()) {
@@ -123,49 +135,62 @@ class host_reducer final : public reducer {
     }
   }
 
-  void announce(const job& next) {
-    if (next.announces) {
-      operation call = refusal_call(next.where);
-      running_call(group_, call).reject(next.why);
+  void perform(const job& next) {
+    switch (next.kind) {
+      case job_kind::reduce_bucket: reduce(next); break;
+      case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
+      case job_kind::refuse_pass: {
+        operation call = refusal_call(next.where);
+        running_call(group_, call).reject(next.why);
+        break;
+      }
+      case job_kind::end_pass: break;
     }
   }
 
-  void perform(const job& next) {
-    if (next.usage != nullptr) {
-      unite_usage(*next.usage, next.pass, next.where);
-      return;
-    }
+  void reduce(const job& next) {
     const bucket& target = buckets_[next.bucket];
-    // A gradient that is alone in its bucket is reduced where it is.
-    const bool direct = target.places.size() == 1 && !find_unused_;
+    // A gradient that is alone in its bucket is reduced in place.
+    const bool in_place = target.places.size() == 1 && !find_unused_;
     const std::span<std::byte> data =
-        direct ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
-    if (shadowing_) {
-      fill_with_nothing(target.type, data);
-    } else if (!direct) {
-      for (const auto& place : target.places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (gradient.empty()) {
-          continue;
-        }
-        if (is_used(place)) {
-          std::memcpy(data.data() + place.offset, gradient.data(), gradient.size());
-        } else {
-          std::memset(data.data() + place.offset, 0, gradient.size());
-        }
-      }
+        in_place ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
+    if (adds_nothing_) {
+      fill_with_negative_zeros(target.type, data);
+    } else if (!in_place) {
+      pack(target, data);
     }
     {
       operation call = bucket_call(target, next.pass, next.where);
       running_call running(group_, call);
       mean_of_sum(running.engine(), call, data, wide_, divisor_);
     }
-    if (!direct && !find_unused_) {
-      for (const auto& place : target.places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (!gradient.empty()) {
-          std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
-        }
+    if (!in_place && !find_unused_) {
+      unpack(target, data, [](const bucket::place&) { return true; });
+    }
+  }
+
+  /// Copies the gradients of a bucket into `data`; zeros for those that this rank did not use.
+  void pack(const bucket& target, std::span<std::byte> data) const {
+    for (const auto& place : target.places) {
+      const auto gradient = parameters_[place.parameter].gradient;
+      if (gradient.empty()) {
+        continue;
+      }
+      if (is_used(place)) {
+        std::memcpy(data.data() + place.offset, gradient.data(), gradient.size());
+      } else {
+        std::memset(data.data() + place.offset, 0, gradient.size());
+      }
+    }
+  }
+
+  /// Copies the averages for which `wanted(place)` holds into the gradients. The others stay as they are.
+  template <class Predicate>
+  void unpack(const bucket& target, std::span<const std::byte> data, Predicate wanted) const {
+    for (const auto& place : target.places) {
+      const auto gradient = parameters_[place.parameter].gradient;
+      if (wanted(place) && !gradient.empty()) {
+        std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
       }
     }
   }
@@ -174,20 +199,7 @@ class host_reducer final : public reducer {
     return std::span(staging_).subspan(staging_offset(index), buckets_[index].bytes);
   }
 
-  /// A gradient that no rank used stays as it is; one that some rank used becomes the average everywhere.
-  void write_back(const std::vector<std::uint8_t>& used) {
-    for (std::size_t index = 0; index < buckets_.size(); ++index) {
-      const auto data = staging_of(index);
-      for (const auto& place : buckets_[index].places) {
-        const auto gradient = parameters_[place.parameter].gradient;
-        if (used[place.parameter] != 0 && !gradient.empty()) {
-          std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
-        }
-      }
-    }
-  }
-
-  shared_buffer<std::byte> staging_;  // of the group's shared memory: reduced in place
+  shared_buffer<std::byte> staging_;  // the group's shared memory, which is reduced in place
   static constexpr std::size_t wide_elements = std::size_t{1} << 16;
   std::vector<float> wide_;  // for sums of 16-bit elements
 

@@ -8,33 +8,32 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 
-/// Averages over some of the ranks, while the others contribute nothing: for the passes in which ranks without data
-/// only take part.
+/// Averages over some of the ranks while the others contribute nothing, for passes in which ranks have no data.
 namespace hfcomm::detail {
 
-/// What changes no sum, to the bit: +0 would make a sum of -0 positive.
-inline void fill_with_nothing(element_type type, std::span<std::byte> data) {
+/// Fills with -0.0, which changes no bit of a sum. (+0.0 would make a sum of -0.0 positive.)
+inline void fill_with_negative_zeros(element_type type, std::span<std::byte> data) {
   const std::size_t width = size_of(type);
-  std::byte nothing[8]{};
+  std::byte zero[8]{};
   const float single = -0.0F;
   const double wide = -0.0;
   switch (type) {
-    case element_type::float32: std::memcpy(nothing, &single, width); break;
-    case element_type::float64: std::memcpy(nothing, &wide, width); break;
+    case element_type::float32: std::memcpy(zero, &single, width); break;
+    case element_type::float64: std::memcpy(zero, &wide, width); break;
     case element_type::float16: {
       const float16 half(-0.0F);
-      std::memcpy(nothing, &half, width);
+      std::memcpy(zero, &half, width);
       break;
     }
     case element_type::bfloat16: {
       const bfloat16 brain(-0.0F);
-      std::memcpy(nothing, &brain, width);
+      std::memcpy(zero, &brain, width);
       break;
     }
     default: break;
   }
   for (std::size_t offset = 0; offset + width <= data.size(); offset += width) {
-    std::memcpy(data.data() + offset, nothing, width);
+    std::memcpy(data.data() + offset, zero, width);
   }
 }
 
@@ -48,8 +47,8 @@ void divide_elements(std::span<std::byte> data, T divisor) {
   }
 }
 
-/// 16-bit floats as the average of all ranks has them: added up and divided in float, and rounded once. Their sum need
-/// not even fit into 16 bits. Goes through `wide`, part by part.
+/// Averages 16-bit floating-point elements as the average of all ranks does: summed and divided in float, rounded once.
+/// The sum may be too large for 16 bits. Converts part by part in `wide`.
 template <class T>
 void mean_of_narrow_sum(host_engine& engine, operation call, std::span<std::byte> data, std::span<float> wide,
                         float divisor) {
@@ -75,8 +74,8 @@ void mean_of_narrow_sum(host_engine& engine, operation call, std::span<std::byte
   } while (begin < total);
 }
 
-/// Adds up the ranks' elements in rank order and divides the sum once by `divisor`: the same bits on every rank, and
-/// those of `reduce_op::average` over as many ranks. `wide` is memory that 16-bit elements need.
+/// Sums the ranks' elements in rank order and divides the sum once by `divisor`. Gives the same bits on every rank,
+/// those of `reduce_op::average` over as many ranks. 16-bit elements need the memory `wide`.
 inline void mean_of_sum(host_engine& engine, operation call, std::span<std::byte> data, std::span<float> wide,
                         int divisor) {
   if (divisor == engine.size()) {

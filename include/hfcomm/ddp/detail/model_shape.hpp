@@ -7,6 +7,7 @@
 #include <source_location>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/call/call.hpp>
@@ -15,7 +16,7 @@
 
 namespace hfcomm::detail {
 
-/// What must be equal on all ranks of a parameter or a buffer.
+/// Description of a parameter or a buffer that must be equal on all ranks.
 struct model_part {
   std::string name;
   std::uint8_t type = 0;
@@ -27,7 +28,6 @@ struct model_part {
   void serialize(Archive& archive) {
     archive(name, type, bytes, is_buffer, on_device);
   }
-  bool operator==(const model_part&) const = default;
   [[nodiscard]] std::string text() const {
     return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes" : elements()) +
            (on_device ? " on a device)" : ")");
@@ -38,66 +38,110 @@ struct model_part {
   }
 };
 
-/// Which part of a parameter has elements, but no memory; nullptr: none.
+inline std::vector<model_part> describe_model(std::span<const ddp_parameter> parameters,
+                                              std::span<const ddp_buffer> buffers) {
+  std::vector<model_part> parts;
+  parts.reserve(parameters.size() + buffers.size());
+  for (const auto& one : parameters) {
+    parts.push_back({one.name, static_cast<std::uint8_t>(one.type), one.value.size(), false, one.on_device});
+  }
+  for (const auto& one : buffers) {
+    parts.push_back({one.name, 0, one.bytes.size(), true, one.on_device});
+  }
+  return parts;
+}
+
+/// Returns "value" or "gradient" for the part of a parameter that has elements at address 0; nullptr: none.
 inline const char* missing_memory(const ddp_parameter& parameter) noexcept {
   const auto missing = [](std::span<const std::byte> bytes) { return bytes.data() == nullptr && !bytes.empty(); };
   return missing(parameter.value) ? "value" : missing(parameter.gradient) ? "gradient" : nullptr;
 }
 
-/// Throws on every rank where the ranks' models differ (mismatch_error naming the first part that does) or one is not
-/// usable.
-inline void check_model_shape(std::span<const ddp_parameter> parameters, std::span<const ddp_buffer> buffers,
-                              bool names_repeat, const process_group& group, std::source_location where) {
-  const error_context context{group.rank(), group.size(), "distributed_data_parallel", 0, where};
-  std::vector<model_part> mine;
-  std::string problem = names_repeat ? "two parameters have the same name" : "";
-  for (const auto& parameter : parameters) {
-    mine.push_back({parameter.name, static_cast<std::uint8_t>(parameter.type), parameter.value.size(), false,
-                    parameter.on_device});
-    if (parameter.on_device != parameters.front().on_device) {
-      problem = "parameter \"" + parameters.front().name + "\" is " +
-                (parameter.on_device ? "in host memory" : "on a device") + ", parameter \"" + parameter.name +
-                "\" is " + (parameter.on_device ? "on one" : "not") + "; use two objects";
-    } else if (!valid(reduce_op::average, parameter.type)) {
-      problem = "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
-                ", which has no average";
-    } else if (parameter.value.size() != parameter.gradient.size()) {
-      problem = "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
-                " values, but its gradient has " + std::to_string(parameter.gradient.size() / size_of(parameter.type)) +
-                " elements";
-    } else if (const char* part = missing_memory(parameter); part != nullptr) {
-      problem = "the " + std::string(part) + " of parameter \"" + parameter.name + "\", " +
-                std::to_string(parameter.count()) + " elements, is at address 0";
+/// Describes why a parameter is unusable, `first` being the model's first parameter; empty: it is usable.
+inline std::string parameter_problem(const ddp_parameter& parameter, const ddp_parameter& first) {
+  if (parameter.on_device != first.on_device) {
+    return "parameter \"" + first.name + "\" is " + (parameter.on_device ? "in host memory" : "on a device") +
+           ", parameter \"" + parameter.name + "\" is " + (parameter.on_device ? "on one" : "not") +
+           "; use two objects";
+  }
+  if (!valid(reduce_op::average, parameter.type)) {
+    return "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
+           ", which has no average";
+  }
+  if (parameter.value.size() != parameter.gradient.size()) {
+    return "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
+           " values, but its gradient has " + std::to_string(parameter.gradient.size() / size_of(parameter.type)) +
+           " elements";
+  }
+  if (const char* part = missing_memory(parameter); part != nullptr) {
+    return "the " + std::string(part) + " of parameter \"" + parameter.name + "\", " +
+           std::to_string(parameter.count()) + " elements, is at address 0";
+  }
+  return {};
+}
+
+/// Describes why a buffer is unusable beside these parameters; empty: it is usable.
+inline std::string buffer_problem(const ddp_buffer& buffer, std::span<const ddp_parameter> parameters) {
+  if (buffer.on_device && !parameters.empty() && !parameters.front().on_device) {
+    return "buffer \"" + buffer.name + "\" is on a device, but the parameters are not";
+  }
+  if (buffer.bytes.data() == nullptr && !buffer.bytes.empty()) {
+    return "buffer \"" + buffer.name + "\", " + std::to_string(buffer.bytes.size()) + " bytes, is at address 0";
+  }
+  return {};
+}
+
+/// Describes why this rank's model is unusable (the last reason that is found); empty: it is usable.
+inline std::string model_problem(std::span<const ddp_parameter> parameters, std::span<const ddp_buffer> buffers,
+                                 bool has_repeated_names) {
+  std::string problem = has_repeated_names ? "two parameters have the same name" : "";
+  for (const auto& one : parameters) {
+    if (std::string found = parameter_problem(one, parameters.front()); !found.empty()) {
+      problem = std::move(found);
     }
   }
   for (const auto& one : buffers) {
-    mine.push_back({one.name, 0, one.bytes.size(), true, one.on_device});
-    if (one.on_device && !parameters.empty() && !parameters.front().on_device) {
-      problem = "buffer \"" + one.name + "\" is on a device, but the parameters are not";
-    } else if (one.bytes.data() == nullptr && !one.bytes.empty()) {
-      problem = "buffer \"" + one.name + "\", " + std::to_string(one.bytes.size()) + " bytes, is at address 0";
+    if (std::string found = buffer_problem(one, parameters); !found.empty()) {
+      problem = std::move(found);
     }
   }
+  return problem;
+}
+
+/// Throws mismatch_error naming the first part in which a rank's model differs from rank 0's.
+inline void require_equal_models(const std::vector<std::vector<model_part>>& models, const error_context& context) {
+  for (std::size_t rank = 1; rank < models.size(); ++rank) {
+    const std::size_t count = std::max(models[0].size(), models[rank].size());
+    for (std::size_t index = 0; index < count; ++index) {
+      const auto text_at = [&](std::size_t who) {
+        return index < models[who].size() ? models[who][index].text() : std::string("nothing");
+      };
+      const std::string first = text_at(0);
+      const std::string other = text_at(rank);
+      if (first != other) {
+        throw mismatch_error(context,
+                             "the models differ: as number " + std::to_string(index) + " rank 0 has " + first +
+                                 ", rank " + std::to_string(rank) + " has " + other,
+                             0, static_cast<int>(rank));
+      }
+    }
+  }
+}
+
+/// Throws on every rank where the ranks' models differ (mismatch_error naming the first part that does), or where one
+/// rank's model is unusable (usage_error there, peer_error on the others). Collective.
+inline void check_model_shape(std::span<const ddp_parameter> parameters, std::span<const ddp_buffer> buffers,
+                              bool has_repeated_names, const process_group& group, std::source_location where) {
+  const error_context context{group.rank(), group.size(), "distributed_data_parallel", 0, where};
+  const std::string problem = model_problem(parameters, buffers, has_repeated_names);
   if (!problem.empty()) {
     operation call = object_call<std::vector<model_part>>("distributed_data_parallel", movement::to_all, -1, where);
     running_call running(group, call);
     running.require(false, [&] { return problem; });
   }
-  const auto all = collect_objects("distributed_data_parallel", movement::to_all, mine, -1, group, where);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const std::size_t count = std::max(all[0].size(), all[rank].size());
-    for (std::size_t index = 0; index < count; ++index) {
-      const auto at = [&](std::size_t who) {
-        return index < all[who].size() ? all[who][index].text() : std::string("nothing");
-      };
-      if (at(0) != at(rank)) {
-        throw mismatch_error(context,
-                             "the models differ: as number " + std::to_string(index) + " rank 0 has " + at(0) +
-                                 ", rank " + std::to_string(rank) + " has " + at(rank),
-                             0, static_cast<int>(rank));
-      }
-    }
-  }
+  require_equal_models(collect_objects("distributed_data_parallel", movement::to_all,
+                                       describe_model(parameters, buffers), -1, group, where),
+                       context);
 }
 
 }  // namespace hfcomm::detail

@@ -4,6 +4,7 @@
 #include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/connect_device.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm {
 

@@ -7,6 +7,7 @@
 #include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/registered_buffer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
 

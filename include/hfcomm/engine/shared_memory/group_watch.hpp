@@ -16,6 +16,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/group_watch.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/transfer.hpp>

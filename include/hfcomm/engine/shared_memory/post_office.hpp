@@ -58,7 +58,7 @@ class post_office {
     std::size_t alone = 0;
     for (const auto& one : transfers) {
       (one->call.pattern == movement::send ? outgoing : incoming).push_back({.job = one, .active = clock::now()});
-      alone += one->on_finish ? 1 : 0;
+      alone += one->listener ? 1 : 0;
     }
     finished_transfers finished;
     {
@@ -186,10 +186,8 @@ class post_office {
       return;
     }
     for (const auto& one : finished) {
-      if (one->on_finish) {
-        if (auto then = std::exchange(one->on_finish, nullptr)()) {
-          go_on(then);
-        }
+      if (const auto listener = std::exchange(one->listener, nullptr); listener && listener->on_finish()) {
+        go_on([listener] { listener->go_on(); });
       }
     }
     desk_.memory().notify(desk_.rank());  // another thread may wait for what this one has finished
@@ -240,7 +238,7 @@ class post_office {
 
   void count_off(const finished_transfers& finished, std::size_t from) noexcept {
     for (; from < finished.size(); ++from) {
-      left_alone_ -= finished[from]->on_finish ? 1 : 0;
+      left_alone_ -= finished[from]->listener ? 1 : 0;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace hfcomm::detail {

@@ -13,32 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/process_group.hpp>
 
-/// How process_group makes new groups.
 namespace hfcomm {
 
 namespace detail {
-
-/// Collects equally long plain contributions in rank order.
-class table_receiver final : public receiver {
- public:
-  table_receiver(std::span<std::byte> table, int own) : table_(table), own_(own) {}
-
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
-    if (!chunk.empty()) {
-      copy_received(table_.data() + static_cast<std::uint64_t>(source) * total + offset, chunk, source, own_);
-    }
-  }
-  std::byte* place_for(int source, std::uint64_t total) override {
-    return table_.data() + static_cast<std::uint64_t>(source) * total;
-  }
-
- private:
-  std::span<std::byte> table_;
-  int own_;
-};
 
 /// Collects lists of ranks of any length.
 class lists_receiver final : public receiver {
@@ -59,7 +43,7 @@ class lists_receiver final : public receiver {
 
 }  // namespace detail
 
-inline process_group process_group::split(int color, int key, std::source_location where) const {
+HFCOMM_INLINE process_group process_group::split(int color, int key, std::source_location where) const {
   operation call{.name = "split",
                  .pattern = movement::to_all,
                  .content = payload::buffer,
@@ -87,8 +71,8 @@ inline process_group process_group::split(int color, int key, std::source_locati
   return *part(make, members);
 }
 
-inline std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
-                                                            std::source_location where) const {
+HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
+                                                                   std::source_location where) const {
   operation call{.name = "subgroup", .pattern = movement::to_all, .content = payload::object, .where = where};
   call.bytes = ranks.size_bytes();
   detail::running_call running(*this, call);
@@ -119,8 +103,9 @@ inline std::optional<process_group> process_group::subgroup(std::span<const int>
   return part(make, inside ? ranks : std::span<const int>());
 }
 
-inline std::optional<process_group> process_group::part(const operation& call, std::span<const int> members) const {
-  auto engine = state_->engine->subgroup(call, members);
+HFCOMM_INLINE std::optional<process_group> process_group::part(const operation& call,
+                                                               std::span<const int> members) const {
+  auto engine = state_->engine().subgroup(call, members);
   std::shared_ptr<device_engine> devices;
   if (state_->devices) {
     devices = state_->devices->subgroup(call, engine, members.empty() ? 0 : members.front());

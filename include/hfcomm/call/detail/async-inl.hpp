@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/detail/served_group.hpp>
+#include <hfcomm/group/detail/work-inl.hpp>
+
+namespace hfcomm::detail {
+
+/// The state of an operation in its group's queue.
+class started_state final : public group_work_state {
+ public:
+  started_state(const operation& call, const process_group& group)
+      : group_work_state(call, group),
+        shared_(group_access::state(group)),
+        rank_(group.rank()),
+        size_(group.size()),
+        call_(call) {}
+
+  /// Throws usage_error with that text on the thread that runs an operation of the group: nobody else could do the
+  /// work.
+  static void refuse_inside(const group_state& shared, int rank, int size, const operation& call, const char* text) {
+    if (group_being_served() == &shared) {
+      throw usage_error({rank, size, call.name.text, 0, call.where}, text);
+    }
+  }
+
+ protected:
+  void check_may_wait() override {
+    refuse_inside(shared_, rank_, size_, call_,
+                  "an operation of this group waits, in a callable or an object of it, for one that comes after it");
+  }
+
+ private:
+  const group_state& shared_;  // only its address is used
+  int rank_;
+  int size_;
+  operation call_;
+};
+
+HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const process_group& group,
+                                                     std::source_location where,
+                                                     std::shared_ptr<started_call> function) {
+  operation call{.name = name, .where = where};
+  auto& shared = group_access::state(group);
+  started_state::refuse_inside(
+      shared, group.rank(), group.size(), call,
+      "started inside an asynchronous operation of the same group, where nobody could wait for it");
+  const group_guard entered(group, call);
+  if (!shared.queue) {
+    // Ranks may be threads; whatever runs for one of them has its identity.
+    shared.queue = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
+  } else if (!shared.queue->at_home()) {
+    throw usage_error(context_of(group, call),
+                      "this group was made before a fork; the child process is not a rank of it");
+  }
+  auto state = std::make_shared<started_state>(call, group);
+  const auto run = [state, &shared, function = std::move(function)]() -> std::function<void()> {
+    std::exception_ptr problem;
+    {
+      const served_group serving(shared);
+      try {
+        function->run();
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    }
+    const std::coroutine_handle<> waiter = state->finish(std::move(problem));
+    return waiter ? std::function<void()>(waiter) : nullptr;
+  };
+  try {
+    shared.queue->push(run);
+  } catch (const std::system_error& refusal) {
+    // There is no thread at all, so nothing is under way.
+    const std::string text = std::string("there is no thread to run it: ") + refusal.what();
+    const auto context = context_of(group, call);
+    try {
+      call.timeout = group.timeout();
+      group_access::engine(group).announce(call, &text);
+    } catch (...) {
+      // The group has a worse problem, which its next operation reports.
+    }
+    throw engine_error(context, text);
+  }
+  return state;
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include <hfcomm/collectives/broadcast_object_list.hpp>
+#include <hfcomm/core/config.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE std::span<const std::byte> take_object_bytes(std::span<const std::byte>& message, std::size_t index) {
+  std::uint64_t size = 0;
+  if (message.size() < sizeof(size)) {
+    throw decode_error({}, "object " + std::to_string(index) + " is missing");
+  }
+  std::memcpy(&size, message.data(), sizeof(size));
+  message = message.subspan(sizeof(size));
+  if (size > message.size()) {
+    throw decode_error({}, "object " + std::to_string(index) + " is cut off");
+  }
+  const auto bytes = message.first(static_cast<std::size_t>(size));
+  message = message.subspan(static_cast<std::size_t>(size));
+  return bytes;
+}
+
+HFCOMM_INLINE void require_end_of_objects(std::span<const std::byte> message) {
+  if (!message.empty()) {
+    throw decode_error({}, std::to_string(message.size()) + " bytes are left over");
+  }
+}
+
+HFCOMM_INLINE void fail_object(std::size_t index, const decode_error& problem) {
+  throw decode_error({}, "object " + std::to_string(index) + ": " + problem.detail());
+}
+
+/// Collects a message of bytes.
+class message_receiver final : public receiver {
+ public:
+  void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
+               std::uint64_t total) override {
+    message_.reserve(static_cast<std::size_t>(total));
+    message_.insert(message_.end(), chunk.begin(), chunk.end());
+  }
+  [[nodiscard]] std::vector<std::byte>& message() noexcept { return message_; }
+
+ private:
+  std::vector<std::byte> message_;
+};
+
+HFCOMM_INLINE std::vector<std::byte> exchange_objects(running_call& running, const operation& call) {
+  message_receiver received;
+  running.engine().exchange(call, running.scratch(), received);
+  return std::move(received.message());
+}
+
+HFCOMM_INLINE void fail_objects(const running_call& running, int root, const decode_error& problem) {
+  throw decode_error(running.context(), "the objects from rank " + std::to_string(root) + ": " + problem.detail());
+}
+
+}  // namespace hfcomm::detail

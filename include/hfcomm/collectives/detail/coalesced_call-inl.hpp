@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/collectives/detail/coalesced_call.hpp>
+#include <hfcomm/collectives/detail/receivers.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+namespace hfcomm::detail {
+
+/// Pieces that travel as one operation.
+struct coalesced_chunk {
+  element_type type;
+  std::vector<std::span<std::byte>> pieces;  // none of them empty
+  std::size_t bytes;
+};
+
+/// Groups pieces into chunks: neighbours of one type up to `chunk_bytes`, which are packed, or one piece as it is,
+/// whatever its size.
+class coalesced_plan {
+ public:
+  coalesced_plan(std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, element_type type_if_none) {
+    for (const auto& piece : pieces) {
+      const std::size_t size = piece.bytes.size();
+      if (size == 0) {
+        continue;
+      }
+      if (chunks_.empty() || chunks_.back().type != piece.type || chunks_.back().bytes + size > chunk_bytes) {
+        chunks_.push_back({piece.type, {}, 0});
+      }
+      coalesced_chunk& last = chunks_.back();
+      last.pieces.push_back(piece.bytes);
+      last.bytes += size;
+      if (last.pieces.size() > 1) {
+        packed_ = std::max(packed_, last.bytes);
+      }
+    }
+    if (chunks_.empty()) {
+      chunks_.push_back({type_if_none, {}, 0});  // the ranks still have to agree that there is nothing
+    }
+  }
+
+  [[nodiscard]] const std::vector<coalesced_chunk>& chunks() const noexcept { return chunks_; }
+  /// The memory that packing needs.
+  [[nodiscard]] std::size_t packed_bytes() const noexcept { return packed_; }
+
+ private:
+  std::vector<coalesced_chunk> chunks_;
+  std::size_t packed_ = 0;
+};
+
+/// Returns a hash of what all ranks must have in common.
+HFCOMM_INLINE std::uint64_t hash_of_pieces(std::span<const coalesced_piece> pieces, std::size_t chunk_bytes) noexcept {
+  std::uint64_t hash = mix(pieces.size(), chunk_bytes);
+  for (const auto& piece : pieces) {
+    hash = mix(hash, piece.bytes.size() * 16 + static_cast<std::uint64_t>(piece.type));
+  }
+  return hash;
+}
+
+/// Throws usage_error for pieces at address 0 and for pieces that share a byte: their result would depend on the
+/// chunks.
+HFCOMM_INLINE void require_distinct(running_call& running, std::span<const coalesced_piece> pieces) {
+  std::vector<std::size_t> order;  // of the pieces that are not empty, by address
+  running.attempt("looking at its spans threw: ", [&] { order.reserve(pieces.size()); });
+  for (std::size_t index = 0; index < pieces.size(); ++index) {
+    const auto bytes = pieces[index].bytes;
+    running.require(bytes.empty() || bytes.data() != nullptr, [&] {
+      return "span " + std::to_string(index) + " of the list has " + std::to_string(bytes.size()) +
+             " bytes at address 0";
+    });
+    if (!bytes.empty()) {
+      order.push_back(index);
+    }
+  }
+  const std::less<const std::byte*> before;
+  const auto at = [&](std::size_t index) { return pieces[index].bytes; };
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t left, std::size_t right) { return before(at(left).data(), at(right).data()); });
+  for (std::size_t next = 1; next < order.size(); ++next) {
+    running.require(!overlap(at(order[next - 1]), at(order[next])), [&] {
+      const auto [first, second] = std::minmax(order[next - 1], order[next]);
+      return "spans " + std::to_string(first) + " and " + std::to_string(second) + " of the list overlap";
+    });
+  }
+}
+
+/// To be called in a handler of `problem`. Where all ranks are in this very call, they exchange descriptions of their
+/// lists, and each throws a mismatch_error that names the first difference. Otherwise `problem` is thrown again.
+[[noreturn]] HFCOMM_INLINE void throw_list_mismatch(running_call& running, const operation& call, int ranks,
+                                                    std::size_t chunk_bytes, const mismatch_error& problem,
+                                                    describe_list describe) {
+  if (!running.engine().same_name_everywhere(false)) {
+    throw;
+  }
+  using texts = std::vector<std::string>;
+  operation details = object_call<texts>(call.name, movement::to_all, -1, call.where);
+  details.timeout = call.timeout;
+  texts mine = describe();
+  mine.insert(mine.begin(), "chunks of up to " + std::to_string(chunk_bytes) + " bytes");
+  std::vector<texts> all(static_cast<std::size_t>(ranks));
+  const auto store = [&](int source, texts&& received) { all[static_cast<std::size_t>(source)] = std::move(received); };
+  object_receiver<texts, decltype(store)> received(running, store);
+  running.engine().exchange(details, encode_contribution(running, details, mine), received);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const std::size_t count = std::max(all[0].size(), all[rank].size());
+    for (std::size_t index = 0; index < count; ++index) {
+      const auto at = [&](std::size_t who) {
+        return index < all[who].size() ? all[who][index] : std::string("nothing");
+      };
+      if (at(0) != at(rank)) {
+        throw mismatch_error(problem.context(),
+                             "the lists differ: " + (index == 0 ? "" : "as number " + std::to_string(index - 1) + ' ') +
+                                 "rank 0 has " + at(0) + ", rank " + std::to_string(rank) + " has " + at(rank),
+                             0, static_cast<int>(rank));
+      }
+    }
+  }
+  throw;  // the lists are equal: the root or the reduction differs, and the error says so
+}
+
+/// Whether this rank's bytes are sent, and whether they are replaced.
+struct piece_roles {
+  bool gives = true;
+  bool takes = true;
+};
+
+/// Takes all pieces through `transfer(call, bytes)`, which changes bytes in place.
+HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ranks,
+                                 std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, piece_roles roles,
+                                 function_ref<void(const operation& call, std::span<std::byte> bytes)> transfer,
+                                 describe_list describe) {
+  require_distinct(running, pieces);
+  // A part of the type, because errors show a tag but not this.
+  call.type_hash = mix(call.type_hash, hash_of_pieces(pieces, chunk_bytes));
+  const coalesced_plan plan = running.attempt("packing its spans threw: ", [&] {
+    coalesced_plan found(pieces, chunk_bytes, call.element);
+    running.scratch().resize(std::max(running.scratch().size(), found.packed_bytes()));
+    return found;
+  });
+  const auto perform = [&](const coalesced_chunk& chunk) {
+    call.element = chunk.type;
+    call.bytes = chunk.bytes;
+    if (chunk.pieces.size() <= 1) {
+      transfer(call, chunk.pieces.empty() ? std::span<std::byte>() : chunk.pieces.front());
+      return;
+    }
+    const std::span<std::byte> packed = std::span(running.scratch()).first(chunk.bytes);
+    std::byte* place = packed.data();
+    for (const auto piece : chunk.pieces) {
+      if (roles.gives) {
+        std::memcpy(place, piece.data(), piece.size());
+      }
+      place += piece.size();
+    }
+    transfer(call, packed);
+    place = packed.data();
+    for (const auto piece : chunk.pieces) {
+      if (roles.takes) {
+        std::memcpy(piece.data(), place, piece.size());
+      }
+      place += piece.size();
+    }
+  };
+  try {
+    perform(plan.chunks().front());
+  } catch (const mismatch_error& problem) {
+    throw_list_mismatch(running, call, ranks, chunk_bytes, problem, describe);
+  }
+  for (std::size_t index = 1; index < plan.chunks().size(); ++index) {
+    perform(plan.chunks()[index]);
+  }
+}
+
+HFCOMM_INLINE void broadcast_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,
+                                    const process_group& group, describe_list describe) {
+  running_call running(group, call);
+  running.require_root();
+  const bool gives = group.rank() == call.root;
+  const auto transfer = [&](const operation& part, std::span<std::byte> bytes) {
+    in_place_receiver received(bytes);
+    running.engine().exchange(part, bytes, received);
+  };
+  run_coalesced(running, call, group.size(), pieces, chunk_bytes, {.gives = gives, .takes = !gives}, transfer,
+                describe);
+}
+
+HFCOMM_INLINE void all_reduce_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,
+                                     const process_group& group, describe_list describe) {
+  running_call running(group, call);
+  require_valid(running, call);
+  for (const auto& piece : pieces) {
+    if (piece.type != call.element) {
+      call.element = piece.type;
+      require_valid(running, call);
+    }
+  }
+  const auto transfer = [&](const operation& part, std::span<std::byte> bytes) {
+    running.engine().reduce(part, bytes, bytes);
+  };
+  run_coalesced(running, call, group.size(), pieces, chunk_bytes, {}, transfer, describe);
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include <hfcomm/collectives/collect_results.hpp>
+#include <hfcomm/core/config.hpp>
+
+namespace hfcomm::detail {
+
+/// Returns "3, 5, 9 and more": the first few items of an error text.
+class short_list {
+ public:
+  void add(const std::string& text) {
+    if (count_++ < max_items) {
+      text_ += (text_.empty() ? "" : ", ") + text;
+    }
+  }
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] bool full() const noexcept { return count_ > max_items; }
+  [[nodiscard]] std::string text() const { return text_ + (full() ? " and more" : ""); }
+
+ private:
+  static constexpr std::size_t max_items = 8;
+  std::string text_;
+  std::size_t count_ = 0;
+};
+
+HFCOMM_INLINE std::vector<std::uint64_t> counts_of_results(running_call& running, operation& call, std::size_t mine,
+                                                           std::size_t size, const process_group& group) {
+  using numbers = std::array<std::uint64_t, 2>;
+  const numbers own{mine, size};
+  const auto context = running.context();
+  std::vector<numbers> all(static_cast<std::size_t>(group.size()));
+  const auto store = [&](int source, numbers&& received) { all[static_cast<std::size_t>(source)] = received; };
+  object_receiver<numbers, decltype(store)> received(running, store);
+  call.pattern = movement::to_all;
+  call.bytes = sizeof(own);
+  running.engine().exchange(call, std::as_bytes(std::span(&own, 1)), received);
+
+  std::vector<std::uint64_t> counts;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][1] != all[0][1]) {
+      const auto expects = [&](std::size_t who) {
+        return "rank " + std::to_string(who) + " expects " + std::to_string(all[who][1]) + " in " +
+               running.engine().matching_call(static_cast<int>(who));
+      };
+      throw mismatch_error(
+          context, "the ranks expect different numbers of results altogether: " + expects(0) + ", " + expects(rank), 0,
+          static_cast<int>(rank));
+    }
+    counts.push_back(all[rank][0]);
+  }
+  return counts;
+}
+
+HFCOMM_INLINE void require_enough(const error_context& context, const std::vector<std::uint64_t>& counts,
+                                  std::size_t size) {
+  short_list lacking;
+  const int ranks = static_cast<int>(counts.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t wanted = share_of(rank, ranks, size);
+    const std::uint64_t has = counts[static_cast<std::size_t>(rank)];
+    if (has < wanted) {
+      lacking.add("rank " + std::to_string(rank) + " has " + std::to_string(has) + " of its " + std::to_string(wanted));
+    }
+  }
+  if (!lacking.empty()) {
+    throw usage_error(context, std::to_string(size) +
+                                   " results, one from each rank in turn, cannot be had: " + lacking.text() +
+                                   "; where the ranks' shares are of another kind, give the results' indices too");
+  }
+}
+
+HFCOMM_INLINE void require_indices(running_call& running, std::span<const std::size_t> indices, std::size_t results,
+                                   std::size_t size) {
+  running.require(indices.size() == results, [&] {
+    return std::to_string(indices.size()) + " indices are given for " + std::to_string(results) + " results";
+  });
+  const auto wrong = std::find_if(indices.begin(), indices.end(), [&](std::size_t index) { return index >= size; });
+  running.require(wrong == indices.end(), [&] {
+    return "index " + std::to_string(*wrong) + " is none of " + std::to_string(size) + " results";
+  });
+}
+
+/// Notes the lowest rank of each index. Engines cut their chunks at multiples of far more than an index.
+class index_receiver final : public receiver {
+ public:
+  static constexpr int nobody = std::numeric_limits<int>::max();
+
+  explicit index_receiver(std::vector<int>& owners) : owners_(owners) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
+               std::uint64_t /*total*/) override {
+    for (std::size_t place = 0; place + sizeof(std::uint64_t) <= chunk.size(); place += sizeof(std::uint64_t)) {
+      std::uint64_t index = 0;
+      std::memcpy(&index, chunk.data() + place, sizeof(index));
+      if (index < owners_.size()) {
+        owners_[static_cast<std::size_t>(index)] = std::min(owners_[static_cast<std::size_t>(index)], source);
+      }
+    }
+  }
+
+ private:
+  std::vector<int>& owners_;
+};
+
+HFCOMM_INLINE std::vector<int> owners_of_indices(running_call& running, operation& call,
+                                                 std::span<const std::size_t> indices,
+                                                 const std::vector<std::uint64_t>& counts, std::size_t size) {
+  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+  const auto context = running.context();
+  // No more indices can have an owner than there are results. A table a bit longer is enough to name the first ones
+  // without, however large a wrong `size` may be.
+  auto owners = running.attempt("", [&] {
+    const auto most = std::accumulate(counts.begin(), counts.end(), std::uint64_t{16});
+    return std::vector<int>(static_cast<std::size_t>(std::min<std::uint64_t>(size, most)), index_receiver::nobody);
+  });
+  index_receiver received(owners);
+  call.bytes = indices.size_bytes();
+  running.engine().exchange(call, std::as_bytes(indices), received);
+
+  short_list missing;
+  for (std::size_t index = 0; index < owners.size() && !missing.full(); ++index) {
+    if (owners[index] == index_receiver::nobody) {
+      missing.add(std::to_string(index));
+    }
+  }
+  if (!missing.empty()) {
+    throw usage_error(
+        context, "no rank has a result for each of " + std::to_string(size) + " indices; missing: " + missing.text());
+  }
+  return owners;
+}
+
+HFCOMM_INLINE std::vector<std::size_t> places_that_count(int rank, std::span<const std::size_t> indices,
+                                                         const std::vector<int>& owners) {
+  std::vector<std::size_t> order;
+  for (std::size_t place = 0; place < indices.size(); ++place) {
+    if (owners[indices[place]] == rank) {
+      order.push_back(place);
+    }
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+    return indices[left] != indices[right] ? indices[left] < indices[right] : left < right;
+  });
+  const auto same_index = [&](std::size_t left, std::size_t right) { return indices[left] == indices[right]; };
+  order.erase(std::unique(order.begin(), order.end(), same_index), order.end());
+  return order;
+}
+
+HFCOMM_INLINE void fail_for_too_few(const error_context& context, std::size_t rank) {
+  throw decode_error(context, "rank " + std::to_string(rank) + " sent fewer results than it had announced");
+}
+
+}  // namespace hfcomm::detail

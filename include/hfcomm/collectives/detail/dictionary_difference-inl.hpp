@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <hfcomm/collectives/detail/dictionary_difference.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
+
+namespace hfcomm::detail {
+
+/// Takes `size` bytes from the front of `rest`.
+HFCOMM_INLINE std::span<const std::byte> take_bytes(std::span<const std::byte>& rest, std::uint64_t size) {
+  if (size > rest.size()) {
+    throw decode_error(error_context{}, "its keys are cut off");
+  }
+  const auto taken = rest.first(static_cast<std::size_t>(size));
+  rest = rest.subspan(static_cast<std::size_t>(size));
+  return taken;
+}
+
+HFCOMM_INLINE std::span<const std::byte> take_key(std::span<const std::byte>& rest) {
+  std::uint64_t size = 0;
+  const auto number = take_bytes(rest, sizeof(size));
+  std::memcpy(&size, number.data(), sizeof(size));
+  return take_bytes(rest, size);
+}
+
+HFCOMM_INLINE std::vector<dictionary_entry> read_entries(std::span<const std::byte> structure, path_reader take_path) {
+  std::vector<dictionary_entry> entries;
+  while (!structure.empty()) {
+    const auto start = structure;
+    bool quoted = false;
+    dictionary_entry entry;
+    entry.name = take_path(structure, quoted);
+    entry.name = quoted ? '"' + entry.name + '"' : entry.name;
+    entry.path.assign(reinterpret_cast<const char*>(start.data()), start.size() - structure.size());
+    entry.kind = static_cast<leaf_kind>(take_bytes(structure, 1)[0]);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+HFCOMM_INLINE dictionary_difference::dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks)
+    : ranks_(of_ranks.size()) {
+  std::map<std::pair<std::string_view, std::string_view>, std::size_t> places;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    for (const auto& entry : of_ranks[rank]) {
+      const auto [place, is_new] = places.try_emplace({entry.name, entry.path}, table_.size());
+      if (is_new) {
+        table_.push_back({entry.name, entry.path, std::vector<leaf_kind>(ranks_)});
+      }
+      table_[place->second].kinds[rank] = entry.kind;
+    }
+  }
+  std::sort(table_.begin(), table_.end(), [](const row& left, const row& right) {
+    return std::tie(left.name, left.path) < std::tie(right.name, right.path);
+  });
+}
+
+HFCOMM_INLINE std::string dictionary_difference::describe() const {
+  std::string text = missing_keys();
+  for (const row& key : table_) {
+    const std::string types = different_types(key);
+    text += types.empty() || text.empty() ? types : "; " + types;
+  }
+  return text.empty() ? "they have the same ones in another order" : text;
+}
+
+/// Names the ranks that lack the same keys together.
+HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
+  std::vector<std::pair<std::vector<std::size_t>, std::vector<int>>> groups;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    std::vector<std::size_t> lacks;
+    for (std::size_t key = 0; key < table_.size(); ++key) {
+      if (table_[key].kinds[rank] == leaf_kind{}) {
+        lacks.push_back(key);
+      }
+    }
+    if (!lacks.empty()) {
+      auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == lacks; });
+      if (known == groups.end()) {
+        known = groups.emplace(known, std::move(lacks), std::vector<int>());
+      }
+      known->second.push_back(static_cast<int>(rank));
+    }
+  }
+  std::string text;
+  for (const auto& [lacks, ranks] : groups) {
+    text += (text.empty() ? "" : "; ") + engines::list_ranks(ranks) + (ranks.size() == 1 ? " lacks " : " lack ");
+    for (std::size_t i = 0; i < std::min(lacks.size(), max_names); ++i) {
+      text += (i == 0 ? "" : ", ") + table_[lacks[i]].name;
+    }
+    if (lacks.size() > max_names) {
+      text += " and " + std::to_string(lacks.size() - max_names) + " more";
+    }
+  }
+  return text;
+}
+
+HFCOMM_INLINE std::string dictionary_difference::different_types(const row& key) const {
+  std::map<leaf_kind, std::vector<int>> ranks;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    if (key.kinds[rank] != leaf_kind{}) {
+      ranks[key.kinds[rank]].push_back(static_cast<int>(rank));
+    }
+  }
+  if (ranks.size() < 2) {
+    return {};
+  }
+  std::string text;
+  for (const auto& [kind, those] : ranks) {
+    text +=
+        (text.empty() ? key.name + " is " : ", ") + std::string(to_string(kind)) + " on " + engines::list_ranks(those);
+  }
+  return text;
+}
+
+}  // namespace hfcomm::detail

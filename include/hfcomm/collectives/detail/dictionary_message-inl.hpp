@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <hfcomm/collectives/detail/dictionary_message.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/reduction/reduction.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE std::span<const std::byte> structure_of(std::span<const std::byte> message) {
+  std::uint64_t size = 0;
+  if (message.size() < dictionary_header_bytes) {
+    throw decode_error(error_context{}, "it is cut off");
+  }
+  std::memcpy(&size, message.data(), sizeof(size));
+  if (size > message.size() - dictionary_header_bytes) {
+    throw decode_error(error_context{}, "its keys are cut off");
+  }
+  return message.subspan(dictionary_header_bytes, static_cast<std::size_t>(size));
+}
+
+HFCOMM_INLINE dictionary_layout::~dictionary_layout() = default;
+
+HFCOMM_INLINE void dictionary_layout::add_leaf(std::span<const std::byte> path, leaf_kind kind) {
+  structure_.insert(structure_.end(), path.begin(), path.end());
+  structure_.push_back(static_cast<std::byte>(kind));
+  ++counts_[static_cast<std::size_t>(kind)];
+}
+
+HFCOMM_INLINE void dictionary_layout::set_offsets() {
+  std::size_t end = (dictionary_header_bytes + structure_.size() + 7) / 8 * 8;
+  for (std::size_t kind = 0; kind < leaf_kinds; ++kind) {
+    offsets_[kind] = end;
+    end += (counts_[kind] * size_of(static_cast<leaf_kind>(kind)) + 7) / 8 * 8;
+  }
+  message_bytes_ = end;
+}
+
+HFCOMM_INLINE void dictionary_layout::write_structure(std::vector<std::byte>& message, double factor) const {
+  message.assign(message_bytes_, {});
+  const std::uint64_t size = structure_.size();
+  std::memcpy(message.data(), &size, sizeof(size));
+  std::memcpy(message.data() + sizeof(size), &factor, sizeof(factor));
+  std::copy(structure_.begin(), structure_.end(), message.begin() + dictionary_header_bytes);
+}
+
+HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(std::span<const std::vector<std::byte>> messages,
+                                                                      reduce_kind op) const {
+  std::vector<const std::byte*> inputs(messages.size());
+  std::vector<double> factors(messages.size());
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+    std::memcpy(&factors[rank], messages[rank].data() + sizeof(std::uint64_t), sizeof(double));
+  }
+  std::vector<std::byte> reduced(message_bytes_);
+  for (std::size_t index = 0; index < leaf_kinds; ++index) {
+    const auto kind = static_cast<leaf_kind>(index);
+    if (has(kind)) {
+      for (std::size_t rank = 0; rank < messages.size(); ++rank) {
+        inputs[rank] = messages[rank].data() + offsets_[index];
+      }
+      reduce_elements(operation_for(kind, op), element_of(kind), inputs, reduced.data() + offsets_[index],
+                      counts_[index] * elements_in(kind), factors);
+    }
+  }
+  return reduced;
+}
+
+HFCOMM_INLINE dictionary_receiver::dictionary_receiver(std::size_t ranks) : messages_(ranks) {}
+HFCOMM_INLINE dictionary_receiver::~dictionary_receiver() = default;
+
+HFCOMM_INLINE void dictionary_receiver::receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
+                                                std::uint64_t total) {
+  auto& message = messages_[static_cast<std::size_t>(source)];
+  message.reserve(static_cast<std::size_t>(total));
+  message.insert(message.end(), chunk.begin(), chunk.end());
+}
+
+}  // namespace hfcomm::detail

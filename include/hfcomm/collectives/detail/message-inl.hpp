@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/transfer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/detail/work-inl.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE void fail_message(const process_group& group, const operation& call, const std::string& text) {
+  throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text);
+}
+
+HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
+                                                partner allowed, int tag) {
+  call.pattern = pattern;
+  call.root = other;
+  call.tag = static_cast<std::uint64_t>(tag);
+  call.timeout = group.timeout();
+  const bool inside = other >= 0 && other < group.size();
+  require_message(inside || allowed == partner::unknown, group, call, [&] {
+    return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
+           (other == anyone && pattern == movement::receive ? "; any rank is any_source" : "");
+  });
+  require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });
+  require_message(allowed != partner::other_rank || other != group.rank(), group, call, [] {
+    return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
+  });
+  return std::make_shared<transfer>(call);
+}
+
+/// For a message that nobody waits for.
+class silent_listener final : public transfer_listener {
+ public:
+  [[nodiscard]] bool on_finish() noexcept override { return false; }
+  void go_on() override {}
+};
+
+HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
+  auto notice = std::make_shared<transfer>(call);
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  notice->object.assign(bytes, bytes + text.size());
+  notice->data = notice->object;
+  notice->call.bytes = text.size();
+  notice->is_failure = true;
+  notice->listener = std::make_shared<silent_listener>();
+  group_access::engine(group).post({&notice, 1});
+}
+
+HFCOMM_INLINE void send_encoding_failure(const process_group& group, const operation& call) {
+  send_failure(group, call, "serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+}
+
+HFCOMM_INLINE void fail_message_memory(const process_group& group, const operation& call, const std::string& problem) {
+  if (call.pattern == movement::send) {
+    send_failure(group, call, problem);
+  }
+  fail_message(group, call, problem);
+}
+
+HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem) {
+  throw decode_error({group.rank(), group.size(), engines::call_name(message.call), 0, message.call.where},
+                     "the object from rank " + std::to_string(message.source) + ": " + problem.detail());
+}
+
+HFCOMM_INLINE void pass(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {
+  const group_guard entered(group, messages.front()->call);
+  auto& engine = group_access::engine(group);
+  engine.post(messages);
+  engine.complete(messages);
+  std::exception_ptr first;
+  for (const auto& one : messages) {
+    // Moved: this thread is the last to hold it, not another one that has moved the message on.
+    auto problem = std::exchange(one->problem, nullptr);
+    first = first ? std::move(first) : std::move(problem);
+  }
+  if (first) {
+    std::rethrow_exception(std::move(first));
+  }
+}
+
+/// The state of a started message. Waiting for it carries it on.
+class message_state final : public group_work_state {
+ public:
+  message_state(const process_group& group, const std::shared_ptr<transfer>& message)
+      : group_work_state(message->call, group), engine_(group_access::engine(group)), message_(message) {}
+
+ protected:
+  void check_may_wait() override {
+    if (const auto still = message_.lock()) {
+      engine_.complete({&still, 1});
+    }
+  }
+
+ private:
+  host_engine& engine_;
+  std::weak_ptr<transfer> message_;
+};
+
+/// Ends a message's work when its transfer is finished, as the rank that started it.
+class message_listener final : public transfer_listener {
+ public:
+  message_listener(std::shared_ptr<work_state> state, std::shared_ptr<message_value_maker> result, transfer& message)
+      : state_(std::move(state)), result_(std::move(result)), message_(message) {}
+
+  [[nodiscard]] bool on_finish() noexcept override {
+    const acting_as own_rank(own_);
+    // Moved, not shared: the thread that asks for the problem is the last to hold it.
+    std::exception_ptr problem = std::exchange(message_.problem, nullptr);
+    if (!problem) {
+      try {
+        result_->make(message_);
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    }
+    result_.reset();
+    const auto state = std::exchange(state_, nullptr);
+    waiter_ = state->finish(std::move(problem));
+    return static_cast<bool>(waiter_);
+  }
+
+  void go_on() override {
+    const acting_as own_rank(own_);
+    waiter_.resume();
+  }
+
+ private:
+  std::shared_ptr<work_state> state_;
+  std::shared_ptr<message_value_maker> result_;
+  transfer& message_;  // owns this
+  identity* own_ = thread_identity();
+  std::coroutine_handle<> waiter_;
+};
+
+HFCOMM_INLINE std::shared_ptr<work_state> start_message(const process_group& group,
+                                                        const std::shared_ptr<transfer>& message,
+                                                        std::shared_ptr<message_value_maker> result) {
+  const group_guard entered(group, message->call);
+  std::shared_ptr<work_state> state = std::make_shared<message_state>(group, message);
+  message->listener = std::make_shared<message_listener>(state, std::move(result), *message);
+  group_access::engine(group).post({&message, 1});
+  return state;
+}
+
+}  // namespace hfcomm::detail

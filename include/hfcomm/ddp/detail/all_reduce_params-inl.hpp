@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <source_location>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/detail/coalesced_call.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/ddp/all_reduce_params.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+/// `ddp_parameter::gradient` or `ddp_parameter::value`.
+using parameter_part = std::span<std::byte> ddp_parameter::*;
+
+/// Returns that part of all parameters, sorted by type, because elements of one type are reduced together. All ranks
+/// sort equal lists equally.
+inline std::vector<coalesced_piece> pieces_by_type(std::span<const ddp_parameter> parameters, parameter_part part) {
+  std::vector<coalesced_piece> pieces;
+  pieces.reserve(parameters.size());
+  for (const auto& parameter : parameters) {
+    pieces.push_back({parameter.type, parameter.*part});
+  }
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const coalesced_piece& left, const coalesced_piece& right) { return left.type < right.type; });
+  return pieces;
+}
+
+/// Throws usage_error, and tells the other ranks, where a parameter is on a device or at address 0.
+inline void require_host_memory(std::span<const ddp_parameter> parameters, parameter_part part,
+                                const process_group& group, operation& call) {
+  for (const auto& parameter : parameters) {
+    const auto bytes = parameter.*part;
+    if (parameter.on_device) {
+      running_call(group, call).require(false, [&] {
+        return "parameter \"" + parameter.name + "\" is on a device; reduce it there, all_reduce(device_span, stream)";
+      });
+    }
+    if (bytes.data() == nullptr && !bytes.empty()) {
+      running_call(group, call).require(false, [&] {
+        return "parameter \"" + parameter.name + "\": " + std::to_string(bytes.size() / size_of(parameter.type)) +
+               " elements are at address 0";
+      });
+    }
+  }
+}
+
+inline std::vector<std::string> describe_parts(std::span<const ddp_parameter> parameters, parameter_part part) {
+  std::vector<std::string> texts;
+  texts.reserve(parameters.size());
+  for (const auto& parameter : parameters) {
+    texts.push_back('"' + parameter.name + "\" (" + std::to_string((parameter.*part).size() / size_of(parameter.type)) +
+                    " x " + std::string(to_string(parameter.type)) + ')');
+  }
+  return texts;
+}
+
+inline void reduce_model(operation_name name, std::span<const ddp_parameter> parameters, parameter_part part,
+                         reduce_op op, std::size_t bucket_bytes, const process_group& group,
+                         std::source_location where) {
+  operation call = reduction_call<float>(name, movement::to_all, 0, -1, op, where);
+  call.type_name = {};
+  for (const auto& parameter : parameters) {
+    call.type_hash = fnv1a(parameter.name, call.type_hash);
+  }
+  const auto pieces = pieces_by_type(parameters, part);
+  require_host_memory(parameters, part, group, call);
+  all_reduce_pieces(call, pieces, bucket_bytes, group, [&] { return describe_parts(parameters, part); });
+}
+
+}  // namespace detail
+
+HFCOMM_INLINE void all_reduce_params(std::span<const ddp_parameter> parameters, reduce_op op, std::size_t bucket_bytes,
+                                     const process_group& group, std::source_location where) {
+  detail::reduce_model("all_reduce_params", parameters, &ddp_parameter::gradient, op, bucket_bytes, group, where);
+}
+
+HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parameters, reduce_op op,
+                                           std::size_t bucket_bytes, const process_group& group,
+                                           std::source_location where) {
+  detail::reduce_model("all_reduce_param_values", parameters, &ddp_parameter::value, op, bucket_bytes, group, where);
+}
+
+HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op,
+                                                 std::size_t bucket_bytes, const process_group& group,
+                                                 std::source_location where) {
+  return detail::start("all_reduce_params", group, where,
+                       [parameters = std::move(parameters), op, bucket_bytes, group, where] {
+                         all_reduce_params(parameters, op, bucket_bytes, group, where);
+                       });
+}
+
+HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op,
+                                                       std::size_t bucket_bytes, const process_group& group,
+                                                       std::source_location where) {
+  return detail::start("all_reduce_param_values", group, where,
+                       [parameters = std::move(parameters), op, bucket_bytes, group, where] {
+                         all_reduce_param_values(parameters, op, bucket_bytes, group, where);
+                       });
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/call/refuse.hpp>
+#include <hfcomm/ddp/ddp_options.hpp>
+#include <hfcomm/ddp/detail/join_session.hpp>
+#include <hfcomm/ddp/detail/make_reducer.hpp>
+#include <hfcomm/ddp/detail/model_shape.hpp>
+#include <hfcomm/ddp/detail/registered_model.hpp>
+#include <hfcomm/ddp/detail/share_model.hpp>
+#include <hfcomm/ddp/parameter.hpp>
+
+namespace hfcomm::detail {
+
+/// Implementation of distributed_data_parallel, where its functions are documented. join_scope and accumulate use the
+/// functions under their names.
+class ddp_state {
+ public:
+  ddp_state(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers, ddp_options options,
+            const process_group& group, std::source_location where)
+      : group_(group),
+        options_(std::move(options)),
+        model_(std::move(parameters), std::move(buffers), options_.ignore) {
+    check_model_shape(model_.parameters(), model_.buffers(), model_.has_repeated_names(), group_, where);
+    own_group_ = group_.split(0, group_.rank(), where);
+    if (model_.is_on_device()) {
+      connect_device_once(own_group_, where);
+    }
+    share_values(0, where);
+    share_buffers(0, where);
+    reducer_ = make_reducer(own_group_, model_.parameters(), options_, where);
+  }
+  ddp_state(const ddp_state&) = delete;
+  ddp_state& operator=(const ddp_state&) = delete;
+  ~ddp_state() {
+    if (!reducer_->in_creating_process()) {
+      (void)
+          reducer_.release();  // NOLINT(*unused-return-value): its thread runs in the parent and cannot be joined here
+    }
+  }
+
+  void begin_forward(std::source_location where) {
+    enter(where);
+    if (stage_ == stage::marked && joined_ == nullptr) {
+      abandon_pass("it began another pass without finishing this one", where);
+      reducer_->end_abandoned_pass();
+    }
+    if (joined_ != nullptr) {
+      begin_joined_pass(where);
+    } else if (synchronizes()) {
+      share_buffers_if_wanted(0, where);
+    }
+    stage_ = stage::begun;
+    pass_averages_ = synchronizes();
+  }
+
+  void mark_ready(std::size_t number, std::source_location where) {
+    if (number >= model_.registered_count()) {
+      throw usage_error(context(where), "there is no parameter " + std::to_string(number) + "; the model has " +
+                                            std::to_string(model_.registered_count()));
+    }
+    enter(where);
+    require_joined_pass("mark_ready", where);
+    stage_ = stage::marked;
+    pass_averages_ = synchronizes();
+    const auto index = model_.index_of(number);
+    if (!synchronizes() || !index) {
+      return;
+    }
+    if (reducer_->is_ready(*index)) {
+      throw usage_error(context(where), "parameter \"" + model_.parameters()[*index].name +
+                                            "\" was marked ready twice in one backward pass");
+    }
+    reducer_->mark_ready(*index, where);
+  }
+
+  void mark_ready(std::string_view name, std::source_location where) {
+    const auto number = model_.find(name);
+    if (!number) {
+      throw usage_error(context(where), "there is no parameter called \"" + std::string(name) + '"');
+    }
+    mark_ready(*number, where);
+  }
+
+  void finish(std::source_location where) {
+    enter(where);
+    require_joined_pass("finish", where);
+    close_pass();  // also where this throws
+    if (!synchronizes()) {
+      reducer_->skip_pass();
+      count_pass(false);
+      return;
+    }
+    if (!options_.find_unused_parameters) {
+      require_all_ready(where);
+    }
+    reducer_->finish(where);
+    count_pass(true);
+  }
+
+  void abandon_pass(std::string_view why, std::source_location where) {
+    require_creating_process(where);
+    if (stage_ == stage::none) {
+      return;
+    }
+    reducer_->end_abandoned_pass();
+    std::string text(why);
+    if (text.empty()) {
+      text = std::current_exception() ? current_exception_text() : "it abandoned its backward pass";
+    }
+    close_pass();
+    pass_averages_ ? reducer_->abandon(text, where) : reducer_->skip_pass();
+  }
+
+  void enter_no_sync() noexcept { ++no_sync_depth_; }
+  void leave_no_sync() noexcept { --no_sync_depth_; }
+
+  [[nodiscard]] bool synchronizes() const noexcept { return no_sync_depth_ == 0; }
+  [[nodiscard]] std::uint64_t finished_passes() const noexcept { return finished_passes_; }
+  [[nodiscard]] std::size_t bucket_count() const noexcept { return reducer_->bucket_count(); }
+  [[nodiscard]] const process_group& group() const noexcept { return group_; }
+  [[nodiscard]] const process_group& device_group(std::source_location where) const {
+    if (own_group_.device_backend() == "none") {
+      throw usage_error(context(where), "the parameters are in host memory: nothing of it waits on a device");
+    }
+    return own_group_;
+  }
+  [[nodiscard]] error_context context(std::source_location where) const {
+    return {group_.rank(), group_.size(), "distributed_data_parallel", 0, where};
+  }
+
+  // accumulate
+
+  /// Returns the number of join scopes that have finished.
+  [[nodiscard]] std::uint64_t finished_joins() const noexcept { return finished_joins_; }
+
+  /// Opens the last step of a cycle, which averages unless the other ranks of a join scope only accumulate. In that
+  /// case the next `begin_forward` sets `accumulates` and enters `no_sync`, which the step then has to leave.
+  void open_last_step(bool& accumulates) noexcept { last_step_accumulates_ = &accumulates; }
+  /// Closes the step that was opened with `accumulates`. Does nothing where it was not.
+  void close_last_step(const bool& accumulates) noexcept {
+    if (last_step_accumulates_ == &accumulates) {
+      last_step_accumulates_ = nullptr;
+    }
+  }
+
+  // join_scope
+
+  /// Begins a join scope. `session` must live until `finish_join` or `leave_join`.
+  void open_join(join_session& session, std::source_location where) {
+    if (joined_ != nullptr) {
+      throw usage_error(context(where), "a join scope of this distributed_data_parallel is open already");
+    }
+    joined_ = &session;
+  }
+  [[nodiscard]] bool is_joined(const join_session& session) const noexcept { return joined_ == &session; }
+
+  /// Takes part, without data, in a pass of the ranks that have data. Returns what the ranks agreed on.
+  join_session::agreed_pass shadow_pass(std::source_location where) {
+    enter(where);
+    const auto agreed =
+        joined_->agree_on_pass(group_, join_session::pass_kind::out_of_data, false, reducer_->pass_number(), where);
+    start_joined_pass(agreed, where);
+    if (agreed.averages) {
+      reducer_->shadow(joined_->has_left_over(), where);
+      joined_->set_left_over(false);
+    } else if (agreed.live > 0) {
+      reducer_->skip_pass();
+    }
+    return agreed;
+  }
+
+  /// Ends the join scope after all data was used up, and shares the final model if that is wanted.
+  void finish_join(std::source_location where) {
+    const auto* joined = std::exchange(joined_, nullptr);
+    ++finished_joins_;
+    if (joined->options().synchronize_final_model) {
+      share_values(joined->leader(), where);
+      share_buffers_if_wanted(joined->leader(), where);
+    }
+  }
+
+  /// Ends the join scope, and tells the ranks that are still in it why this one leaves. Does not wait for them.
+  void leave_join(std::string_view why, std::source_location where) noexcept {
+    const auto* joined = std::exchange(joined_, nullptr);
+    stage_ = stage::none;
+    if (joined->has_failed() || !reducer_->in_creating_process()) {
+      return;
+    }
+    try {
+      const std::string text(why);
+      if (joined->is_in_pass()) {
+        joined->averages() ? reducer_->abandon(text, where) : reducer_->skip_pass();
+      }
+      refuse(group_, {.name = "join_scope", .where = where}, text);
+    } catch (...) {
+      return;  // the others learn it when this rank ends, or by their deadline
+    }
+  }
+
+ private:
+  /// How far the current pass has come on this rank.
+  enum class stage : std::uint8_t { none, begun, marked };
+
+  void require_creating_process(std::source_location where) const {
+    if (!reducer_->in_creating_process()) {
+      throw usage_error(context(where), "made before a fork: the child is not the rank that its parent is");
+    }
+  }
+  void enter(std::source_location where) {
+    require_creating_process(where);
+    reducer_->end_abandoned_pass();
+  }
+
+  void share_values(int root, std::source_location where) {
+    share_model(model_.parameters(), &ddp_parameter::value, root, group_, own_group_, options_, where);
+  }
+  void share_buffers(int root, std::source_location where) {
+    share_model(model_.buffers(), &ddp_buffer::bytes, root, group_, own_group_, options_, where);
+  }
+  void share_buffers_if_wanted(int root, std::source_location where) {
+    if (options_.broadcast_buffers) {
+      share_buffers(root, where);
+    }
+  }
+
+  void close_pass() noexcept {
+    stage_ = stage::none;
+    if (joined_ != nullptr) {
+      joined_->end_pass();
+    }
+  }
+
+  void count_pass(bool averaged) noexcept {
+    ++finished_passes_;
+    if (joined_ != nullptr) {
+      joined_->set_left_over(!averaged);
+    }
+  }
+
+  /// Throws usage_error naming the parameters that never became ready; the other ranks throw peer_error.
+  void require_all_ready(std::source_location where) {
+    std::string missing;
+    for (std::size_t index = 0; index < model_.parameters().size(); ++index) {
+      if (!reducer_->is_ready(index)) {
+        missing += (missing.empty() ? "\"" : ", \"") + model_.parameters()[index].name + '"';
+      }
+    }
+    if (!missing.empty()) {
+      const std::string text = "these parameters never became ready in this backward pass: " + missing +
+                               "; set find_unused_parameters if the loss does not depend on them";
+      reducer_->abandon(text, where);
+      reducer_->end_abandoned_pass();
+      throw usage_error(context(where), text);
+    }
+  }
+
+  void begin_joined_pass(std::source_location where) {
+    using kind = join_session::pass_kind;
+    joined_->require_can_begin(context(where));
+    const bool yields = last_step_accumulates_ != nullptr && synchronizes();
+    const auto agreed = joined_->agree_on_pass(group_, synchronizes() ? kind::averages : kind::accumulates, yields,
+                                               reducer_->pass_number(), where);
+    if (yields && !agreed.averages) {
+      *last_step_accumulates_ = true;
+      enter_no_sync();
+    }
+    start_joined_pass(agreed, where);
+    joined_->begin_pass(agreed.averages);
+  }
+
+  void start_joined_pass(const join_session::agreed_pass& agreed, std::source_location where) {
+    if (agreed.averages) {
+      if (agreed.live > 0) {
+        share_buffers_if_wanted(agreed.leader, where);
+      }
+      reducer_->divide_by(agreed.divisor);
+    }
+    joined_->set_working();
+  }
+
+  void require_joined_pass(const char* function, std::source_location where) const {
+    if (joined_ != nullptr) {
+      joined_->require_in_pass(function, synchronizes(), context(where));
+    }
+  }
+
+  process_group group_;
+  process_group own_group_;  // reduces gradients, and carries everything that is on a device
+  ddp_options options_;
+  registered_model model_;
+  int no_sync_depth_ = 0;
+  std::uint64_t finished_passes_ = 0;
+  std::uint64_t finished_joins_ = 0;
+  stage stage_ = stage::none;
+  bool pass_averages_ = false;             // of the current pass; valid once it has begun
+  bool* last_step_accumulates_ = nullptr;  // while the last step of an `accumulate` is open
+  join_session* joined_ = nullptr;         // while a join_scope is open
+  std::unique_ptr<reducer> reducer_;
+};
+
+}  // namespace hfcomm::detail

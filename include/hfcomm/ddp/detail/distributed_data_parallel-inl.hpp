@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/ddp/detail/ddp_state.hpp>
+#include <hfcomm/ddp/distributed_data_parallel.hpp>
+
+namespace hfcomm {
+
+HFCOMM_INLINE distributed_data_parallel::distributed_data_parallel(std::vector<ddp_parameter> parameters,
+                                                                   std::vector<ddp_buffer> buffers, ddp_options options,
+                                                                   const process_group& group,
+                                                                   std::source_location where)
+    : state_(std::make_unique<detail::ddp_state>(std::move(parameters), std::move(buffers), std::move(options), group,
+                                                 where)) {}
+
+HFCOMM_INLINE distributed_data_parallel::~distributed_data_parallel() = default;
+
+HFCOMM_INLINE void distributed_data_parallel::begin_forward(std::source_location where) {
+  state_->begin_forward(where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::mark_ready(std::size_t index, std::source_location where) {
+  state_->mark_ready(index, where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::mark_ready(std::string_view name, std::source_location where) {
+  state_->mark_ready(name, where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::finish(std::source_location where) { state_->finish(where); }
+
+HFCOMM_INLINE void distributed_data_parallel::abandon_pass(std::string_view why, std::source_location where) {
+  state_->abandon_pass(why, where);
+}
+
+HFCOMM_INLINE distributed_data_parallel::no_sync_scope::no_sync_scope(distributed_data_parallel& ddp) noexcept
+    : ddp_(ddp) {
+  ddp_.state_->enter_no_sync();
+}
+
+HFCOMM_INLINE distributed_data_parallel::no_sync_scope::~no_sync_scope() { ddp_.state_->leave_no_sync(); }
+
+HFCOMM_INLINE bool distributed_data_parallel::synchronizes() const noexcept { return state_->synchronizes(); }
+
+HFCOMM_INLINE std::uint64_t distributed_data_parallel::finished_passes() const noexcept {
+  return state_->finished_passes();
+}
+
+HFCOMM_INLINE std::size_t distributed_data_parallel::bucket_count() const noexcept { return state_->bucket_count(); }
+
+HFCOMM_INLINE const process_group& distributed_data_parallel::group() const noexcept { return state_->group(); }
+
+HFCOMM_INLINE const process_group& distributed_data_parallel::device_group(std::source_location where) const {
+  return state_->device_group(where);
+}
+
+}  // namespace hfcomm

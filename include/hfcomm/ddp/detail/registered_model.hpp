@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/ddp/parameter.hpp>
+
+namespace hfcomm::detail {
+
+/// The parameters and buffers that were given to distributed_data_parallel, without the ignored ones. Parameters are
+/// found by their name or by their number in the order of registration, in which the ignored ones count.
+class registered_model {
+ public:
+  registered_model(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers,
+                   const std::vector<std::string>& ignore) {
+    const auto ignored = [&](const std::string& name) {
+      return std::find(ignore.begin(), ignore.end(), name) != ignore.end();
+    };
+    kept_index_.resize(parameters.size());
+    for (std::size_t number = 0; number < parameters.size(); ++number) {
+      by_name_.emplace(parameters[number].name, number);
+      if (!ignored(parameters[number].name)) {
+        kept_index_[number] = parameters_.size();
+        parameters_.push_back(std::move(parameters[number]));
+      }
+    }
+    std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(buffers_),
+                 [&](const ddp_buffer& one) { return !ignored(one.name); });
+  }
+
+  [[nodiscard]] const std::vector<ddp_parameter>& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const std::vector<ddp_buffer>& buffers() const noexcept { return buffers_; }
+
+  /// Returns the number of registered parameters, the ignored ones included.
+  [[nodiscard]] std::size_t registered_count() const noexcept { return kept_index_.size(); }
+  [[nodiscard]] bool has_repeated_names() const noexcept { return by_name_.size() != kept_index_.size(); }
+  [[nodiscard]] bool is_on_device() const noexcept {
+    const auto on_device = [](const auto& one) { return one.on_device; };
+    return std::any_of(parameters_.begin(), parameters_.end(), on_device) ||
+           std::any_of(buffers_.begin(), buffers_.end(), on_device);
+  }
+
+  /// Returns the number under which the parameter was registered; nullopt where there is no parameter of that name.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
+    const auto found = by_name_.find(std::string(name));
+    return found == by_name_.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// Returns the index in `parameters()` of the parameter that was registered as `number`; nullopt where it is ignored.
+  [[nodiscard]] std::optional<std::size_t> index_of(std::size_t number) const { return kept_index_[number]; }
+
+ private:
+  std::vector<ddp_parameter> parameters_;
+  std::vector<ddp_buffer> buffers_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+  std::vector<std::optional<std::size_t>> kept_index_;
+};
+
+}  // namespace hfcomm::detail

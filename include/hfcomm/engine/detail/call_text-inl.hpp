@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <charconv>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/call_text.hpp>
+
+namespace hfcomm::engines {
+
+HFCOMM_INLINE std::string format_number(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
+}
+
+HFCOMM_INLINE std::string elements_text(const operation& call, std::uint64_t bytes) {
+  return call.element == element_type::none
+             ? std::to_string(bytes) + " bytes"
+             : std::to_string(bytes / size_of(call.element)) + " x " + std::string(to_string(call.element));
+}
+
+HFCOMM_INLINE std::string call_name(const operation& call) {
+  std::string name = call.name.text;
+  if (!call.type_name.empty()) {
+    name += '<' + std::string(call.type_name.substr(0, 80)) + (call.type_name.size() > 80 ? "...>" : ">");
+  }
+  return name;
+}
+
+HFCOMM_INLINE std::string list_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t index = 0; index < ranks.size(); ++index) {
+    text += (index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[index]);
+  }
+  return text;
+}
+
+HFCOMM_INLINE std::string no_such_rank(std::string_view what, int rank, int size) {
+  return std::string(what) + ' ' + std::to_string(rank) + " is not a rank of this group of " + std::to_string(size);
+}
+
+HFCOMM_INLINE std::string format_duration(std::chrono::nanoseconds duration) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  if (milliseconds < 1000) {
+    return std::to_string(milliseconds) + " ms";
+  }
+  if (milliseconds < 120'000) {
+    const auto tenths = milliseconds / 100;
+    return std::to_string(tenths / 10) + (tenths % 10 != 0 ? '.' + std::to_string(tenths % 10) : std::string()) + " s";
+  }
+  return std::to_string(milliseconds / 60'000) + " min";
+}
+
+}  // namespace hfcomm::engines

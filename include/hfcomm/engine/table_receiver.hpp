@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+
+namespace hfcomm::detail {
+
+/// Collects equally long contributions, one behind the other in rank order.
+class table_receiver final : public receiver {
+ public:
+  /// `own` is this rank, whose contribution may stand in the table already.
+  table_receiver(std::span<std::byte> table, int own) : table_(table), own_(own) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override;
+  std::byte* place_for(int source, std::uint64_t total) override;
+
+ private:
+  std::span<std::byte> table_;
+  int own_;
+};
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <hfcomm/engine/device_engine.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/group/detail/work_queue.hpp>
+#include <hfcomm/group/process_group.hpp>
+
+namespace hfcomm::detail {
+
+/// State that all handles of one group share.
+class group_state {
+ public:
+  /// Without an engine it is a group of one, whose engine is made when it is first used: a program that only asks for
+  /// its rank pays for none.
+  explicit group_state(std::shared_ptr<host_engine> engine);
+  group_state(const group_state&) = delete;
+  group_state& operator=(const group_state&) = delete;
+  ~group_state();
+
+  /// Capacity of scratch memory that an operation leaves to the next one. A larger piece costs little to allocate again
+  /// beside what it is used for; a chunk of a coalesced list fits.
+  static constexpr std::size_t kept_scratch_bytes = std::size_t{32} << 20;
+
+  [[nodiscard]] host_engine& engine() {
+    host_engine* const made = engine_.load(std::memory_order_acquire);
+    return made != nullptr ? *made : make_engine();
+  }
+  [[nodiscard]] const std::shared_ptr<host_engine>& shared_engine() {
+    (void)engine();
+    return owned_engine_;
+  }
+  /// Null before the first use of a group of one.
+  [[nodiscard]] const host_engine* engine_if_made() const noexcept { return engine_.load(std::memory_order_acquire); }
+
+  /// Takes the error that a destructor left for the next operation to throw; null where there is none.
+  [[nodiscard]] std::exception_ptr take_deferred();
+
+  /// Encoded objects, in memory that the other ranks can read and that the engine owns.
+  [[nodiscard]] std::pmr::vector<std::byte>& objects();
+  /// Frees scratch memory beyond kept_scratch_bytes.
+  void trim_scratch() noexcept;
+
+ private:
+  host_engine& make_engine();
+
+  std::mutex engine_mutex_;
+  std::shared_ptr<host_engine> owned_engine_;
+  std::atomic<host_engine*> engine_;
+
+ public:
+  std::atomic<bool> busy{false};
+  std::atomic<int> master_sections{0};  // scopes in which only the master runs, and no other rank can answer it
+  std::mutex deferred_mutex;
+  std::exception_ptr deferred;  // the error that a destructor could not throw
+  std::atomic<bool> has_deferred{false};
+  bool served_busy = false;        // `busy` of the thread that runs an asynchronous operation
+  std::vector<std::byte> scratch;  // one collective at a time
+  std::optional<std::pmr::vector<std::byte>> encoded;
+  std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation
+  std::shared_ptr<device_engine> devices;  // once there is a device operation
+  std::atomic<bool> has_devices{false};
+};
+
+/// The library's way into a group.
+struct group_access {
+  static process_group make(std::shared_ptr<host_engine> engine, std::chrono::nanoseconds timeout) {
+    return process_group(std::move(engine), timeout);
+  }
+  static group_state& state(const process_group& group) noexcept { return *group.state_; }
+  static host_engine& engine(const process_group& group) { return group.state_->engine(); }
+  static const std::shared_ptr<host_engine>& shared_engine(const process_group& group) {
+    return group.state_->shared_engine();
+  }
+};
+
+/// Returns the error context of a call that has not begun.
+error_context context_of(const process_group& group, const operation& call);
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/detail/served_group.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE group_guard::group_guard(const process_group& group, const operation& call)
+    : state_(group_access::state(group)), served_(group_being_served() == &state_) {
+  if (served_) {
+    if (state_.served_busy) {
+      throw usage_error(context_of(group, call),
+                        "called inside an operation of this group, by a callable or an object of it");
+    }
+    state_.served_busy = true;
+    return;
+  }
+  if (state_.busy.exchange(true, std::memory_order_acquire)) {
+    throw usage_error(
+        context_of(group, call),
+        "another thread is inside an operation of this group; give each thread a group of its own (split)");
+  }
+  if (state_.master_sections.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    state_.busy.store(false, std::memory_order_release);
+    throw usage_error(
+        context_of(group, call),
+        "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
+  }
+}
+
+HFCOMM_INLINE group_guard::~group_guard() {
+  if (served_) {
+    state_.served_busy = false;
+  } else {
+    state_.busy.store(false, std::memory_order_release);
+  }
+}
+
+HFCOMM_INLINE void group_guard::drain() {
+  if (!served_ && state_.queue) [[unlikely]] {
+    state_.queue->drain();
+  }
+}
+
+HFCOMM_INLINE running_call::running_call(const process_group& group, operation& call)
+    : checked_call(group, call), state_(group_access::state(group)), guard_(group, call), engine_(state_.engine()) {
+  guard_.drain();
+  call_.timeout = group.timeout();
+  if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
+    call_.tag = group.tag();
+  }
+  number_ = engine_.sequence() + 1;
+  if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
+    throw_deferred();
+  }
+}
+
+HFCOMM_INLINE running_call::~running_call() {
+  if (!begun_) {
+    reject("an exception ended its part before that began");
+  }
+  if (state_.devices && engine_.broken()) [[unlikely]] {
+    state_.devices->abort();  // its kernels wait for ranks that will not come
+  }
+  state_.trim_scratch();
+}
+
+HFCOMM_INLINE std::vector<std::byte>& running_call::scratch() noexcept { return state_.scratch; }
+HFCOMM_INLINE std::pmr::vector<std::byte>& running_call::objects() { return state_.objects(); }
+
+HFCOMM_INLINE void running_call::reject(const std::string& text) noexcept {
+  try {
+    engine().announce(call_, &text);
+  } catch (...) {
+    // The group has a worse problem, which its next operation reports; the caller's own error comes first.
+  }
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/environment.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/rendezvous/local_rendezvous.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+/// Whether the running exception reports another rank's failure; for handlers.
+HFCOMM_INLINE bool current_exception_is_consequence() {
+  try {
+    throw;
+  } catch (const peer_error&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Tells the peers what is about to end this process: an exception that nobody caught reaches std::terminate without
+/// unwinding, so no destructor could.
+class terminate_teller {
+ public:
+  static void tell(const std::shared_ptr<rendezvous::roster>& people) {
+    static const std::terminate_handler previous = std::get_terminate();
+    static std::atomic<bool> installed{false};
+    last_resort().store(people.get());
+    if (!installed.exchange(true)) {
+      std::set_terminate([] {
+        if (auto* listeners = last_resort().load(); listeners != nullptr) {
+          const bool thrown = std::current_exception() != nullptr;
+          listeners->fail(thrown ? current_exception_text() : "std::terminate was called",
+                          thrown && current_exception_is_consequence());
+        }
+        previous();
+      });
+    }
+  }
+  static void forget() noexcept { last_resort().store(nullptr); }
+
+ private:
+  static std::atomic<rendezvous::roster*>& last_resort() noexcept {
+    static std::atomic<rendezvous::roster*> people{nullptr};
+    return people;
+  }
+};
+
+}  // namespace detail
+
+HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> people)
+    : people_(std::move(people)), active_(true) {}
+
+HFCOMM_INLINE session::session(session&& other) noexcept
+    : people_(std::exchange(other.people_, nullptr)), active_(std::exchange(other.active_, false)) {}
+
+HFCOMM_INLINE session::~session() {
+  if (std::uncaught_exceptions() > 0) {
+    fail("an exception ended its session", true);
+  }
+  end();
+}
+
+HFCOMM_INLINE void session::end() noexcept {
+  if (std::exchange(active_, false)) {
+    if (people_) {
+      detail::terminate_teller::forget();
+      people_->leave();
+      people_.reset();
+    }
+    auto& process = detail::process_identity();
+    process.initialized = false;
+    process.world = process_group();
+    process.local = process.world;
+    process.leaders = process.world;
+  }
+}
+
+HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) noexcept {
+  if (people_) {
+    people_->fail(why, because_of_another);
+  }
+}
+
+namespace detail {
+
+/// Options over environment: who this process is, and the key of its job.
+HFCOMM_INLINE launch_environment resolve(const init_options& options, const error_context& context) {
+  const std::string& method = options.init_method;
+  const auto starts_with = [&](std::string_view prefix) { return method.rfind(prefix, 0) == 0; };
+  const bool named = starts_with("tcp://") || starts_with("file://") || starts_with("job://");
+  if (!named && !method.empty() && method != "env://") {
+    throw usage_error(
+        context, "init_method \"" + method + "\" is none of \"\", env://, tcp://host:port, file:///path, job://name");
+  }
+  if (named != (options.rank >= 0) || named != (options.world_size >= 0)) {
+    throw usage_error(context,
+                      named ? "init_method \"" + method + "\" needs rank and world_size as well"
+                            : std::string("rank and world_size are given, but no init_method that says where the ranks "
+                                          "meet (tcp://host:port, file:///path or job://name)"));
+  }
+  if (named) {
+    if (options.world_size < 1 || options.rank >= options.world_size) {
+      throw usage_error(context, "rank " + std::to_string(options.rank) + " of " + std::to_string(options.world_size) +
+                                     " is not possible");
+    }
+    return {options.rank, options.world_size, options.rank, options.world_size, method, "init_options"};
+  }
+  launch_environment found = detect_environment();
+  if (method == "env://" && found.source == "none") {
+    throw usage_error(
+        context,
+        "init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
+        "WORLD_SIZE; "
+        "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
+  }
+  return found;
+}
+
+}  // namespace detail
+
+HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
+  auto& process = detail::process_identity();
+  error_context context{-1, 0, "init", 0, where};
+  if (process.initialized || detail::thread_identity() != nullptr) {
+    throw usage_error(context, "this process is a rank already (is init called twice, or inside launch or run_ranks?)");
+  }
+  const launch_environment who = [&] {
+    try {
+      return detail::resolve(options, context);
+    } catch (const usage_error& problem) {
+      throw usage_error(context, problem.detail());
+    }
+  }();
+  context.rank = who.rank;
+  context.size = who.world_size;
+  if (who.world_size > engines::layout::max_ranks) {
+    throw usage_error(context, "the job has " + std::to_string(who.world_size) +
+                                   " ranks; one machine can have at most " +
+                                   std::to_string(engines::layout::max_ranks));
+  }
+  if (who.local_size != who.world_size) {
+    throw engine_error(context, "the job has " + std::to_string(who.world_size) + " ranks, but only " +
+                                    std::to_string(who.local_size) +
+                                    " on this machine; this version of hfcomm connects ranks of one machine only");
+  }
+  std::shared_ptr<rendezvous::roster> people;
+  if (who.world_size > 1) {
+    try {
+      auto joined = rendezvous::meet_on_this_machine(who.rendezvous, who.rank, who.world_size, options.start_timeout);
+      people = std::move(joined.people);
+      process.world = detail::group_access::make(std::move(joined.engine), options.timeout);
+    } catch (const usage_error& problem) {
+      throw usage_error(context, problem.detail());
+    } catch (const timeout_error& problem) {
+      throw timeout_error(context, problem.detail(), problem.missing());
+    } catch (const engine_error& problem) {
+      throw engine_error(context, problem.detail());
+    }
+    detail::terminate_teller::tell(people);
+  } else {
+    process.world = process_group().with_timeout(options.timeout);
+  }
+  process.local = process.world;
+  process.leaders = who.rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
+  process.initialized = true;
+  return session(std::move(people));
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""compile_cost.py [--check] [--rounds N] ROOT [COMPILER...]: the cost of including hfcomm.
+
+Prints how long the compiler takes for `return hfcomm::rank();` and for the README's first program, header-only and
+compiled, as ratios to a small program that uses cereal alone, and the peak memory. Each round measures all of them in
+turns; the table has the medians of N rounds (5). Times are user CPU seconds.
+
+--check judges only what is the same in every run: the bytes after the preprocessor, and the functions and reduction
+kernels in the objects. It exits with 1 where one is above its limit.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# Upper limits for g++ 12 and Debian 12's libraries, a few percent above what there is: a header that comes back into
+# the public path shows here.
+LIMITS = {
+    # (program, way): (bytes after the preprocessor, functions in the object at -O2)
+    ("rank", "header-only"): (0, 0),
+    ("rank", "compiled"): (0, 0),
+    ("first", "header-only"): (0, 0),
+    ("first", "compiled"): (0, 0),
+}
+# Element types whose reduction kernels an object may hold.
+KERNELS = {
+    ("rank", "header-only"): set(),
+    ("rank", "compiled"): set(),
+    ("first", "header-only"): {"float", "double"},
+    ("first", "compiled"): set(),
+}
+WAYS = {"header-only": [], "compiled": ["-DHFCOMM_COMPILED"]}
+KERNEL = re.compile(r"hfcomm::detail::(?:\w+_blocks::\w+|reduce_elements_of|reduce_premultiplied|scale_elements)<(.*)>")
+ELEMENT = re.compile(r"(?:^|, )(?:hfcomm::)?(float16|bfloat16|float8_\w+|float|double|(?:un)?signed \w+|\w*int\w*|long|short|char)\b")
+
+
+def first_program(root):
+    """The README's first C++ block."""
+    with open(os.path.join(root, "README.md"), encoding="utf-8") as readme:
+        return re.search(r"^```cpp\n(.*?)^```", readme.read(), re.MULTILINE | re.DOTALL).group(1)
+
+
+def compile_once(command):
+    """Returns user seconds and the peak memory in MB."""
+    process = os.posix_spawnp(command[0], command, os.environ)
+    _, status, usage = os.wait4(process, 0)
+    if status != 0:
+        sys.exit(f"failed: {' '.join(command)}")
+    return usage.ru_utime, usage.ru_maxrss / 1000
+
+
+def measure(compile_with, sources, rounds):
+    runs = {("cereal", "-c", ""): compile_with + ["-c", sources["cereal"]]}
+    for program, level in (("rank", "-O0"), ("rank", "-O2"), ("first", "-O0"), ("first", "-O2")):
+        for way, arguments in WAYS.items():
+            runs[program, level, way] = compile_with + arguments + [level, "-c", sources[program]]
+    figures = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, command in runs.items():
+            figures[key].append(compile_once(command + ["-o", "/dev/null"]))
+    median = {key: [statistics.median(column) for column in zip(*values)] for key, values in figures.items()}
+    base = median["cereal", "-c", ""][0]
+    print(f"cereal alone: {base:.2f} s")
+    print(f"{'':34}{'header-only':>24}{'compiled':>24}")
+    names = {"rank": "return hfcomm::rank();", "first": "README's first program"}
+    for program, level in (("rank", "-O0"), ("rank", "-O2"), ("first", "-O0"), ("first", "-O2")):
+        row = f"{names[program] + ' ' + level:34}"
+        for way in WAYS:
+            seconds, memory = median[program, level, way]
+            row += f"{seconds:8.2f} s {seconds / base:5.2f} {memory:4.0f} MB"
+        print(row)
+
+
+def check(compile_with, sources):
+    failures = []
+    for (program, way), (most_bytes, most_functions) in LIMITS.items():
+        command = compile_with + WAYS[way]
+        size = len(subprocess.run(command + ["-E", "-P", sources[program]], check=True, capture_output=True).stdout)
+        with tempfile.NamedTemporaryFile(suffix=".o") as compiled:
+            subprocess.run(command + ["-O2", "-c", sources[program], "-o", compiled.name], check=True)
+            symbols = subprocess.run(["nm", "-C", compiled.name], check=True, capture_output=True, text=True).stdout
+        functions = [line[19:] for line in symbols.splitlines() if line[17:18] in "TtWw" and line[:1] != " "]
+        kernels = [KERNEL.search(name) for name in functions]
+        types = {element for found in kernels if found for element in ELEMENT.findall(found.group(1))}
+        allowed = KERNELS[program, way]
+        print(f"{program:6} {way:12} {size:9} bytes (at most {most_bytes}), {len(functions):5} functions (at most "
+              f"{most_functions}), {sum(map(bool, kernels)):3} kernels of {', '.join(sorted(types)) or 'no type'}")
+        if size > most_bytes or len(functions) > most_functions:
+            failures.append(f"{program}, {way}: larger than its limit")
+        if types - allowed or (any(kernels) and not allowed) or (allowed and not allowed <= types):
+            failures.append(f"{program}, {way}: kernels of {sorted(types)} instead of {sorted(allowed)}")
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="the cost of including hfcomm")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("root")
+    parser.add_argument("compiler", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    folder = os.path.join(options.root, "tests", "compile_cost")
+    compile_with = (options.compiler or ["g++"]) + ["-std=c++20", "-I", os.path.join(options.root, "include")]
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = {name: os.path.join(folder, name + ".cpp") for name in ("cereal", "rank")}
+        sources["first"] = os.path.join(scratch, "first.cpp")
+        with open(sources["first"], "w", encoding="utf-8") as source:
+            source.write(first_program(options.root))
+        if options.check:
+            return check(compile_with, sources)
+        measure(compile_with, sources, options.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include <hfcomm/comm.hpp>
+
+int main() { return hfcomm::rank(); }
