@@ -37,6 +37,9 @@
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
 #include <hfcomm/engine/detail/table_receiver-inl.hpp>
+#include <hfcomm/engine/reduction/detail/copy_bytes-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
+#include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
 #include <hfcomm/group/detail/identity-inl.hpp>
@@ -51,6 +54,7 @@
 #include <hfcomm/scopes/detail/master_first-inl.hpp>
 #include <hfcomm/scopes/detail/on_rank-inl.hpp>
 #include <hfcomm/scopes/detail/print_main-inl.hpp>
+#include <hfcomm/serialization/detail/archive-inl.hpp>
 
 #if defined(HFCOMM_NCCL)
 #include <hfcomm/detail/nccl-inl.hpp>
@@ -59,5 +63,6 @@
 #if defined(HFCOMM_COMPILED)
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>
 #endif

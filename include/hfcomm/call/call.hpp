@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +16,7 @@
 
 #include <hfcomm/call/checks.hpp>
 #include <hfcomm/core/concepts.hpp>
-#include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/table_receiver.hpp>
-#include <hfcomm/group/detail/group_state.hpp>
-#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/serialization/object.hpp>
@@ -52,20 +48,27 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
-/// A premultiplied sum's factor travels as the operation's tag.
 inline void reduces_with(operation& call, reduce_op op) noexcept {
   call.reduces = true;
   call.op = op.kind();
-  if (op.kind() == reduce_kind::premultiplied_sum) {
-    call.tag = std::bit_cast<std::uint64_t>(op.factor());
-  }
+  call.factor = op.factor();
 }
 
+/// Returns the operation of a reduction that runs on a device, or whose kernel the caller sets.
+template <class T>
+operation reduction_call_without_kernel(operation_name name, movement pattern, std::size_t count, int root,
+                                        reduce_op op, std::source_location where) {
+  operation call = buffer_call<T>(name, pattern, count, root, where);
+  reduces_with(call, op);
+  return call;
+}
+
+/// Returns the operation of a reduction of elements in host memory.
 template <class T>
 operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
                          std::source_location where) {
-  operation call = buffer_call<T>(name, pattern, count, root, where);
-  reduces_with(call, op);
+  operation call = reduction_call_without_kernel<T>(name, pattern, count, root, op, where);
+  call.kernel = &reduce_elements<element_type_of<T>>;
   return call;
 }
 
@@ -76,7 +79,7 @@ inline std::string undefined_reduction(reduce_kind op, std::string_view elements
 }
 
 inline void require_factor(checked_call& running, const operation& call) {
-  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(std::bit_cast<double>(call.tag)),
+  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(call.factor),
                   [] { return std::string("the factor of the premultiplied sum is not a number"); });
 }
 

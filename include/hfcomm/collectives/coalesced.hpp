@@ -41,11 +41,11 @@ template <class L>
 using list_element_t = std::ranges::range_value_t<std::ranges::range_value_t<L>>;
 
 template <class L>
-std::vector<coalesced_piece> pieces_of(L& list) {
+std::vector<coalesced_piece> pieces_of(L& list, reduction_kernel kernel = nullptr) {
   std::vector<coalesced_piece> pieces;
   pieces.reserve(static_cast<std::size_t>(std::ranges::distance(list)));
   for (auto&& view : list) {
-    pieces.push_back({element_type_of<list_element_t<L>>, writable_bytes_of(view)});
+    pieces.push_back({element_type_of<list_element_t<L>>, writable_bytes_of(view), kernel});
   }
   return pieces;
 }
@@ -99,9 +99,9 @@ template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   using element = detail::list_element_t<L>;
-  const auto pieces = detail::pieces_of(list);
-  detail::all_reduce_pieces(detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where),
-                            pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+  const auto call = detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
+  const auto pieces = detail::pieces_of(list, call.kernel);
+  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }
 
 /// The same with chunks of 25 MiB.

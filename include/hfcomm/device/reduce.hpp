@@ -14,8 +14,8 @@ template <reducible_device_range In, writable_reducible_device_range Out>
 void reduce(const In& in, Out&& out, stream_ref stream, int root,
             detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  detail::device_reduce(detail::reduction_call<device_value_t<In>>("device reduce", movement::to_root,
-                                                                   as_device_span(in).size(), root, op, where),
+  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                            "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
                         detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
@@ -24,8 +24,8 @@ template <writable_reducible_device_range R>
 void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
-  detail::device_reduce(detail::reduction_call<device_value_t<R>>("device reduce", movement::to_root,
-                                                                  as_device_span(data).size(), root, op, where),
+  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
+                            "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
                         range, range, detail::on_stream{stream}, group);
 }
 
@@ -34,8 +34,8 @@ template <reducible_device_range In, writable_reducible_device_range Out>
 device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
                          detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::device_reduce(detail::reduction_call<device_value_t<In>>("device reduce", movement::to_root,
-                                                                          as_device_span(in).size(), root, op, where),
+  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                                   "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
                                detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream},
                                group);
 }
@@ -45,8 +45,8 @@ device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<d
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
-  return detail::device_reduce(detail::reduction_call<device_value_t<R>>("device reduce", movement::to_root,
-                                                                         as_device_span(data).size(), root, op, where),
+  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
+                                   "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
                                range, range, detail::on_own_stream{stream}, group);
 }
 

@@ -15,10 +15,10 @@ template <reducible_device_range In, writable_reducible_device_range Out>
 void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  detail::device_reduce_scatter(detail::reduction_call<device_value_t<In>>("device reduce_scatter", movement::to_all,
-                                                                           as_device_span(in).size(), -1, op, where),
-                                detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
-                                group);
+  detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
 /// Parts of different lengths: rank r gets `counts[r]` elements; the counts are the same on all ranks.
@@ -27,10 +27,10 @@ template <reducible_device_range In, writable_reducible_device_range Out>
 void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                     detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  detail::device_reduce_scatter(detail::reduction_call<device_value_t<In>>("device reduce_scatter", movement::to_all,
-                                                                           as_device_span(in).size(), -1, op, where),
-                                detail::device_elements(in), detail::device_elements(out), counts,
-                                detail::on_stream{stream}, group);
+  detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream}, group);
 }
 
 template <reducible_device_range In, writable_reducible_device_range Out>
@@ -40,8 +40,8 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
                                  const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call<device_value_t<In>>("device reduce_scatter", movement::to_all, as_device_span(in).size(),
-                                                 -1, op, where),
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
@@ -52,8 +52,8 @@ device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::s
                                  const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call<device_value_t<In>>("device reduce_scatter", movement::to_all, as_device_span(in).size(),
-                                                 -1, op, where),
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
 }
 

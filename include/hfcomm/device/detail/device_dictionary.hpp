@@ -14,6 +14,7 @@
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm {
@@ -131,11 +132,11 @@ void reduce_device_dictionary(operation_name name, const Map& values, stream_ref
       using value = typename decltype(span)::value_type;
       const auto number = elements_of(span);
       if (root) {
-        device_reduce(reduction_call<value>("device reduce", movement::to_root, 1, *root, op, where), number, number,
-                      on_stream{stream}, group);
+        device_reduce(reduction_call_without_kernel<value>("device reduce", movement::to_root, 1, *root, op, where),
+                      number, number, on_stream{stream}, group);
       } else {
-        device_all_reduce(reduction_call<value>("device all_reduce", movement::to_all, 1, -1, op, where), number,
-                          number, on_stream{stream}, group);
+        device_all_reduce(reduction_call_without_kernel<value>("device all_reduce", movement::to_all, 1, -1, op, where),
+                          number, number, on_stream{stream}, group);
       }
     });
   }

@@ -52,7 +52,7 @@ HFCOMM_INLINE running_call::running_call(const process_group& group, operation& 
     : checked_call(group, call), state_(group_access::state(group)), guard_(group, call), engine_(state_.engine()) {
   guard_.drain();
   call_.timeout = group.timeout();
-  if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
+  if (group.tag() != 0 && call_.tag == 0) {
     call_.tag = group.tag();
   }
   number_ = engine_.sequence() + 1;
