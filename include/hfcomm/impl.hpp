@@ -56,13 +56,13 @@
 #include <hfcomm/scopes/detail/print_main-inl.hpp>
 #include <hfcomm/serialization/detail/archive-inl.hpp>
 
+#if defined(HFCOMM_NCCL)
+#include <hfcomm/detail/nccl-inl.hpp>
+#endif
+
 #if defined(HFCOMM_COMPILED)
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
 #include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>
-#endif
-
-#if defined(HFCOMM_NCCL)
-#include <hfcomm/detail/nccl-inl.hpp>
 #endif

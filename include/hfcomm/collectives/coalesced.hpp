@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/call.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 
 /// Many spans in one call, at the price of few operations instead of one each.

@@ -8,6 +8,7 @@
 #include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/detail/device_notes.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include <hfcomm/call/call.hpp>
-#include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
+#include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 

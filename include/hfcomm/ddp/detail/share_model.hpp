@@ -6,25 +6,14 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/call/call.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
-#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/device/detail/device_moves.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
-#include <hfcomm/engine/device_engine.hpp>
 
 namespace hfcomm::detail {
-
-/// Gives every rank the root's device memory, in place: the device form of `broadcast` for bytes.
-inline void broadcast_on_device(std::span<std::byte> bytes, stream_ref stream, int root, const process_group& group,
-                                std::source_location where) {
-  auto call = buffer_call<std::byte>("device broadcast", movement::from_root, bytes.size(), root, where);
-  running_device_call running(group, call);
-  running.put(on_stream{stream}, {bytes.data(), bytes.size()}, [&](device_engine& engine, stream_ref on) {
-    engine.broadcast(call, bytes.data(), bytes.data(), bytes.size(), on);
-  });
-}
 
 /// Gives every rank the root's values or buffers, whose bytes are `part.*bytes_of`. Those in host memory go in few
 /// operations of `group`, those on a device in one batch of `device_group`, which has the same ranks.
@@ -51,7 +40,8 @@ void share_model(const std::vector<Part>& parts, std::span<std::byte> Part::* by
   if (!on_device.empty()) {
     nccl_group_scope batch(device_group, where);
     for (const auto bytes : on_device) {
-      broadcast_on_device(bytes, options.stream, root, device_group, where);
+      device_broadcast(buffer_call<std::byte>("device broadcast", movement::from_root, bytes.size(), root, where),
+                       {bytes.data(), bytes.size()}, on_stream{options.stream}, device_group);
     }
     batch.end();
   }

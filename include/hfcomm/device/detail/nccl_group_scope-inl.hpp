@@ -8,6 +8,8 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/detail/device_notes.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/group/detail/deferred_errors.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm {
 
