@@ -26,7 +26,7 @@ class group_guard {
   group_guard& operator=(const group_guard&) = delete;
   ~group_guard();
 
-  /// Waits for the asynchronous operations that were started before.
+  /// Waits for the asynchronous operations that were started earlier.
   void drain();
 
  private:
@@ -34,9 +34,8 @@ class group_guard {
   bool served_;
 };
 
-/// One collective on one group, from the moment the caller enters: reserves the group for this thread, and knows how to
-/// fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the destructor
-/// tells them.
+/// One collective on one group, from its entry on. Reserves the group for this thread, and reports this rank's failures
+/// to the other ranks. Where an exception ends the call before the engine has begun it, the destructor reports that.
 class running_call {
  public:
   running_call(const process_group& group, operation& call);
@@ -44,25 +43,25 @@ class running_call {
   running_call& operator=(const running_call&) = delete;
   ~running_call();
 
-  /// For the operation itself: from here on its failures are the engine's to tell.
+  /// Returns the engine for the operation itself. From now on the engine reports its failures.
   [[nodiscard]] host_engine& engine() noexcept {
     begun_ = true;
     return engine_;
   }
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
-  /// Memory for encoded objects, of the engine's kind. It allocates only once the engine has let this operation begin.
+  /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
   /// Error context of this call; valid for its whole lifetime.
   [[nodiscard]] error_context context() const;
 
-  /// Takes part in the operation as a failure, because this rank's arguments or data are unusable: every other rank
+  /// Takes part in the operation with a failure, because this rank's arguments or data are unusable. Every other rank
   /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
   void reject(const std::string& text) noexcept;
 
   /// Rejects the operation, and throws usage_error with the same text.
   [[noreturn]] void refuse(const std::string& text);
 
-  /// Returns `work()`; where that throws, the other ranks are told what, after the words `what`.
+  /// Returns `work()`. Where that throws, the other ranks get its text after the prefix `what`.
   template <class Work>
   auto attempt(std::string_view what, Work&& work) {
     try {
@@ -85,7 +84,7 @@ class running_call {
   void require_root();
 
  private:
-  /// Throws the error that a destructor of this rank could not; the others must not wait for this operation in vain.
+  /// Throws the error that a destructor of this rank could not throw. The other ranks get it, too, instead of waiting.
   void fail_with_deferred();
 
   const process_group& group_;
