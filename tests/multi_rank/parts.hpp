@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/engine/shared_memory/layout.hpp>
+
 #include "ranks.hpp"
 
 /// Parts for the tests of operations that deal them out: which lengths find bugs, and what the elements are.
