@@ -6,6 +6,8 @@
 #include <new>
 #include <system_error>
 
+#include <hfcomm/engine/shared_memory/shared_memory.hpp>
+
 namespace {
 
 using namespace hfcomm;
