@@ -39,8 +39,8 @@ struct transfer {
   /// With a listener, the engine moves the transfer on by itself. Without one, it does only while a thread waits in
   /// `host_engine::complete`.
   std::shared_ptr<transfer_listener> listener{};
-  /// Whether `data` is the text of a failure to send. A receiver of any message with this tag throws it as peer_error.
-  /// No thread waits for it, and it is no error if no rank takes it.
+  /// True where `data` is the text of a failure to send. A receiver of any message with this tag throws it as
+  /// peer_error. No thread waits for it, and it is no error if no rank takes it.
   bool is_failure = false;
 
   // The engine sets these; read them once `finished` is set.

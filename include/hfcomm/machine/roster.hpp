@@ -44,7 +44,7 @@ struct failure_text {
   }
 };
 
-/// How a child of launch() ended. Only the parent learns that, so it writes the record for the other children.
+/// The end of a child of launch(). Only the parent learns it, so it writes the record for the other children.
 struct exit_record {
   std::atomic<std::int32_t> ended{0};
   std::atomic<std::int32_t> wait_status{0};
@@ -71,7 +71,7 @@ inline std::string describe_wait_status(int status) {
   return "exited with status " + std::to_string(WEXITSTATUS(status)) + " without ending its session";
 }
 
-/// How a rank ended. Where several have ended, the smallest kind is the likeliest cause of the others.
+/// The end of a rank. Where several have ended, the smallest kind is the likeliest cause of the others.
 struct rank_ending {
   enum class kind { died, failed, failed_because_of_another, left } how;
   std::string text;  // the end of a sentence that begins with the rank's name

@@ -59,8 +59,9 @@ inline std::chrono::milliseconds warning_time() noexcept {
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
 
-/// How a rank waits for its peers. First it spins for a few microseconds, unless there are more ranks than cores. Then
-/// it yields the core between checks, because the awaited rank may need this very core. Then it sleeps.
+/// The times for which a rank waits awake for its peers. First it spins for a few microseconds, unless there are more
+/// ranks than cores. Then it yields the core between checks, because the awaited rank may need this very core. Then it
+/// sleeps.
 struct patience {
   std::chrono::nanoseconds spin{};   ///< Time of spinning with pauses.
   std::chrono::nanoseconds yield{};  ///< Time of yielding after that.

@@ -33,7 +33,7 @@ struct launcher_variables {
   const char* local_size;
   std::vector<const char*> job;     ///< Variables that name the job; needed from two processes on.
   std::vector<const char*> refine;  ///< Variables that also distinguish jobs; never needed.
-  /// Whether `local_size` is a list indexed by SLURM_NODEID: 4(x2),3 stands for 4, 4 and 3.
+  /// True where `local_size` is a list indexed by SLURM_NODEID: 4(x2),3 stands for 4, 4 and 3.
   bool sizes_of_all_machines = false;
 };
 
