@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// For your tests: ranks as threads of one process.
+/// Ranks as threads of one process, for tests.
 
 #include <chrono>
 #include <concepts>
@@ -14,10 +14,10 @@
 namespace hfcomm::testing {
 
 struct run_ranks_options {
-  /// How long an operation waits for the other ranks; short, so that a test that hangs fails instead.
+  /// The time that an operation waits for the other ranks. Short, so that a test fails instead of hanging.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// How many ranks each of several pretended machines has, {3, 1} for instance: what local_group(), leader_group(),
-  /// node_rank() and their relatives then tell. Empty: all ranks are on one machine.
+  /// The number of ranks on each of several pretended machines, {3, 1} for instance. local_group(), leader_group(),
+  /// node_rank() and similar functions follow it. Empty: all ranks are on one machine.
   std::vector<int> machines{};
 };
 
@@ -34,9 +34,10 @@ namespace hfcomm::testing {
 
 /// Runs `rank_main(world)` on `ranks` threads of this process, over the same shared-memory engine that processes use,
 /// and returns when all have ended. Inside, hfcomm::world() is that world too, so the code under test needs no change.
-/// Where ranks throw, the first exception that is not another rank's fault is rethrown; so is what a dropped work or a
-/// scope's end met, where no operation was left to throw it; usage_error where there can be no such world. Threads that
-/// the code under test starts are no ranks: to them world() is a group of one.
+///
+/// Where ranks throw, it rethrows the first exception that is not another rank's fault. That includes the error of a
+/// dropped work or a scope's end that no later operation threw. Throws usage_error where such a world is impossible.
+/// Threads that the code under test starts are not ranks: for them world() is a group of one.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, const run_ranks_options& options = {},
                std::source_location where = std::source_location::current()) {

@@ -14,7 +14,7 @@ work<int> sum_much_later(const process_group& group) { co_return co_await sum_la
 
 }  // namespace
 
-TEST_CASE("deferred errors: a dropped work's problem fails the rank where no operation was left to throw it") {
+TEST_CASE("deferred errors: a dropped work's error fails the rank where no later operation throws it") {
   for (const int ranks : rank_counts) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
@@ -32,7 +32,7 @@ TEST_CASE("deferred errors: a dropped work's problem fails the rank where no ope
   }
 }
 
-TEST_CASE("deferred errors: so does the closing barrier of a scope") {
+TEST_CASE("deferred errors: so does that of a scope's closing barrier") {
   CHECK_THROWS_AS(run_ranks(2,
                             [](const process_group& world) {
                               const auto hasty = world.with_timeout(std::chrono::milliseconds(100));
@@ -54,7 +54,7 @@ TEST_CASE("deferred errors: so does the closing barrier of a scope") {
                   mismatch_error);
 }
 
-TEST_CASE("deferred errors: what an operation has thrown is not thrown again at the end") {
+TEST_CASE("deferred errors: one that an operation has thrown is not thrown again at the end") {
   at_every_size([](const process_group& world) {
     std::vector<int> values(3);
     {
@@ -65,7 +65,7 @@ TEST_CASE("deferred errors: what an operation has thrown is not thrown again at 
   });
 }
 
-TEST_CASE("deferred errors: an exception that drops a collective under way gets on, and the others hear of it") {
+TEST_CASE("deferred errors: an exception that drops a collective under way continues, and the others get an error") {
   for (const int ranks : rank_counts_from(2)) {
     std::string text;
     try {

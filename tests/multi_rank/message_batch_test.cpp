@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("halo exchange: every rank to both neighbours at once, and again with the same batch") {
+TEST_CASE("message_batch: halo exchange with both neighbours at once, and again with the same batch") {
   at_every_size([](const process_group& world) {
     const int left = (world.rank() + world.size() - 1) % world.size();
     const int right = (world.rank() + 1) % world.size();
@@ -36,7 +36,7 @@ TEST_CASE("halo exchange: every rank to both neighbours at once, and again with 
   });
 }
 
-TEST_CASE("objects and buffers, to all and from all, in one batch; the batch may move") {
+TEST_CASE("message_batch: objects and buffers, to all and from all, in one batch; the batch may move") {
   at_every_size([](const process_group& world) {
     std::vector<std::string> texts(as_index(world.size()));
     std::vector<std::vector<int>> numbers(as_index(world.size()));
@@ -70,7 +70,7 @@ TEST_CASE("objects and buffers, to all and from all, in one batch; the batch may
   });
 }
 
-TEST_CASE("a message that does not fit: the others of the batch arrive, and the batch can be used again") {
+TEST_CASE("message_batch: where one message does not fit, the others arrive, and the batch can be used again") {
   run_noted(2, {}, [](const process_group& world) {
     const int other = 1 - world.rank();
     std::vector<int> first(3);
@@ -108,7 +108,7 @@ struct refuses_odd {
   }
 };
 
-TEST_CASE("an object that cannot be decoded: those after it are received") {
+TEST_CASE("message_batch: after an object that cannot be decoded, the others are received") {
   run_noted(2, {}, [](const process_group& world) {
     const int other = 1 - world.rank();
     refuses_odd one;
@@ -122,7 +122,7 @@ TEST_CASE("an object that cannot be decoded: those after it are received") {
   });
 }
 
-TEST_CASE("a batch and plain messages understand each other") {
+TEST_CASE("message_batch: it pairs up with plain messages") {
   run_noted(3, {}, [](const process_group& world) {
     if (world.rank() == 0) {
       int from_one = 0;
@@ -138,7 +138,7 @@ TEST_CASE("a batch and plain messages understand each other") {
   });
 }
 
-TEST_CASE("more than can be on offer at once, in both directions") {
+TEST_CASE("message_batch: more than can be on offer at once, in both directions") {
   run_noted(2, {}, [](const process_group& world) {
     const int other = 1 - world.rank();
     std::vector<std::string> texts(150);

@@ -13,7 +13,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 using namespace std::chrono_literals;
 
-TEST_CASE("a message that nobody sends: the deadline names the rank, and what it offers instead") {
+TEST_CASE("messages: at the deadline of a receive, the silent rank is named, and its other offers") {
   at_every_size(
       [](const process_group& world) {
         const auto group = world.split(0).with_timeout(300ms);
@@ -48,7 +48,7 @@ TEST_CASE("a message that nobody sends: the deadline names the rank, and what it
       2);
 }
 
-TEST_CASE("a message that nobody takes, and one that comes from nobody at all") {
+TEST_CASE("messages: at the deadline of a send that no rank takes, and of a receive from any_source") {
   at_every_size(
       [](const process_group& world) {
         {
@@ -74,7 +74,7 @@ TEST_CASE("a message that nobody takes, and one that comes from nobody at all") 
       2);
 }
 
-TEST_CASE("to oneself: a message that is not received has its deadline, too") {
+TEST_CASE("messages: one to oneself that is not received has its deadline, too") {
   run_noted(1, {}, [](const process_group& world) {
     const auto group = world.with_timeout(50ms);
     auto going = isend(1, 0, group, 2);
@@ -87,7 +87,7 @@ TEST_CASE("to oneself: a message that is not received has its deadline, too") {
   CHECK(send_receive(5, 0, 0, alone) == 5);
 }
 
-TEST_CASE("a deadline is for a message that stands still, not for one that waits behind others") {
+TEST_CASE("messages: a deadline is for a message without progress, not for one that waits behind others") {
   // The last of these starts to move long after its deadline; the ones before it move all the time.
   run_noted(2, {}, [](const process_group& world) {
     const auto group = world.split(0).with_timeout(1s);
@@ -110,7 +110,7 @@ TEST_CASE("a deadline is for a message that stands still, not for one that waits
   });
 }
 
-TEST_CASE("a rank that has left, or leaves while it is waited for") {
+TEST_CASE("messages: a rank that has left, or leaves while others wait for it, is a peer_error") {
   at_every_size(
       [](const process_group& world) {
         std::vector<char> data(1'000'000);
@@ -142,7 +142,7 @@ TEST_CASE("a rank that has left, or leaves while it is waited for") {
       2);
 }
 
-TEST_CASE("a rank that throws while others wait for its message: all name it, and its words") {
+TEST_CASE("messages: a rank that throws while others wait is named by all, with its text") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto run = [&] {
@@ -171,7 +171,7 @@ TEST_CASE("a rank that throws while others wait for its message: all name it, an
   }
 }
 
-TEST_CASE("any_source: those who left are not missed as long as one is there; then it is peer_error") {
+TEST_CASE("any_source: ranks that left are not missed while one is there; then it is a peer_error") {
   for (const int ranks : rank_counts_from(3)) {
     run_noted(ranks, {}, [](const process_group& world) {
       {
@@ -196,7 +196,7 @@ TEST_CASE("any_source: those who left are not missed as long as one is there; th
   }
 }
 
-TEST_CASE("what was sent before the sender left is received; only then it is missed") {
+TEST_CASE("messages: those sent before the sender left are received; only the next receive fails") {
   run_noted(2, {}, [](const process_group& world) {
     for (int turn = 0; turn < 50; ++turn) {
       auto group = world.split(0);

@@ -26,7 +26,7 @@ void check_refused(const std::string& text, Calls... calls) {
   (check(calls), ...);
 }
 
-TEST_CASE("a destination or source that the group does not have") {
+TEST_CASE("messages: a destination or source that the group does not have is a usage_error") {
   at_every_size([](const process_group& world) {
     std::array<int, 2> data{};
     const std::span span(data);
@@ -51,7 +51,7 @@ TEST_CASE("a destination or source that the group does not have") {
   });
 }
 
-TEST_CASE("a negative tag") {
+TEST_CASE("messages: a negative tag is a usage_error") {
   at_every_size([](const process_group& world) {
     const int other = (world.rank() + 1) % world.size();
     std::array<int, 2> data{};
@@ -74,7 +74,7 @@ struct throwing {
   }
 };
 
-TEST_CASE("a blocking message to or from oneself") {
+TEST_CASE("messages: a blocking one to or from oneself is a usage_error") {
   at_every_size([](const process_group& world) {
     const int me = world.rank();
     std::array<int, 2> data{};
@@ -91,7 +91,7 @@ TEST_CASE("a blocking message to or from oneself") {
   });
 }
 
-TEST_CASE("a buffer that cannot be there: a receiver that waits for it is told") {
+TEST_CASE("messages: an impossible buffer is an error of the receiver that waits for it, too") {
   run_noted(2, {}, [](const process_group& world) {
     const std::span<int> nowhere(static_cast<int*>(nullptr), 3);
     const std::span<int> endless(reinterpret_cast<int*>(64), ~std::size_t{0} / 2);
@@ -116,7 +116,7 @@ TEST_CASE("a buffer that cannot be there: a receiver that waits for it is told")
   });
 }
 
-TEST_CASE("two threads of one rank at once: the second one gets usage_error, and nothing is mixed up") {
+TEST_CASE("messages: of two threads of one rank at once, the second gets usage_error, and nothing is mixed up") {
   run_noted(2, {}, [](const process_group& world) {
     if (world.rank() == 1) {
       CHECK(recv<int>(0, world, 1) == 1);
@@ -146,7 +146,7 @@ TEST_CASE("two threads of one rank at once: the second one gets usage_error, and
   });
 }
 
-TEST_CASE("many threads of one rank: each message is done, or refused as a whole") {
+TEST_CASE("messages: from many threads of one rank, each is done, or refused as a whole") {
   run_noted(2, {}, [](const process_group& world) {
     constexpr int threads = 4;
     constexpr int each = 50;

@@ -15,7 +15,7 @@ using namespace multi_rank;
 /// A message's size by its number: most are small, some pass through a slot.
 std::size_t size_by(int number) { return number % 10 == 3 ? 20'000 + as_index(number) : as_index(number % 70); }
 
-TEST_CASE("messages with one tag between two ranks arrive in the order of the sends") {
+TEST_CASE("message order: one tag between two ranks keeps the order of the sends") {
   run_noted(2, {}, [](const process_group& world) {
     for (int number = 0; number < 2000; ++number) {
       if (world.rank() == 0) {
@@ -27,7 +27,7 @@ TEST_CASE("messages with one tag between two ranks arrive in the order of the se
   });
 }
 
-TEST_CASE("many in flight: waits in the order of the calls, whichever side is first, with more than 64 on offer") {
+TEST_CASE("message order: many in flight, waits in the order of the calls, more than 64 on offer") {
   for (const bool receiver_first : {false, true}) {
     run_noted(2, {}, [&](const process_group& world) {
       constexpr int count = 300;
@@ -59,7 +59,7 @@ TEST_CASE("many in flight: waits in the order of the calls, whichever side is fi
   }
 }
 
-TEST_CASE("both sides at full speed: no message overtakes another, and no receive another") {
+TEST_CASE("message order: at full speed no message overtakes another, and no receive another") {
   // The sender's envelopes are freed and filled all the time while the receiver looks through them.
   for (int turn = 0; turn < 5; ++turn) {
     run_noted(2, {}, [](const process_group& world) {
@@ -88,7 +88,7 @@ TEST_CASE("both sides at full speed: no message overtakes another, and no receiv
   }
 }
 
-TEST_CASE("tags: received in another order than sent, each tag in its own order") {
+TEST_CASE("message order: tags received in another order than sent, each tag in its own order") {
   at_every_size(
       [](const process_group& world) {
         if (world.rank() == 0) {
@@ -114,7 +114,7 @@ TEST_CASE("tags: received in another order than sent, each tag in its own order"
       2);
 }
 
-TEST_CASE("more large messages than slots, to several ranks, waited for from the last to the first") {
+TEST_CASE("message order: more large messages than slots, to several ranks, waited for from the last to the first") {
   at_every_size(
       [](const process_group& world) {
         constexpr int each = 6;
@@ -148,7 +148,7 @@ TEST_CASE("more large messages than slots, to several ranks, waited for from the
       2);
 }
 
-TEST_CASE("an earlier receive from anyone comes before a later one from this very rank") {
+TEST_CASE("message order: an earlier receive from any_source comes before a later one from the same rank") {
   run_noted(2, {}, [](const process_group& world) {
     for (int turn = 0; turn < 300; ++turn) {
       if (world.rank() == 0) {
@@ -164,7 +164,7 @@ TEST_CASE("an earlier receive from anyone comes before a later one from this ver
   });
 }
 
-TEST_CASE("what is not received yet does not hold up other tags and ranks") {
+TEST_CASE("message order: a message that is not received yet does not delay other tags and ranks") {
   at_every_size(
       [](const process_group& world) {
         std::vector<work<void>> late;

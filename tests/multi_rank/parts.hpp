@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/engine/shared_memory/layout.hpp>
+
 #include "ranks.hpp"
 
 #include <hfcomm/engine/shared_memory/layout.hpp>

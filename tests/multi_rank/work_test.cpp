@@ -72,7 +72,7 @@ TEST_CASE("work: a value can be taken once, an error any number of times") {
   });
 }
 
-TEST_CASE("work: what was moved from says so; move assignment drops what was there") {
+TEST_CASE("work: one that was moved from is a usage_error; move assignment drops the old one") {
   at_every_size([](const process_group& world) {
     auto first = all_reduce_async(1, reduce_op::sum, world);
     auto second = std::move(first);
@@ -109,7 +109,7 @@ TEST_CASE("work: a dropped one is waited for") {
   });
 }
 
-TEST_CASE("work: a problem that nobody asked for is thrown by the group's next collective") {
+TEST_CASE("work: an error that no wait has thrown is thrown by the group's next collective") {
   at_every_size([](const process_group& world) {
     for (const int odd : {0, world.size() - 1}) {
       const bool is_odd = world.rank() == odd;
@@ -149,7 +149,7 @@ TEST_CASE("work: a problem that nobody asked for is thrown by the group's next c
   });
 }
 
-TEST_CASE("work: a dropped problem that is no std::exception does not leave the others waiting") {
+TEST_CASE("work: a dropped error that is no std::exception does not leave the others waiting") {
   run_noted(3, {}, [](const process_group& world) {
     {
       auto wrong =
@@ -197,7 +197,7 @@ TEST_CASE("work: a peer that ends while works are in flight is an error from wai
   }
 }
 
-TEST_CASE("work: a rank that throws with works in flight ends them first, and its exception is the one to hear of") {
+TEST_CASE("work: a rank that throws with works in flight ends them first, and its exception is the one reported") {
   std::atomic<int> sum{0};
   const auto rank_main = [&](const process_group& world) {
     std::vector<int> data(200'000, 1);
@@ -231,7 +231,7 @@ TEST_CASE("work: the last handle of a group may be dropped while works are in fl
   });
 }
 
-TEST_CASE("work: two threads inside one group are told, and the group goes on") {
+TEST_CASE("work: two threads inside one group are a usage_error, and the group goes on") {
   for (const int ranks : {2, 4}) {
     run_noted(ranks, {}, [&](const process_group& world) {
       if (world.rank() == 0) {
@@ -341,7 +341,7 @@ TEST_CASE(
 }
 
 /// What the next operation does with the problem of a work that nobody could wait for.
-TEST_CASE("work: the problem of one that was dropped without waiting is not lost") {
+TEST_CASE("work: the error of one that was dropped without waiting is not lost") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<double>> later;
@@ -358,7 +358,7 @@ TEST_CASE("work: the problem of one that was dropped without waiting is not lost
   });
 }
 
-TEST_CASE("work_queue: runs everything in order, and one thing at a time") {
+TEST_CASE("work_queue: runs the items in order, and one at a time") {
   const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
   std::vector<int> order;  // no lock: one at a time
   for (int i = 0; i < 1000; ++i) {
@@ -373,7 +373,7 @@ TEST_CASE("work_queue: runs everything in order, and one thing at a time") {
   queue->stop();
 }
 
-TEST_CASE("work_queue: what comes after an item does not hold up the next ones") {
+TEST_CASE("work_queue: the continuation of an item does not delay the next items") {
   const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
   std::atomic<int> ran{0};
   std::atomic<int> after{0};
@@ -396,7 +396,7 @@ TEST_CASE("work_queue: what comes after an item does not hold up the next ones")
   wait_until([&] { return after == 8; });
 }
 
-TEST_CASE("work_queue: may be stopped by its own item and by what comes after one") {
+TEST_CASE("work_queue: an item and its continuation may stop the queue") {
   for (const bool later : {false, true}) {
     std::atomic<bool> stopped{false};
     const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});

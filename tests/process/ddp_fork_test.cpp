@@ -26,7 +26,7 @@ bool refused(Call call) {
 
 }  // namespace
 
-TEST_CASE("in the child of a fork, distributed_data_parallel refuses, and ends without waiting; the parent goes on") {
+TEST_CASE("ddp: in the child of a fork it refuses, and ends without waiting; the parent goes on") {
   const std::string name = processes::unique("ddp-fork");
   processes::family family(2, [&](int rank) {
     session own = init(processes::job(name, rank, 2));

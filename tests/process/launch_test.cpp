@@ -50,7 +50,7 @@ class shared_counter {
 
 }  // namespace
 
-TEST_CASE("launch runs every rank once, connected, and returns 0") {
+TEST_CASE("launch: every rank runs once, connected, and the result is 0") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     const shared_counter sum;
     const auto result = run([&] {
@@ -71,7 +71,7 @@ TEST_CASE("launch runs every rank once, connected, and returns 0") {
   }
 }
 
-TEST_CASE("launch returns a rank's own status") {
+TEST_CASE("launch: a rank's own status is returned") {
   const auto result = run([] { return launch(3, [] { return rank() == 1 ? 7 : 0; }); });
   INFO(result.text);
   CHECK(result.status == 7);
@@ -79,7 +79,7 @@ TEST_CASE("launch returns a rank's own status") {
   CHECK(result.text.find("exited with status 7") != std::string::npos);
 }
 
-TEST_CASE("launch prints the text of the exception that came first, not of those it caused") {
+TEST_CASE("launch: the text of the first exception is printed, not of those that it caused") {
   const auto result = run([] {
     return launch(4, [] {
       if (rank() == 2) {
@@ -95,7 +95,7 @@ TEST_CASE("launch prints the text of the exception that came first, not of those
   CHECK(result.text.find("rank 0 (pid") == std::string::npos);
 }
 
-TEST_CASE("launch names a signal, and so do the peers") {
+TEST_CASE("launch: a signal is named, by the peers, too") {
   const shared_counter named;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -118,7 +118,7 @@ TEST_CASE("launch names a signal, and so do the peers") {
   CHECK((*named).load() == 2);
 }
 
-TEST_CASE("launch ends where somebody else takes note of its children's ends") {
+TEST_CASE("launch: it ends where other code reaps its children") {
   for (const int status : {0, 7}) {
     const auto result = run([&] {
       std::signal(SIGCHLD, SIG_IGN);  // as `trap '' CHLD` in a shell does
@@ -132,7 +132,7 @@ TEST_CASE("launch ends where somebody else takes note of its children's ends") {
   }
 }
 
-TEST_CASE("the rank that failed first is blamed by whoever meets it and its victims later") {
+TEST_CASE("launch: ranks that find several failed ranks blame the first one") {
   const shared_counter right;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -156,7 +156,7 @@ TEST_CASE("the rank that failed first is blamed by whoever meets it and its vict
   CHECK(result.text.find("rank 2 (pid ") != std::string::npos);
 }
 
-TEST_CASE("launch stops ranks that do not end by themselves") {
+TEST_CASE("launch: ranks that do not end by themselves are stopped") {
   const auto start = processes::clock::now();
   const auto result = run([] {
     return launch(3, [] {
@@ -173,7 +173,7 @@ TEST_CASE("launch stops ranks that do not end by themselves") {
   CHECK(processes::clock::now() - start < 20s);
 }
 
-TEST_CASE("no rank outlives the process that launched it") {
+TEST_CASE("launch: no rank outlives the process that launched it") {
   const shared_counter alive;
   processes::family family(1, [&](int) {
     launch(3, [&] {
@@ -209,7 +209,7 @@ TEST_CASE("no rank outlives the process that launched it") {
   CHECK_FALSE(any);
 }
 
-TEST_CASE("launch refuses what cannot be") {
+TEST_CASE("launch: impossible arguments are a usage_error") {
   CHECK_THROWS_AS(launch(0, [] {}), usage_error);
   CHECK_THROWS_AS(launch(-3, [] {}), usage_error);
   CHECK_THROWS_AS(launch(1'000'000, [] {}), usage_error);
@@ -222,7 +222,7 @@ TEST_CASE("launch refuses what cannot be") {
   CHECK(second.text.find("is init called twice") != std::string::npos);
 }
 
-TEST_CASE("launch inside a launcher's job is refused, launch(1) joins that job") {
+TEST_CASE("launch: inside a launcher's job it is refused, and launch(1) joins that job") {
   processes::family family(2, [](int rank) {
     ::setenv("RANK", std::to_string(rank).c_str(), 1);
     ::setenv("WORLD_SIZE", "2", 1);
@@ -249,7 +249,7 @@ TEST_CASE("launch inside a launcher's job is refused, launch(1) joins that job")
   }
 }
 
-TEST_CASE("launch works with many more ranks than cores") {
+TEST_CASE("launch: many more ranks than cores") {
   const auto result = run([] {
     return launch(64, [] {
       for (int turn = 0; turn < 5; ++turn) {

@@ -3,14 +3,17 @@
 
 #include <optional>
 
+#include <sys/mman.h>
+
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
+
 #include "processes.hpp"
 
 using namespace hfcomm;
 using namespace std::chrono_literals;
 using processes::unique;
 
-TEST_CASE("before init and after the session the world is one process, in which everything works") {
+TEST_CASE("session: before init and after the session the world is one process, in which everything works") {
   const auto works = [] {
     CHECK(world_size() == 1);
     CHECK(rank() == 0);
@@ -50,7 +53,7 @@ TEST_CASE("before init and after the session the world is one process, in which 
   works();
 }
 
-TEST_CASE("a rank that never comes: whoever came is told which one, within the start timeout") {
+TEST_CASE("init: a rank that never comes is named on every other rank, within the start timeout") {
   processes::family family(4, [](int rank) {
     if (rank == 2) {
       return;
@@ -74,7 +77,7 @@ TEST_CASE("a rank that never comes: whoever came is told which one, within the s
   }
 }
 
-TEST_CASE("rank 0 never comes") {
+TEST_CASE("init: a rank 0 that never comes is named") {
   processes::family family(1, [](int) {
     auto options = processes::job(unique("no-root"), 1, 2);
     options.start_timeout = 300ms;
@@ -85,7 +88,7 @@ TEST_CASE("rank 0 never comes") {
   CHECK(outcome.said.find("rank 0 did not come") != std::string::npos);
 }
 
-TEST_CASE("ranks that do not fit together are told so, all of them") {
+TEST_CASE("init: ranks that do not fit together are an error on all of them") {
   struct misfit {
     const char* name;
     int rank, size;  // what the third process claims
@@ -111,7 +114,7 @@ TEST_CASE("ranks that do not fit together are told so, all of them") {
   }
 }
 
-TEST_CASE("a rank that dies while the job starts ends the start for all") {
+TEST_CASE("init: a rank that dies while the job starts ends the start for all") {
   processes::family family(3, [&](int rank) {
     auto options = processes::job(unique("dies"), rank, 3);
     options.start_timeout = 20s;
@@ -145,7 +148,7 @@ TEST_CASE("a rank that dies while the job starts ends the start for all") {
   CHECK(outcomes[0].said.find("rank 1 went away while the job was starting") != std::string::npos);
 }
 
-TEST_CASE("a stranger that connects and says nothing, or nonsense, holds up nobody") {
+TEST_CASE("init: a foreign process that connects and sends nothing, or nonsense, delays no rank") {
   processes::family family(4, [&](int rank) {
     const auto options = processes::job(unique("stranger"), rank, 2);
     if (rank >= 2) {
@@ -173,7 +176,7 @@ TEST_CASE("a stranger that connects and says nothing, or nonsense, holds up nobo
   CHECK(outcomes[1].exited_with(0));
 }
 
-TEST_CASE("every init method leads to the same job") {
+TEST_CASE("init: every init method leads to the same job") {
   for (const std::string method : {"tcp://localhost:29500", "file:///tmp/hfcomm-test", "job://method"}) {
     processes::family family(2, [&](int rank) {
       auto options = processes::job("", rank, 2);
@@ -192,7 +195,7 @@ TEST_CASE("every init method leads to the same job") {
   CHECK_THROWS_AS((void)init({.rank = 1, .world_size = 2}), usage_error);
 }
 
-TEST_CASE("HFCOMM_* variables start a job as well; an incomplete set says what is missing") {
+TEST_CASE("init: HFCOMM_* variables start a job, and an incomplete set is an error that lists the missing ones") {
   processes::family family(3, [&](int rank) {
     ::setenv("HFCOMM_RANK", std::to_string(rank).c_str(), 1);
     ::setenv("HFCOMM_WORLD_SIZE", "3", 1);
@@ -212,7 +215,7 @@ TEST_CASE("HFCOMM_* variables start a job as well; an incomplete set says what i
   }
 }
 
-TEST_CASE("init_method env:// without variables names those that it looks for") {
+TEST_CASE("init: env:// without variables is an error that lists the variables") {
   processes::family family(1, [&](int) {
     for (const char* name : {"HFCOMM_RANK", "HFCOMM_WORLD_SIZE", "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
@@ -228,7 +231,7 @@ TEST_CASE("init_method env:// without variables names those that it looks for") 
   }
 }
 
-TEST_CASE("more than one machine is refused, in words") {
+TEST_CASE("init: a job on more than one machine is an engine_error") {
   processes::family family(1, [&](int) {
     ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "4", 1);
@@ -243,7 +246,7 @@ TEST_CASE("more than one machine is refused, in words") {
   CHECK(outcome.said.find("connects ranks of one machine only") != std::string::npos);
 }
 
-TEST_CASE("the child of a rank is not that rank") {
+TEST_CASE("fork: the child of a rank is not that rank") {
   processes::family family(2, [&](int rank) {
     session own = init(processes::job(unique("fork"), rank, 2));
     barrier();
@@ -272,7 +275,7 @@ TEST_CASE("the child of a rank is not that rank") {
   }
 }
 
-TEST_CASE("messages beyond 4 GiB arrive whole") {
+TEST_CASE("large objects: more than 4 GiB arrive whole") {
   constexpr std::size_t count = (std::size_t{4} << 30) + 4097;
   if (::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE) < static_cast<long>(count) * 2) {
     std::puts("[hfcomm] skipped: messages beyond 4 GiB arrive whole: the machine has less than 8 GiB of free memory");

@@ -115,7 +115,7 @@ TEST_CASE("shared buffers of processes: reduced where they are, and given back")
       });
 }
 
-TEST_CASE("a process that may have only small files still gets buffers, of ordinary memory") {
+TEST_CASE("shared_buffer: a process that may have only small files gets buffers of private memory") {
   const auto limit = [](int what, rlim_t value) {
     rlimit limits{};
     ::getrlimit(static_cast<__rlimit_resource_t>(what), &limits);
@@ -159,7 +159,7 @@ TEST_CASE("a process that may have only small files still gets buffers, of ordin
       });
 }
 
-TEST_CASE("the child of a fork leaves its parent's shared buffers alone") {
+TEST_CASE("shared_buffer: the child of a fork leaves its parent's buffers alone") {
   run(
       "fork-with-shared-buffers", 2, [](int) {},
       [] {
@@ -190,7 +190,7 @@ TEST_CASE("the child of a fork leaves its parent's shared buffers alone") {
       });
 }
 
-TEST_CASE("HFCOMM_VECTOR_UNIT takes the widest vectors away, and no bit changes") {
+TEST_CASE("HFCOMM_VECTOR_UNIT: without the widest vectors no bit changes") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
     run(
         std::string("unit-") + unit, 2, [&](int) { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },

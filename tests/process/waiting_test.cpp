@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <hfcomm/machine/waiting.hpp>
+
 #include "processes.hpp"
 
 using namespace hfcomm;
 using namespace std::chrono_literals;
 using processes::unique;
 
-TEST_CASE("whoever waits long says once for whom, and goes on waiting") {
+TEST_CASE("warning: a long wait prints the missing ranks once, and goes on") {
   processes::family family(3, [](int rank) {
     ::setenv("HFCOMM_WARN_AFTER_MS", "200", 1);
     ::dup2(processes::voice(), STDERR_FILENO);
@@ -30,7 +32,7 @@ TEST_CASE("whoever waits long says once for whom, and goes on waiting") {
   CHECK(outcomes[1].said.empty());
 }
 
-TEST_CASE("a master-first section may take longer than any operation, and its master may die in it") {
+TEST_CASE("master_first: a section may take longer than any operation, and its master may die in it") {
   processes::family family(3, [](int rank) {
     auto options = processes::job(unique("patience"), rank, 3);
     options.timeout = 300ms;
@@ -65,7 +67,7 @@ TEST_CASE("a master-first section may take longer than any operation, and its ma
   }
 }
 
-TEST_CASE("a patience of its own ends a wait for the master, too") {
+TEST_CASE("master_first: a timeout of its own ends the wait for the master") {
   processes::family family(2, [](int rank) {
     session own = init(processes::job(unique("impatience"), rank, 2));
     try {
@@ -83,7 +85,7 @@ TEST_CASE("a patience of its own ends a wait for the master, too") {
   CHECK(outcomes[0].exited_with(0));  // its destructor did not throw
 }
 
-TEST_CASE("ranks that their launcher has bound to a core each have not to share it") {
+TEST_CASE("cores: ranks that their launcher has bound to a core each do not share it") {
   const int cores = detail::allowed_cores(0);
   const auto bind = [] {
     cpu_set_t set;

@@ -56,7 +56,7 @@ void in_child(Body body) {
 
 }  // namespace
 
-TEST_CASE("in the child of a fork, works that are in flight are refused, and nothing waits for them") {
+TEST_CASE("work: in the child of a fork, works in flight are refused, and nothing waits for them") {
   std::array<int, 2> gate{};
   REQUIRE(::pipe2(gate.data(), O_CLOEXEC) == 0);
   processes::family family(2, [&](int rank) {
@@ -92,7 +92,7 @@ TEST_CASE("in the child of a fork, works that are in flight are refused, and not
   ::close(gate[1]);
 }
 
-TEST_CASE("the child of a process with a world of one may go on with blocking collectives") {
+TEST_CASE("work: the child of a process with a world of one may go on with blocking collectives") {
   processes::family family(1, [](int) {
     barrier_async().wait();
     in_child([] {
@@ -108,7 +108,7 @@ TEST_CASE("the child of a process with a world of one may go on with blocking co
   }
 }
 
-TEST_CASE("a rank that is killed with works in flight: the others' works tell it") {
+TEST_CASE("work: a rank that is killed with works in flight is an error of the others' works") {
   processes::family family(3, [](int rank) {
     session own = init(processes::job(unique("work-kill"), rank, 3));
     auto first = all_gather_async(rank);
@@ -135,7 +135,7 @@ TEST_CASE("a rank that is killed with works in flight: the others' works tell it
   }
 }
 
-TEST_CASE("a program may end as soon as its works are done") {
+TEST_CASE("work: a program may end as soon as its works are done") {
   for (int round = 0; round < 5; ++round) {
     processes::family family(1, [&](int) {
       const int status = launch(3, [] {

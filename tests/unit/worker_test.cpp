@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds short_time{1};
 class counting_owner {
  public:
   void start() {
-    worker_.start({}, "counting", [this] {
+    worker_.start(worker_.lock(), {}, "counting", [this] {
       auto held = worker_.lock();
       while (worker_.wait_for_work(held, [this] { return jobs_ != 0; })) {
         --jobs_;
@@ -88,7 +88,7 @@ TEST_CASE("worker: a worker without a thread stops") {
 TEST_CASE("worker: stopped by its own thread, it does not wait for itself") {
   const auto owner = std::make_shared<worker>();
   std::atomic<bool> ended{false};
-  owner->start({}, "a test", [owner, &ended] {
+  owner->start(owner->lock(), {}, "a test", [owner, &ended] {
     owner->stop();
     ended.store(true);
   });
@@ -100,7 +100,7 @@ TEST_CASE("worker: stopped by its own thread, it does not wait for itself") {
 TEST_CASE("worker: wait_for_interval returns at the interval, when woken and when stopped") {
   std::atomic<int> turns{0};
   worker watch;
-  watch.start({}, "a test", [&] {
+  watch.start(watch.lock(), {}, "a test", [&] {
     auto held = watch.lock();
     while (watch.wait_for_interval(held, turns.load() < 3 ? short_time : std::chrono::minutes(10))) {
       ++turns;

@@ -13,7 +13,7 @@
 
 namespace hfcomm {
 
-/// Is told when a transfer is finished.
+/// A listener for the end of a transfer.
 class transfer_listener {
  public:
   transfer_listener() = default;
@@ -21,31 +21,31 @@ class transfer_listener {
   transfer_listener& operator=(const transfer_listener&) = delete;
   virtual ~transfer_listener() = default;
 
-  /// Called once, by the thread that finished the transfer, which may be inside another operation: it must not wait.
-  /// Returns whether `go_on` is to be called.
+  /// Called once, by the thread that finished the transfer. That may be inside another operation, so this must not
+  /// wait. Returns whether `continue_caller` is to be called.
   [[nodiscard]] virtual bool on_finish() noexcept = 0;
-  /// May wait: it runs on a thread that nothing else needs.
+  /// Continues what waited for the transfer. May wait: it runs on a thread of its own.
   virtual void continue_caller() = 0;
 };
 
-/// One side of one message between two ranks: what the caller wants, and in the end what became of it.
+/// One side of one message between two ranks: the call, and in the end its result.
 struct transfer {
   explicit transfer(const operation& what) : call(what) {}
 
   operation call;                     ///< `pattern` is send or receive, `root` the other rank, `tag` the message's.
-  std::span<const std::byte> data{};  ///< To send. What it shows must stay until the transfer is finished.
-  std::span<std::byte> into{};        ///< Where a buffer is received, `call.bytes` long.
-  std::vector<std::byte> object{};    ///< Where an object is received; or memory for `data`.
-  /// With a listener, the engine carries the transfer on by itself; without one, only while someone waits in
+  std::span<const std::byte> data{};  ///< Bytes to send. They must stay until the transfer is finished.
+  std::span<std::byte> into{};        ///< Buffer to receive into, `call.bytes` long.
+  std::vector<std::byte> object{};    ///< Object that is received, or memory for `data`.
+  /// With a listener, the engine moves the transfer on by itself. Without one, it does only while a thread waits in
   /// `host_engine::complete`.
   std::shared_ptr<transfer_listener> listener{};
-  /// To send: `data` is the text of what went wrong; a receiver of anything with this tag throws it as peer_error.
-  /// Nobody waits for it: where nobody takes it, that is no error.
+  /// True where `data` is the text of a failure to send. A receiver of any message with this tag throws it as
+  /// peer_error. No thread waits for it, and it is no error if no rank takes it.
   bool is_failure = false;
 
-  // Set by the engine; to be read once `finished` is.
-  int source = -1;               ///< Who sent it.
-  std::exception_ptr problem{};  ///< Why it failed.
+  // The engine sets these; read them once `finished` is set.
+  int source = -1;               ///< The rank that sent it.
+  std::exception_ptr problem{};  ///< The error; null where it went well.
   std::atomic<bool> finished{false};
 };
 

@@ -10,24 +10,24 @@
 
 namespace hfcomm {
 
-/// Who a launcher says this process is.
+/// The place of this process in its job, as a launcher has set it.
 struct launch_environment {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;      ///< Among the job's processes on this machine.
-  int local_size = 1;      ///< The number of the job's processes on this machine.
-  std::string rendezvous;  ///< Which job this is: equal on its ranks, different for others. Empty in a job of one.
-  std::string source;      ///< Whose variables these are: "HFCOMM_*", "torchrun", "Open MPI", "Slurm", or "none".
+  int local_rank = 0;      ///< Rank among the job's processes on this machine.
+  int local_size = 1;      ///< Number of the job's processes on this machine.
+  std::string rendezvous;  ///< Key of the job: equal on its ranks, different for other jobs. Empty in a job of one.
+  std::string source;  ///< Launcher whose variables these are: "HFCOMM_*", "torchrun", "Open MPI", "Slurm", or "none".
 };
 
-/// Looks up one variable; nothing where it is not set.
+/// A function that returns one variable; nullopt where it is not set.
 using environment_reader = function_ref<std::optional<std::string>(const char*)>;
 
-/// Returns a variable of this process's own environment. Not while another thread changes it.
+/// Returns a variable of this process's own environment. No other thread may change it meanwhile.
 [[nodiscard]] std::optional<std::string> read_process_environment(const char* name);
 
-/// Asks the environment who this process is. The first of these whose rank or size is set decides; what else is set, by
-/// an outer launcher, say, does not count.
+/// Returns this process's place in its job, from the environment. The first of these launchers whose rank or size is
+/// set decides. Variables of the others, an outer launcher's for instance, do not count.
 ///   HFCOMM_RANK, HFCOMM_WORLD_SIZE   with HFCOMM_JOB, any text that names the job, from two processes on;
 ///                                    HFCOMM_LOCAL_RANK and HFCOMM_LOCAL_SIZE may be set
 ///   RANK, WORLD_SIZE                 as torchrun sets them, with MASTER_ADDR and MASTER_PORT from two processes on;
@@ -37,13 +37,13 @@ using environment_reader = function_ref<std::optional<std::string>(const char*)>
 ///   SLURM_PROCID, SLURM_STEP_NUM_TASKS   as Slurm's srun sets them, with SLURM_JOB_ID and SLURM_STEP_ID; in a batch
 ///                                    script outside of srun only the first is set, and does not count
 ///   none                             this process is a job of its own
-/// mpirun comes before Slurm because it uses srun to get to other machines. Without the local ones, all ranks are taken
-/// to be on one machine. Changes no variable. (MMEngine's `infer_launcher` and `init_dist`.)
+/// mpirun comes before Slurm because it uses srun to reach other machines. Without the local variables, all ranks count
+/// as being on one machine. Changes no variable. (MMEngine's `infer_launcher` and `init_dist`.)
 ///
-/// Throws usage_error where some variables are missing, naming all that were found and all that were not, and where a
-/// value cannot be, naming it.
+/// Throws usage_error where variables are missing, with the names of those found and those missing. Throws usage_error
+/// where a value is impossible, with its name.
 [[nodiscard]] launch_environment detect_environment(std::source_location where = std::source_location::current());
-/// The same from variables that `read` knows, instead of the process's own.
+/// Returns the same from variables that `read` returns, instead of the process's own.
 [[nodiscard]] launch_environment detect_environment(environment_reader read,
                                                     std::source_location where = std::source_location::current());
 

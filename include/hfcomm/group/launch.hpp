@@ -17,13 +17,13 @@ int launch(int processes, function_ref<int()> main, std::source_location where);
 }  // namespace detail
 
 /// Runs `main` on `processes` ranks of this machine: forks them, and in each calls init(), `main()` and ends cleanly.
-/// `main` returns void or an exit status. With `processes` == 1 it runs right here, as the rank that the environment
-/// says (so a program that calls launch(1, main) also runs unchanged under torchrun and its like).
+/// `main` returns void or an exit status. With `processes` == 1 it runs in this process, as the rank that the
+/// environment sets. So a program that calls launch(1, main) also runs unchanged under torchrun and other launchers.
 ///
-/// The first failure is printed with its rank (an exception's text, an exit status, a signal; also an error of a
-/// dropped work or a scope's end that no operation was left to throw); the others get 2 s to report, then are stopped.
+/// The first failure is printed with its rank: an exception's text, an exit status or a signal. That includes errors of
+/// a dropped work or a scope's end that no later operation threw. The other ranks get 2 s to report, then are stopped.
 /// Returns 0, or the failed rank's status (128 + the signal's number where one killed it). No child outlives this
-/// process. Call it early: before starting threads and before init(). The children leave without running static
+/// process. Call it before starting threads and before init(). The children leave without running static
 /// destructors or exit handlers; their output is flushed.
 ///
 /// Throws usage_error where `processes` is below 1, where this process is a rank already, or where a launcher has

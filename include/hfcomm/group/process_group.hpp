@@ -32,35 +32,35 @@ struct group_access;
 /// time; a second thread that enters gets usage_error.
 class process_group {
  public:
-  /// How long an operation waits for the other ranks unless told otherwise.
+  /// The time that an operation waits for the other ranks by default.
   static constexpr std::chrono::nanoseconds default_timeout = std::chrono::minutes(10);
 
-  /// A group of one, in which every operation works.
+  /// Makes a group of one, in which every operation works.
   process_group();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// The engine that carries host data: "self" or "shared_memory".
+  /// Returns the engine that carries host data: "self" or "shared_memory".
   [[nodiscard]] std::string_view host_backend() const noexcept;
-  /// The engine that carries device data: "nccl", "cuda" in a group of one, or "none" before the first device operation
-  /// (see connect_device).
+  /// Returns the engine that carries device data: "nccl", "cuda" in a group of one, or "none" before the first device
+  /// operation (see connect_device).
   [[nodiscard]] std::string_view device_backend() const noexcept;
 
-  /// True once a rank of the group is lost or a deadline passed: every later call throws the same error.
+  /// Returns whether a rank of the group is lost or a deadline has passed. Then every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept;
 
-  /// `count` zeros of type T in memory that the ranks of this group see: see shared_buffer. Not collective; any thread.
-  /// Throws std::bad_alloc.
+  /// Returns `count` zeros of type T in memory that the ranks of this group share: see shared_buffer. Not collective.
+  /// Any thread may call. Throws std::bad_alloc.
   template <plain T>
   [[nodiscard]] shared_buffer<T> allocate(std::size_t count) const {
     return shared_buffer<T>(count, shared_memory());
   }
-  /// Where `allocate` takes it from; ordinary memory in a group of one. It may outlive the group.
+  /// Returns the memory resource of `allocate`; private memory in a group of one. It may outlive the group.
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
 
-  /// The same group with another deadline for its operations; zero or less waits for ever (lost peers are still
-  /// noticed).
+  /// Returns the same group with another deadline for its operations. Zero or less is no deadline; lost peers are still
+  /// noticed.
   [[nodiscard]] process_group with_timeout(std::chrono::nanoseconds timeout) const {
     process_group copy = *this;
     copy.timeout_ = timeout;
@@ -68,9 +68,9 @@ class process_group {
   }
   [[nodiscard]] std::chrono::nanoseconds timeout() const noexcept { return timeout_; }
 
-  /// The same group, whose collectives through this handle also agree on `tag`: the number of the iteration, say. In a
-  /// loop that calls one thing, a rank that skips an iteration would pair up with the others' next one; with tags that
-  /// is a mismatch_error. 0 is no tag. Messages have their own.
+  /// Returns the same group, whose collectives through this handle also compare `tag`, an iteration's number for
+  /// instance. In a loop with one call, a rank that skips an iteration would pair up with the others' next one. With
+  /// tags that is a mismatch_error. 0 is no tag. Messages have their own tags.
   [[nodiscard]] process_group with_tag(std::uint64_t tag) const {
     process_group copy = *this;
     copy.tag_ = tag;
@@ -78,11 +78,10 @@ class process_group {
   }
   [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
 
-  /// The same group, whose device operations through this handle are compared over the host plane before they are put
-  /// on a device: a mismatch is a mismatch_error that names both ranks and call sites, where it is a hang otherwise, or
-  /// wrong numbers; of uneven parts their lengths, too. Costs a meeting of all ranks for each operation but messages,
-  /// which are not compared. All ranks do it, or none. The variable
-  /// HFCOMM_CHECK_DEVICE=1 does it for all groups.
+  /// Returns the same group, whose device operations through this handle are compared over the host plane before they
+  /// are put on a device. A mismatch, also of the lengths of uneven parts, is then a mismatch_error with both ranks and
+  /// call sites. Without checks it is a hang or wrong numbers. Each operation costs a meeting of all ranks. Messages
+  /// are not compared. All ranks do it, or none. The variable HFCOMM_CHECK_DEVICE=1 does it for all groups.
   [[nodiscard]] process_group with_device_checks(bool checks = true) const {
     process_group copy = *this;
     copy.checks_devices_ = checks;
@@ -90,15 +89,15 @@ class process_group {
   }
   [[nodiscard]] bool checks_devices() const noexcept { return checks_devices_; }
 
-  /// New groups, one for each `color` (>= 0); within a group the ranks are ordered by `key`, then by their rank here.
-  /// Collective: every rank of this group calls it. Throws usage_error for a negative color: a rank that wants no group
-  /// is left out by `subgroup`. Where this group has been connected for device operations, the new ones are, too.
+  /// Makes new groups, one for each `color` (>= 0), and returns this rank's. In a group the ranks are ordered by `key`,
+  /// then by their rank here. Collective: every rank of this group calls it. Throws usage_error for a negative color;
+  /// `subgroup` leaves ranks out. Where this group is connected for device operations, the new ones are, too.
   [[nodiscard]] process_group split(int color, int key = 0,
                                     std::source_location where = std::source_location::current()) const;
 
-  /// A new group of these ranks, in this order; nullopt on a rank that is not among them. Collective: every rank of
-  /// this group calls it, with the same list (mismatch_error otherwise). Throws usage_error for an empty list, a rank
-  /// that this group does not have, or one named twice.
+  /// Makes a group of these ranks, in this order; returns nullopt on a rank that is not among them. Collective: every
+  /// rank of this group calls it, with the same list (mismatch_error otherwise). Throws usage_error for an empty list,
+  /// a rank that this group does not have, or one named twice.
   [[nodiscard]] std::optional<process_group> subgroup(
       std::span<const int> ranks, std::source_location where = std::source_location::current()) const;
   [[nodiscard]] std::optional<process_group> subgroup(
@@ -106,7 +105,7 @@ class process_group {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()), where);
   }
 
-  /// Whether both handles mean the same group.
+  /// Returns whether both are handles of the same group.
   [[nodiscard]] friend bool operator==(const process_group& left, const process_group& right) noexcept {
     return left.state_ == right.state_;
   }

@@ -15,9 +15,8 @@ namespace rendezvous {
 class roster;
 }  // namespace rendezvous
 
-/// The time during which this process is a rank of its job. Destroying it ends that: the other ranks are told, and
-/// world() is a group of one again. Where an exception ends it, the others are told that too. Never blocks, never
-/// throws.
+/// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
+/// also whether an exception was the reason. Then world() is a group of one again. Never blocks, never throws.
 class session {
  public:
   session(session&& other) noexcept;
@@ -27,8 +26,8 @@ class session {
   /// Ends the session before its destructor does. Idempotent.
   void end() noexcept;
 
-  /// Tells the other ranks why this one is about to end: their errors quote it.
-  /// `because_of_another`: it ends because another rank did, which is then the one to blame.
+  /// Tells the other ranks why this one is about to end; their errors quote it. With `because_of_another`, it ends
+  /// because another rank did, which is then the one to blame.
   void fail(std::string_view why, bool because_of_another = false) noexcept;
 
  private:
@@ -39,38 +38,43 @@ class session {
   bool active_;
 };
 
-/// Makes this process a rank of its job, and waits until all ranks have come. Without options the environment tells
-/// (see detect_environment); where it says nothing, the job is this process alone.
+/// Makes this process a rank of its job, and waits until all ranks have come. Without options, the environment decides
+/// (see detect_environment); where it sets nothing, the job is this process alone.
 ///
 /// Throws usage_error on a second init, on options or variables that do not fit together, and on every rank that has
-/// come where two processes claim one rank; timeout_error, naming the ranks that did not come, after `start_timeout`;
-/// engine_error where the ranks are not all on this machine or the machine refuses. Not thread-safe.
+/// come where two processes claim one rank. Throws timeout_error, with the ranks that did not come, after
+/// `start_timeout`. Throws engine_error where the ranks are not all on this machine, or the machine has no resources
+/// for them. Not thread-safe.
 session init(const init_options& options = {}, std::source_location where = std::source_location::current());
 
-/// All ranks. Before init() and after the session: a group of one, on which every operation works.
+/// Returns the group of all ranks. Before init() and after the session it is a group of one, in which every operation
+/// works.
 [[nodiscard]] const process_group& world();
-/// The ranks on this machine.
+/// Returns the group of the ranks on this machine.
 [[nodiscard]] const process_group& local_group();
 
-/// The first rank of each machine, in the machines' order, for what one rank of a machine does for the others; nullopt
-/// on all other ranks.
+/// Returns the group of the first rank of each machine, in the machines' order; nullopt on all other ranks. For work
+/// that one rank of a machine does for the others.
 [[nodiscard]] const std::optional<process_group>& leader_group();
 
-/// This process's rank among all ranks; 0 before init().
+/// Returns this process's rank among all ranks; 0 before init().
 [[nodiscard]] int rank();
-/// The number of all ranks; 1 before init().
+/// Returns the number of all ranks; 1 before init().
 [[nodiscard]] int world_size();
-/// This process's rank among those of its machine, and how many those are.
+/// Returns this process's rank among those of its machine.
 [[nodiscard]] int local_rank();
+/// Returns the number of ranks on this machine.
 [[nodiscard]] int local_size();
-/// The number of this machine among the job's machines, and how many there are.
+/// Returns the number of this machine among the job's machines, from 0.
 [[nodiscard]] int node_rank();
+/// Returns the number of the job's machines.
 [[nodiscard]] int node_count();
 
+/// Returns whether this process is a rank: after init(), and inside launch() and run_ranks().
 [[nodiscard]] bool is_initialized();
-/// Whether this is rank 0 of the group.
+/// Returns whether this is rank 0 of the group.
 [[nodiscard]] inline bool is_main_process(const process_group& group = world()) { return group.rank() == 0; }
-/// Whether this is rank 0 of its machine.
+/// Returns whether this is rank 0 of its machine.
 [[nodiscard]] inline bool is_local_main_process() { return local_rank() == 0; }
 
 }  // namespace hfcomm

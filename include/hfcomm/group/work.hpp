@@ -16,10 +16,10 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Stands for the value of a work<void>.
+/// The value of a work<void>.
 struct nothing {};
 
-/// The value of a work, once it is done and until it is taken.
+/// The value of a work; empty until the work is done and after the value was taken.
 template <class T>
 struct work_value {
   std::optional<std::conditional_t<std::is_void_v<T>, nothing, T>> value;
@@ -38,9 +38,9 @@ class work_state {
   [[nodiscard]] virtual std::coroutine_handle<> finish(std::exception_ptr problem) noexcept = 0;
 
   [[nodiscard]] virtual bool done() const = 0;
-  /// Whether `waiter` is resumed when the work is done; false where it is done already.
+  /// Registers `waiter` to be resumed when the work is done; returns false where it is done already.
   [[nodiscard]] virtual bool resume_later(std::coroutine_handle<> waiter) = 0;
-  /// The coroutine `waiter` is being destroyed and must not be resumed.
+  /// Removes `waiter`, a coroutine that is being destroyed.
   virtual void forget(std::coroutine_handle<> waiter) noexcept = 0;
   /// Waits until the work is done, or the deadline has passed; null is no deadline. Returns whether it is done.
   [[nodiscard]] virtual bool wait_until(const std::chrono::steady_clock::time_point* deadline) = 0;
@@ -49,12 +49,12 @@ class work_state {
   [[noreturn]] virtual void refuse_second_take() const = 0;
   [[nodiscard]] virtual std::exception_ptr problem() = 0;
 
-  /// This work is a coroutine's, which waits for `other`.
+  /// Records that this work is a coroutine's, which waits for `other`.
   virtual void waits_for(const std::shared_ptr<work_state>& other) = 0;
-  /// Breaks the group of the operation that is under way: this work's, or a coroutine's that of the work it waits for.
+  /// Breaks the group of the operation under way. For a coroutine, that is the operation of the work it waits for.
   virtual void abandon() noexcept = 0;
-  /// Waits because nobody will ask any more, and leaves an error that nobody has seen to the group's next operation.
-  /// Returns whether the value is nobody's any more.
+  /// Waits for a work whose last handle goes, and defers an error that was not thrown to the group's next operation.
+  /// Returns whether the caller may destroy the value.
   [[nodiscard]] virtual bool drop() noexcept = 0;
 };
 
@@ -68,21 +68,20 @@ class work_promise;
 
 }  // namespace detail
 
-/// An operation that was started and may still be under way; what it gives, where it gives something. Every buffer that
-/// the operation was given must stay, untouched, until it is done; objects were copied.
+/// An operation that was started and may still be under way, and its value. Every buffer of the operation must stay,
+/// untouched, until it is done. Objects were copied.
 ///
-/// The collectives of one group are done one after the other, in the order of the calls; messages when their peer does
-/// its part. A blocking collective of the same group waits for those started before it.
+/// The collectives of one group are done one after the other, in the order of the calls. A message is done when its
+/// peer does its part. A blocking collective of the same group waits for those started before it.
 ///
-/// Dropping a work waits for it (each operation has its deadline), and leaves a problem that nobody asked for to the
-/// group's next collective, which throws it; where there is none, `launch` and `run_ranks` fail with it, and others
-/// print it. Where an exception drops it, it is waited for a second; then the group is broken, with this rank to blame,
-/// so that the exception gets on and the other ranks hear of it.
+/// Dropping a work waits for it; each operation has its deadline. An error that was not thrown yet is deferred: the
+/// group's next collective throws it. Where none comes, `launch` and `run_ranks` fail with it, and other programs print
+/// it. Where an exception drops the work, the destructor waits one second. Then it breaks the group, with this rank to
+/// blame, so that the exception can continue and the other ranks get an error.
 ///
-/// `co_await`ing a work gives what `wait` gives. The coroutine goes on at once where the work is done, else on the
-/// thread that did it; from there it may use the group as from any other thread, wait for other works, and take its
-/// time: the group's operations go on on another thread meanwhile. Destroying a coroutine that waits is safe as long as
-/// its work cannot be done at that very moment.
+/// `co_await` gives the same as `wait`. The coroutine continues at once where the work is done, otherwise on the thread
+/// that did it. There it may use the group, wait for other works, and take long: another thread runs the group's next
+/// operations meanwhile. A coroutine that waits may be destroyed, unless its work can be done at that very moment.
 ///
 /// In the child of a fork, works that the parent started are never done: waiting for them is a usage_error.
 ///
@@ -94,9 +93,9 @@ class [[nodiscard]] work {
 
   work(std::shared_ptr<detail::work_state> state, std::shared_ptr<detail::work_value<T>> value)
       : state_(std::move(state)), value_(std::move(value)) {}
-  /// What was moved from may be assigned to or dropped; everything else is a usage_error.
+  /// A work that was moved from may be assigned to or dropped; everything else is a usage_error.
   work(work&& other) noexcept = default;
-  /// Drops what it had.
+  /// Drops the work that it held.
   work& operator=(work&& other) noexcept {
     if (this != &other) {
       drop();
@@ -107,26 +106,26 @@ class [[nodiscard]] work {
   }
   ~work() { drop(); }
 
-  /// Whether it is done, well or not. Never blocks.
+  /// Returns whether it is done, with a value or an error. Never blocks.
   [[nodiscard]] bool done() const { return shared()->done(); }
 
-  /// Waits until it is done; returns its value, which can be taken once (usage_error after that), or throws what it met
-  /// (every time). In a callable that an asynchronous operation of the same group calls, waiting for a later one is a
-  /// usage_error.
+  /// Waits until it is done; returns its value, or throws its error. The value can be taken once (usage_error after
+  /// that), the error is thrown every time. In a callable that an asynchronous operation of the same group calls,
+  /// waiting for a later one is a usage_error.
   T wait() {
     (void)shared()->wait_until(nullptr);
     return take(*state_, *value_);
   }
 
-  /// Waits until it is done or time is up; whether it is done. The operation goes on either way: its own deadline is
-  /// the group's.
+  /// Waits until it is done or the deadline has passed; returns whether it is done. The operation continues either way:
+  /// its own deadline is the group's.
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point deadline) { return shared()->wait_until(&deadline); }
   [[nodiscard]] bool wait(std::chrono::nanoseconds patience) {
     const auto now = std::chrono::steady_clock::now();
     return wait(now + std::min<std::chrono::nanoseconds>(patience, std::chrono::steady_clock::time_point::max() - now));
   }
 
-  /// What it met; null while it is under way and where it went well.
+  /// Returns its error; null while it is under way and where it went well.
   [[nodiscard]] std::exception_ptr error() const { return shared()->problem(); }
 
   [[nodiscard]] auto operator co_await() { return awaiter(shared(), value_); }
@@ -186,7 +185,7 @@ class [[nodiscard]] work {
   void drop() noexcept {
     if (state_) {
       if (state_->drop()) {
-        // It ends here, on the caller's thread and in its time: the other thread may hold on to it for another moment.
+        // The value ends here, on the caller's thread: the other thread may keep the shared state a moment longer.
         value_->value.reset();
       }
       value_.reset();

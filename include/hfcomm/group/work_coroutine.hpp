@@ -17,7 +17,7 @@ inline constexpr bool is_work = false;
 template <class T>
 inline constexpr bool is_work<work<T>> = true;
 
-/// Takes a coroutine's co_return.
+/// The part of a promise that takes the co_return.
 template <class T>
 class work_promise_result {
  public:
@@ -38,8 +38,8 @@ class work_promise_result<void> {
   std::shared_ptr<work_value<void>> result_ = std::make_shared<work_value<void>>();
 };
 
-/// A coroutine that returns a work<T> starts at once, on the caller's thread; the work is done when it has ended and
-/// its locals are gone.
+/// The promise of a coroutine that returns a work<T>. The coroutine starts at once, on the caller's thread. The work is
+/// done when the coroutine has ended and its locals are destroyed.
 template <class T>
 class work_promise : public work_promise_result<T> {
  public:
@@ -47,7 +47,8 @@ class work_promise : public work_promise_result<T> {
   [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { problem_ = std::current_exception(); }
 
-  /// Anything can be awaited. Of a work it is noted, for where an exception drops the coroutine's own.
+  /// Lets the coroutine await anything. An awaited work is recorded, for an exception that drops the coroutine's own
+  /// work.
   template <class Awaited>
   Awaited&& await_transform(Awaited&& awaited) {
     if constexpr (is_work<std::remove_cvref_t<Awaited>>) {
@@ -86,8 +87,8 @@ class work_promise : public work_promise_result<T> {
 ///       co_return sum / hfcomm::world_size();
 ///     }
 ///
-/// It starts at once and runs up to its first co_await of something that is not done; from there it goes on as `work`
-/// says. Its parameters live as long as it does; what they refer to must, too.
+/// It starts at once and runs to its first co_await of a work that is not done. Then it continues as described at
+/// `work`. Its parameters live as long as the coroutine; objects that they refer to must, too.
 template <class T, class... Arguments>
 struct std::coroutine_traits<hfcomm::work<T>, Arguments...> {
   using promise_type = hfcomm::detail::work_promise<T>;

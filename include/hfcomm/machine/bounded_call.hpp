@@ -16,8 +16,8 @@
 
 namespace hfcomm::engines {
 
-/// Whether this process has left main. Libraries may be gone then whose functions destructors would call. Objects of
-/// the main thread come to know before anything static is destroyed.
+/// Tells whether this process has left main. From then on, destructors must not call libraries that may be gone. It is
+/// known before any static object is destroyed.
 class process_end {
  public:
   static void watch() noexcept {
@@ -29,7 +29,7 @@ class process_end {
   [[nodiscard]] static bool begun() noexcept { return flag().load(); }
 
  private:
-  /// The main thread's own variables go first.
+  /// Detects the end of the main thread, whose thread_local variables are destroyed first.
   struct end_of_main {
     end_of_main() noexcept = default;
     end_of_main(const end_of_main&) = delete;
@@ -47,11 +47,13 @@ class process_end {
   }
 };
 
-/// Runs `work` on a thread of its own and waits for it; false where it has not ended within `patience` (zero or less:
-/// for ever). Meanwhile `look()` may throw, every few milliseconds. However this ends, the work may go on, so it must
-/// own what it uses. For calls into libraries that may never return. Throws std::system_error where there is no thread.
-template <class Work, class Look>
-bool run_watched(std::chrono::nanoseconds patience, Work work, Look&& look) {
+/// Runs `work` on a thread of its own and waits for it. For calls into libraries that may never return.
+///
+/// Returns false where the work has not ended within `limit` (zero or less: no limit). Calls `check()` every few
+/// milliseconds; it may throw, which ends the wait. The work may go on after this returns or throws, so it must own
+/// what it uses. Throws std::system_error where the system has no thread to give.
+template <class Work, class Check>
+bool run_watched(std::chrono::nanoseconds limit, Work work, Check&& check) {
   struct progress {
     std::mutex mutex;
     std::condition_variable changed;
@@ -61,7 +63,7 @@ bool run_watched(std::chrono::nanoseconds patience, Work work, Look&& look) {
   std::thread([state, work = std::move(work)]() mutable {
     {
       auto mine = std::move(work);
-      mine();  // what it holds ends with it, before anybody goes on
+      mine();  // is destroyed, with all that it owns, before the caller continues
     }
     const std::scoped_lock lock(state->mutex);
     state->done = true;
@@ -71,20 +73,20 @@ bool run_watched(std::chrono::nanoseconds patience, Work work, Look&& look) {
   std::unique_lock lock(state->mutex);
   while (!state->changed.wait_for(lock, std::chrono::milliseconds(5), [&] { return state->done; })) {
     lock.unlock();
-    look();
+    check();
     lock.lock();
-    if (patience > std::chrono::nanoseconds::zero() && std::chrono::steady_clock::now() - start >= patience) {
+    if (limit > std::chrono::nanoseconds::zero() && std::chrono::steady_clock::now() - start >= limit) {
       return state->done;
     }
   }
   return true;
 }
 
-/// The same where there is nothing to look at; false where there is no thread, too.
+/// Does the same without a check. Returns false also where the system has no thread to give.
 template <class Work>
-bool run_bounded(std::chrono::nanoseconds patience, Work work) noexcept {
+bool run_bounded(std::chrono::nanoseconds limit, Work work) noexcept {
   try {
-    return run_watched(patience, std::move(work), [] {});
+    return run_watched(limit, std::move(work), [] {});
   } catch (const std::system_error&) {
     return false;
   } catch (const std::bad_alloc&) {

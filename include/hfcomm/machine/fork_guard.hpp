@@ -8,13 +8,13 @@
 
 namespace hfcomm::rendezvous {
 
-/// Counts the forks between the program's start and this process. What was made in another process (a group, a roster)
-/// must not be used or signed out of here: the child of a rank is not that rank.
+/// Detects that an object has been copied into the child of a fork. A group or a roster must not be used there: the
+/// child of a rank is not that rank.
 class fork_guard {
  public:
   fork_guard() noexcept : forks_before_(forks().load(std::memory_order_relaxed)) {}
 
-  /// Whether this is still the process in which this object was made.
+  /// Returns whether this is the process in which the object was made; false in the child of a fork.
   [[nodiscard]] bool in_creating_process() const noexcept {
     return forks_before_ == forks().load(std::memory_order_relaxed);
   }

@@ -23,11 +23,11 @@
 
 namespace hfcomm::rendezvous {
 
-/// A text that one process writes once and others read, in shared memory.
+/// The text of a failure in shared memory, which one process writes once and others read.
 struct failure_text {
   static constexpr std::size_t capacity = 1008;
 
-  std::atomic<std::uint32_t> state{0};  // 0 nothing, 1 being written, 2 there
+  std::atomic<std::uint32_t> state{0};  // 0 empty, 1 being written, 2 complete
   char text[capacity]{};
 
   void write(std::string_view why) noexcept {
@@ -44,16 +44,16 @@ struct failure_text {
   }
 };
 
-/// What launch() knows of its children and they cannot know of each other: how each one ended.
+/// The end of a child of launch(). Only the parent learns it, so it writes the record for the other children.
 struct exit_record {
   std::atomic<std::int32_t> ended{0};
   std::atomic<std::int32_t> wait_status{0};
-  std::atomic<std::int32_t> reported_status{-1};    // what the rank itself said it would exit with
-  std::atomic<std::int32_t> because_of_another{0};  // it failed because another rank had
+  std::atomic<std::int32_t> reported_status{-1};    // exit status that the rank itself announced
+  std::atomic<std::int32_t> because_of_another{0};  // 1: it failed because another rank had failed
   failure_text failure;                             // the text of the exception that ended the rank
 };
 
-/// The table launch() shares with its children, in rank order; null in a process that was not launched by it.
+/// Returns the table that launch() shares with its children, in rank order; null in any other process.
 inline exit_record*& exit_records_of_launch() noexcept {
   static exit_record* table = nullptr;
   return table;
@@ -71,29 +71,29 @@ inline std::string describe_wait_status(int status) {
   return "exited with status " + std::to_string(WEXITSTATUS(status)) + " without ending its session";
 }
 
-/// How a rank ended. Where several have, the smallest kind is the likeliest cause of the others.
+/// The end of a rank. Where several have ended, the smallest kind is the likeliest cause of the others.
 struct rank_ending {
   enum class kind { died, failed, failed_because_of_another, left } how;
   std::string text;  // the end of a sentence that begins with the rank's name
 };
 
-/// The ranks of this job on this machine: who they are and whether they still live. Every group of the job asks it.
+/// The ranks of this job on this machine: their processes, and whether they still live. All groups of the job share it.
 ///
-/// A process shows that it lives by a record lock on its byte of the roster's memfd. The kernel drops the lock the
-/// moment the process is gone, whatever killed it; that works across pid namespaces, needs no thread, no signal and no
-/// timer, and one system call asks for it. Ranks that are threads set their state themselves.
+/// A live process holds a record lock on its byte of the roster's memfd. The kernel drops the lock the moment the
+/// process is gone, whatever killed it. That works across pid namespaces, needs no thread, signal or timer, and one
+/// system call tests it. Ranks that are threads set their state themselves.
 class roster {
  public:
   static std::size_t bytes_for(int size) { return sizeof(entry) * static_cast<std::size_t>(size); }
 
-  /// Makes an empty roster in fresh memory; the creator calls it once, before anyone else looks.
+  /// Makes an empty roster in fresh memory. The creator calls it once, before any other rank has the memory.
   static void create_in(shared_segment& segment, int size) {
     for (int rank = 0; rank < size; ++rank) {
       ::new (segment.data() + sizeof(entry) * static_cast<std::size_t>(rank)) entry{};
     }
   }
 
-  /// A view of `segment` for rank `index`.
+  /// Makes a view of `segment` for rank `index`.
   roster(std::shared_ptr<shared_segment> segment, int size, int index)
       : segment_(std::move(segment)),
         entries_(reinterpret_cast<entry*>(segment_->data())),
@@ -102,10 +102,10 @@ class roster {
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
-  /// Whether the ranks are processes of their own.
+  /// Returns whether the ranks are processes; false where they are threads.
   [[nodiscard]] bool of_processes() const noexcept { return segment_->fd() >= 0; }
 
-  /// Signs in. From here on the others notice when this rank goes.
+  /// Enters this rank. From now on the other ranks notice when it ends.
   void enter() {
     if (of_processes()) {
       struct flock lock{};
@@ -123,7 +123,7 @@ class roster {
     mine.state.store(presence::here);
   }
 
-  /// Signs out: from here on, whoever waits for this rank is told that it left.
+  /// Removes this rank. From now on, ranks that wait for it get an error that it left.
   void leave() noexcept {
     if (!creator_.in_creating_process()) {
       return;
@@ -132,19 +132,19 @@ class roster {
     entries_[index_].state.compare_exchange_strong(here, presence::left);
   }
 
-  /// Tells the others why this rank is about to end, and whether it ends because another one did.
+  /// Publishes why this rank is about to end, and whether it ends because another rank did. The first text counts.
   void fail(std::string_view text, bool because_of_another = false) noexcept {
     if (!creator_.in_creating_process()) {
       return;
     }
     entries_[index_].failure.write(text);
-    auto here = presence::here;  // the first to tell knows best
+    auto here = presence::here;  // the first text counts
     entries_[index_].state.compare_exchange_strong(
         here, because_of_another ? presence::failed_because_of_another : presence::failed);
   }
 
-  /// How rank `index` ended; nullopt while it lives or has not come yet. May take some milliseconds once a process is
-  /// dead, for its parent to say how.
+  /// Returns how rank `index` ended; nullopt while it lives or has not come yet. After a death it may wait up to 60 ms
+  /// for the parent's exit record.
   [[nodiscard]] std::optional<rank_ending> ending(int index) const {
     using kind = rank_ending::kind;
     const entry& other = entries_[index];
@@ -168,19 +168,19 @@ class roster {
       return std::nullopt;
     }
     if (other.state.load() != presence::here) {
-      return ending(index);  // it said something between the two looks
+      return ending(index);  // it has changed its state between the two checks
     }
     return describe_exit(index);
   }
 
-  /// What an exception that ended rank `index` said, where it came to say it.
+  /// Returns the text of the exception that ended rank `index`, if it was published.
   [[nodiscard]] std::optional<std::string> failure_text_of(int index) const {
     const auto state = entries_[index].state.load();
     return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].failure.read()
                                                                                      : std::nullopt;
   }
 
-  /// "pid 4711 on node3"
+  /// Returns the rank's process for error texts: "pid 4711 on node3".
   [[nodiscard]] std::string identity(int index) const {
     const entry& other = entries_[index];
     if (other.state.load() == presence::absent) {
@@ -200,11 +200,12 @@ class roster {
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 
+  /// Returns how a process that is gone ended, from its exit record where there is one.
   static rank_ending describe_exit(int index) {
     using kind = rank_ending::kind;
     if (exit_record* table = exit_records_of_launch(); table != nullptr) {
-      // The parent needs a moment to be told by the kernel.
-      for (int patience = 0; patience < 60; ++patience) {
+      // The kernel tells the parent a moment later.
+      for (int attempt = 0; attempt < 60; ++attempt) {
         if (table[index].ended.load() != 0) {
           const auto text = table[index].failure.read();
           return text ? rank_ending{table[index].because_of_another.load() != 0 ? kind::failed_because_of_another

@@ -15,12 +15,11 @@
 
 namespace hfcomm::rendezvous {
 
-/// How the memory of a new group gets from the rank that makes it to the ranks that share it.
+/// Hands the memory of a new group from the rank that makes it to the ranks that share it.
 ///
-/// The maker calls `offer` (with room: see shared_segment), tells the others that it has (they are still in a group
-/// together), then `serve`s; each of the others `take`s. `check` is called now and then while waiting and throws where
-/// that is in vain: where a peer is lost, or one has announced that it failed. What goes wrong is thrown as
-/// engine_error without a context.
+/// The maker calls `offer`, tells the others so through the group that they are still in together, and calls `serve`.
+/// Each of the others calls `take`. Waiting functions call `check` at intervals. It throws where waiting is in vain,
+/// because a peer is lost or has announced that it failed. Failures are engine_errors without a context.
 class segment_broker {
  public:
   using checker = std::function<void()>;
@@ -30,15 +29,18 @@ class segment_broker {
   segment_broker& operator=(const segment_broker&) = delete;
   virtual ~segment_broker() = default;
 
+  /// Makes a segment of `bytes`, with `room` (see shared_segment), for `takers` other ranks. `token` names the offer.
   virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
                                                 int takers) = 0;
+  /// Waits until all takers have the segment.
   virtual void serve(const std::string& token, const checker& check) = 0;
-  /// Takes an offer back that came to nothing.
+  /// Takes back an offer that will not be served.
   virtual void withdraw(const std::string& token) noexcept = 0;
+  /// Waits for the segment of an offer.
   virtual std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) = 0;
 };
 
-/// Between processes: the memfd travels over a Unix socket whose two ends the kernel vouches for.
+/// A broker between processes. Sends the memfd over a Unix socket; the kernel tells both ends the other's user.
 class process_broker final : public segment_broker {
  public:
   std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
@@ -80,8 +82,8 @@ class process_broker final : public segment_broker {
                                  "the group's memory could not be taken: this process may not open another file "
                                  "(descriptors in use, limit: ulimit -n)");
             }
-            // It closed the connection: it is dead, which `check` will notice in a moment, or it gave up.
-            for (int patience = 0; patience < 200; ++patience) {
+            // The maker closed the connection: it is dead, which `check` will notice soon, or it gave up.
+            for (int attempt = 0; attempt < 200; ++attempt) {
               check();
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
@@ -116,7 +118,7 @@ class process_broker final : public segment_broker {
   std::map<std::string, offer_record> offers_;
 };
 
-/// Between threads: one table of the job.
+/// A broker between ranks that are threads of one process: a table that they share.
 class thread_broker final : public segment_broker {
  public:
   std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,

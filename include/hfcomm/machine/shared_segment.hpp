@@ -47,27 +47,27 @@ class unique_fd {
   throw engine_error(error_context{}, what + ": " + std::strerror(code) + " (errno " + std::to_string(code) + ")");
 }
 
-/// Memory that several ranks see. Between processes it is a memfd: it has no name (kill -9 of every rank leaks
-/// nothing), is not bounded by the size of /dev/shm, its pages exist before it is used (no SIGBUS), and its size is
-/// sealed (no peer can shrink it under us). Between threads it is an anonymous mapping.
+/// Memory that several ranks share. Between processes it is a memfd. A memfd has no name, so kill -9 of every rank
+/// leaks nothing, and the size of /dev/shm does not bound it. Its pages exist before it is used, so there is no SIGBUS.
+/// Its size is sealed, so no peer can shrink it. Between threads it is an anonymous mapping.
 ///
-/// Behind that may be room for memory that is wanted later: addresses without pages, which `commit` gives them. It is
-/// as large as was asked for, or smaller, or not there at all: `size` tells.
+/// Behind it there may be room: addresses without pages, which `commit` gives them later. The room is as large as was
+/// asked for, or smaller, or missing: see `size`.
 class shared_segment {
  public:
-  /// For ranks that are threads of this process.
+  /// Makes an anonymous segment, for ranks that are threads of this process.
   static std::shared_ptr<shared_segment> anonymous(std::size_t bytes, std::size_t room = 0) {
-    room = std::min(room, std::size_t{4} << 30);  // sanitizers have less address space for us
+    room = std::min(room, std::size_t{4} << 30);  // sanitizers leave less address space
     return map(unique_fd(), bytes, bytes + room);
   }
 
-  /// A new sealed memfd. Throws engine_error where the machine has no memory for it.
+  /// Makes a sealed memfd. Throws engine_error where the machine has no memory for it.
   static std::shared_ptr<shared_segment> create(std::size_t bytes, std::size_t room = 0) {
     unique_fd fd(::memfd_create("hfcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) {
       throw_system("memfd_create");
     }
-    // fallocate, not ftruncate: a machine short of memory says so here instead of killing a rank with SIGBUS later.
+    // fallocate, not ftruncate: where memory is short, this fails here, and not later with SIGBUS.
     if (const int code = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); code != 0) {
       throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory", code);
     }
@@ -81,8 +81,8 @@ class shared_segment {
     return map(std::move(fd), bytes, bytes + room);
   }
 
-  /// A segment that a peer handed over, of at least `bytes` beside the room: refuses one that the peer could still
-  /// shrink.
+  /// Maps a segment that a peer handed over, of at least `bytes` beside the room. Throws engine_error where it is
+  /// smaller, or where the peer could still shrink it.
   static std::shared_ptr<shared_segment> adopt(unique_fd fd, std::size_t bytes) {
     const int seals = ::fcntl(fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
@@ -100,30 +100,30 @@ class shared_segment {
   ~shared_segment() { ::munmap(data_, bytes_); }
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// With the room.
+  /// Returns the size with the room.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
-  /// Gives pages to a part of the room, zeros; false where there is no memory for them. Whole pages.
+  /// Gives pages of zeros to a part of the room, in whole pages. Returns false where there is no memory for them.
   [[nodiscard]] bool commit(std::size_t offset, std::size_t bytes) const noexcept {
     if (fd() >= 0 && ::posix_fallocate(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
       return false;
     }
-    // The page faults, too. Best effort: an older kernel just faults later.
+    // Page faults happen here. An older kernel does not know the call and faults later.
     return ::madvise(data_ + offset, bytes, populate_write) == 0 || errno == EINVAL;
   }
-  /// Gives a part of the room back to the system; what is there next are zeros. False where the system does not take
-  /// it, such as pages that the user has locked.
+  /// Gives a part of the room back to the system; it reads as zeros then. Returns false where the system refuses, as
+  /// for locked pages.
   [[nodiscard]] bool release(std::size_t offset, std::size_t bytes) const noexcept {
     return ::madvise(data_ + offset, bytes, MADV_REMOVE) == 0;
   }
   static constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; older C libraries do not name it
-  /// -1 for an anonymous segment.
+  /// Returns the memfd; -1 for an anonymous segment.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
  private:
   shared_segment(unique_fd fd, std::byte* data, std::size_t bytes) : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
 
-  /// What limits of this process leave for it; ranks that were started together have the same ones.
+  /// Returns the room that this process's limits allow. Ranks that were started together have the same limits.
   static std::size_t most_room(std::size_t bytes) noexcept {
     rlimit file{};
     rlimit addresses{};
@@ -136,7 +136,7 @@ class shared_segment {
     return std::min(in_file, addresses.rlim_cur == RLIM_INFINITY ? SIZE_MAX : std::size_t{addresses.rlim_cur} / 4);
   }
 
-  /// All of it, or, where there are no addresses for that, without the room.
+  /// Maps the segment, without the room where there are no addresses for it.
   static std::shared_ptr<shared_segment> map(unique_fd fd, std::size_t bytes, std::size_t with_room) {
     const int flags = MAP_SHARED | MAP_NORESERVE | (fd ? 0 : MAP_ANONYMOUS);
     void* data = ::mmap(nullptr, with_room, PROT_READ | PROT_WRITE, flags, fd.get(), 0);

@@ -25,7 +25,7 @@ namespace hfcomm::rendezvous {
 
 using clock = std::chrono::steady_clock;
 
-/// When to give up; `never` where the user asked for no limit.
+/// The time at which a wait ends; never, where the user asked for no limit.
 struct deadline {
   clock::time_point at = clock::time_point::max();
 
@@ -34,19 +34,20 @@ struct deadline {
     return timeout.count() > 0 && timeout < clock::time_point::max() - now ? deadline{now + timeout} : deadline{};
   }
   [[nodiscard]] bool passed() const { return passed_by(clock::duration::zero()); }
+  /// Returns whether the deadline passed at least `more` ago.
   [[nodiscard]] bool passed_by(clock::duration more) const {
     return at != clock::time_point::max() && clock::now() - more >= at;
   }
 };
 
-/// A message with the file descriptors that came with it.
+/// A received message and its file descriptors.
 struct packet {
   std::vector<std::byte> bytes;
   std::vector<unique_fd> fds;
 };
 
-/// One end of a connection between two processes of this machine and this user. Sequenced packets: a message arrives
-/// whole or not at all, so no length word has to be trusted.
+/// One end of a connection between two processes of this machine and this user. Its packets are sequenced: a message
+/// arrives whole or not at all, so no length word has to be trusted.
 class local_connection {
  public:
   static constexpr std::size_t max_packet = 4096;
@@ -56,14 +57,14 @@ class local_connection {
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// Whether the other end runs as this user; asked of the kernel, not of the peer.
+  /// Returns whether the other end runs as this user. The kernel answers, not the peer.
   [[nodiscard]] bool same_user() const {
     ucred peer{};
     socklen_t length = sizeof(peer);
     return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
   }
 
-  /// False where the peer has gone.
+  /// Sends a message; returns false where the peer has gone.
   bool send(std::span<const std::byte> bytes, std::span<const int> fds = {}) {
     iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
     msghdr message{};
@@ -86,7 +87,7 @@ class local_connection {
     return sent == static_cast<ssize_t>(bytes.size());
   }
 
-  /// Waits up to `slice` for a message: nullopt where none came, an empty packet where the peer has gone.
+  /// Waits up to `slice` for a message. Returns nullopt where none came, and an empty packet where the peer has gone.
   std::optional<packet> receive(std::chrono::milliseconds slice) {
     pollfd event{fd_.get(), POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
@@ -123,8 +124,8 @@ class local_connection {
   unique_fd fd_;
 };
 
-/// Names in the abstract namespace: no file, gone with the process. They have no permissions either, so both ends ask
-/// the kernel for the other's user before they trust it.
+/// Returns an address in the abstract namespace: no file, gone with the process. Such names have no permissions either,
+/// so both ends ask the kernel for the other's user before they trust it.
 inline std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -141,12 +142,13 @@ inline std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// The socket name that belongs to a key only the ranks of one job (and one user) share.
+/// Returns the socket name of a key that only the ranks of one job and one user share.
 inline std::string socket_name(std::string_view key) {
   return "hfcomm-" + std::to_string(::geteuid()) + '-' + hexadecimal(detail::fnv1a(key)) +
          hexadecimal(detail::fnv1a(key, 0x6c62272e07bb0142ULL));
 }
 
+/// A listening socket with a name in the abstract namespace.
 class local_listener {
  public:
   explicit local_listener(const std::string& name) : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -169,8 +171,8 @@ class local_listener {
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-  /// A connection of this very user, or nullopt where none came within `slice`. Throws engine_error where this process
-  /// cannot take the one that came: it would be offered again at once, for ever.
+  /// Returns a connection of this user, or nullopt where none came within `slice`. Throws engine_error where this
+  /// process has no descriptor or memory for it: the system would offer it again at once, for ever.
   std::optional<local_connection> accept(std::chrono::milliseconds slice) {
     pollfd event{fd_.get(), POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
@@ -191,7 +193,8 @@ class local_listener {
   unique_fd fd_;
 };
 
-/// Connects to `name`; nullopt where nobody listens there (yet), or somebody else's process does.
+/// Connects to `name`; returns nullopt where no process listens there yet. Throws engine_error where another user's
+/// does.
 inline std::optional<local_connection> connect_to(const std::string& name) {
   unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) {

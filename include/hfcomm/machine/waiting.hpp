@@ -16,7 +16,7 @@
 
 namespace hfcomm::detail {
 
-/// Tells the core that this is a spin loop.
+/// Pauses the core for a moment in a spin loop.
 inline void spin_pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -25,8 +25,8 @@ inline void spin_pause() noexcept {
 #endif
 }
 
-/// Sleeps while `word` is `expected`, at most `limit`. std::atomic::wait cannot do this: libstdc++ makes it private to
-/// the process. Returns early for any reason, as futexes do.
+/// Waits while `word` is `expected`, at most `limit`. May return early for any reason, as futexes do. std::atomic::wait
+/// cannot replace it: libstdc++ makes its futex private to the process.
 inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                        std::chrono::nanoseconds limit) noexcept {
   timespec timeout{};
@@ -35,37 +35,38 @@ inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t exp
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 
+/// Wakes all threads, of all processes, that wait on `word`.
 inline void futex_wake_all(const std::atomic<std::uint32_t>& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
 }
 
-/// How many cores a process may run on.
+/// Returns the number of cores that a process may run on; 0 is this process.
 inline int allowed_cores(pid_t process) noexcept {
   cpu_set_t set;
   CPU_ZERO(&set);
   return ::sched_getaffinity(process, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-/// Whether so many ranks, on this machine, have to share cores, as far as one of them can tell. Where they are
-/// processes, one that may run on fewer cores than its parent has been bound to its own by a launcher, which has others
-/// for the others.
+/// Returns whether so many ranks of this machine have to share cores, as far as one of them can tell. A process that
+/// may run on fewer cores than its parent was bound to them by a launcher, which has other cores for the other ranks.
 inline bool ranks_share_cores(int ranks, bool processes) noexcept {
   return ranks > allowed_cores(0) && (!processes || ranks > allowed_cores(::getppid()));
 }
 
-/// After how long a rank that waits names the ranks it waits for: 30 s, or HFCOMM_WARN_AFTER_MS.
+/// Returns the time after which a rank warns about the ranks that it waits for: 30 s, or HFCOMM_WARN_AFTER_MS.
 inline std::chrono::milliseconds warning_time() noexcept {
   const char* text = std::getenv("HFCOMM_WARN_AFTER_MS");
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
 
-/// How a rank spends the time until its peers come: a few microseconds spinning (unless there are more ranks than
-/// cores), then giving the core away in between looks (whoever we wait for may need this very core: other programs run,
-/// too), then asleep.
+/// The times for which a rank waits awake for its peers. First it spins for a few microseconds, unless there are more
+/// ranks than cores. Then it yields the core between checks, because the awaited rank may need this very core. Then it
+/// sleeps.
 struct patience {
-  std::chrono::nanoseconds spin{};   ///< Spinning with pauses.
-  std::chrono::nanoseconds yield{};  ///< After that, giving the core away in between looks.
+  std::chrono::nanoseconds spin{};   ///< Time of spinning with pauses.
+  std::chrono::nanoseconds yield{};  ///< Time of yielding after that.
 
+  /// Returns the times for a rank with a core of its own, or without; HFCOMM_SPIN_US overrides them.
   static patience of(bool own_core) noexcept {
     patience result;
     result.spin = std::chrono::microseconds(own_core ? 5 : 0);
@@ -78,7 +79,7 @@ struct patience {
   }
 };
 
-/// Calls `ready` until it returns true or the patience is used up.
+/// Calls `ready` until it returns true or the times of `limits` are over; returns whether it did.
 template <class Ready>
 bool wait_briefly(const patience& limits, Ready&& ready) {
   if (ready()) {
@@ -88,7 +89,7 @@ bool wait_briefly(const patience& limits, Ready&& ready) {
   if (limits.spin.count() > 0) {
     const auto end = clock::now() + limits.spin;
     do {
-      for (int look = 0; look < 64; ++look) {
+      for (int check = 0; check < 64; ++check) {
         if (ready()) {
           return true;
         }
@@ -99,7 +100,7 @@ bool wait_briefly(const patience& limits, Ready&& ready) {
   if (limits.yield.count() > 0) {
     const auto end = clock::now() + limits.yield;
     do {
-      for (int look = 0; look < 4; ++look) {
+      for (int check = 0; check < 4; ++check) {
         ::sched_yield();
         if (ready()) {
           return true;

@@ -53,11 +53,11 @@ class worker {
   [[nodiscard]] held_lock lock() { return held_lock(shared_->mutex); }
   void wake() noexcept { shared_->changed.notify_all(); }
 
-  /// Starts the thread that runs `body()`, unless it has been started. `body` keeps alive what it uses, or the owner
-  /// stops the thread first. The caller holds the lock, or nobody else knows the worker yet.
-  /// Throws engine_error, "no thread could be started for `purpose`", where the system has no thread to give.
+  /// Starts the thread that runs `body()`, unless it has been started. The caller holds the lock, because the thread
+  /// may stop itself at once. `body` keeps alive what it uses, or the owner stops the thread first. Throws
+  /// engine_error, "no thread could be started for `purpose`", where the system has no thread to give.
   template <class Body>
-  void start(const error_context& context, const char* purpose, Body body) {
+  void start(const held_lock& /*held*/, const error_context& context, const char* purpose, Body body) {
     if (shared_->thread.joinable()) {
       return;
     }

@@ -31,8 +31,8 @@ class host_reducer final : public reducer {
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });
     wide_.resize(has_narrow ? wide_elements : 0);
     group_access::engine(group_).set_polite(true);
-    worker_.start({group_.rank(), group_.size(), "distributed_data_parallel", 0, where}, "the gradients",
-                  [this] { perform_jobs(); });
+    worker_.start(worker_.lock(), {group_.rank(), group_.size(), "distributed_data_parallel", 0, where},
+                  "the gradients", [this] { perform_jobs(); });
   }
 
   ~host_reducer() override {

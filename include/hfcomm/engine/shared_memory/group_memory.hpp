@@ -17,7 +17,7 @@
 
 namespace hfcomm::engines {
 
-/// Finds the parts of a group's shared memory.
+/// Pointers to the parts of a group's shared memory.
 class group_memory {
  public:
   /// Throws engine_error where the segment is not laid out for a group of `ranks`.
@@ -31,8 +31,8 @@ class group_memory {
     sizes_.slot_bytes = header().slot_bytes;
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
-    // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
-    // The mail slots wait until somebody sends a message.
+    // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
+    // message slots get their pages with the first message.
     ::madvise(segment_->data(), sizes_.message_slots_offset(), rendezvous::shared_segment::populate_write);
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
                   layout::page_bytes();
@@ -49,30 +49,31 @@ class group_memory {
   [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
     return block(rank).cells[step % layout::depth];
   }
-  /// Where `rank` puts its chunk in `step`.
+  /// Returns the slot of `rank` for its chunk in `step`.
   [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept {
     const auto place = static_cast<std::size_t>(rank) * layout::depth + step % layout::depth;
     return segment_->data() + sizes_.slots_offset() + place * sizes_.slot_stride();
   }
-  /// Where `rank` puts the slice that it has reduced.
+  /// Returns the memory of `rank` for the slice that it has reduced in `step`.
   [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept {
     return slot(rank, step) + sizes_.slot_bytes;
   }
 
   [[nodiscard]] layout::mailbox& mailbox(int rank) const noexcept { return block(rank).messages; }
-  /// Where messages of `rank` pass through.
+  /// Returns a slot that messages of `rank` pass through.
   [[nodiscard]] std::byte* message_slot(int rank, std::uint32_t slot) const noexcept {
     const auto place = static_cast<std::size_t>(rank) * layout::message_slot_count + slot % layout::message_slot_count;
     return segment_->data() + sizes_.message_slots_offset() + place * sizes_.message_slot_bytes;
   }
 
   [[nodiscard]] const std::shared_ptr<rendezvous::shared_segment>& segment() const noexcept { return segment_; }
-  /// Where the heap of `rank` begins in the segment, and how large each is; 0 where this process has no room for them.
+  /// Returns the offset of the heap of `rank` in the segment.
   [[nodiscard]] std::size_t heap_offset(int rank) const noexcept {
     return sizes_.total_bytes() + heap_bytes_ * static_cast<std::size_t>(rank);
   }
+  /// Returns the size of each rank's heap; 0 where this process has no addresses for them.
   [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
-  /// Where in the segment a buffer is that lies in a heap; 0 for any other.
+  /// Returns the offset in the segment of a buffer that lies in a heap; 0 for any other.
   [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(segment_->data());
     const auto first = reinterpret_cast<std::uintptr_t>(buffer.data());
@@ -82,7 +83,7 @@ class group_memory {
   }
   [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return segment_->data() + place; }
 
-  /// Something has changed for the messages of `rank`.
+  /// Wakes the threads of `rank` that wait for a message.
   void notify(int rank) const noexcept {
     layout::mailbox& box = mailbox(rank);
     box.epoch.fetch_add(1);
@@ -91,7 +92,7 @@ class group_memory {
     }
   }
 
-  /// Wakes all ranks that sleep in a step.
+  /// Wakes all ranks that wait in a step.
   void wake() const noexcept {
     header().wake_epoch.fetch_add(1);
     detail::futex_wake_all(header().wake_epoch);

@@ -23,7 +23,7 @@
 
 namespace hfcomm::engines {
 
-/// Who is in a group, who of them is lost, and the one verdict that all of them tell once somebody is. Any thread.
+/// The ranks of a group and their liveness. Once a rank is lost, all ranks throw the same verdict. Any thread may call.
 class group_watch {
  public:
   using kind = rendezvous::rank_ending::kind;
@@ -59,17 +59,17 @@ class group_watch {
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
   [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
 
-  /// Whether the job has more ranks on this machine than cores for them.
+  /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept {
     return detail::ranks_share_cores(job_->roster->size(), job_->roster->of_processes());
   }
 
-  /// "rank 2 (pid 4711 on node3)"
+  /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
   [[nodiscard]] std::string who(int rank) const {
     return "rank " + std::to_string(rank) + " (" + job_->roster->identity(index_of(rank)) + ')';
   }
 
-  /// What `rank` called last, as far as it has published it: "last called barrier() at x.cpp:7 as #3".
+  /// Describes the last published call of `rank`: "last called barrier() at x.cpp:7 as #3".
   [[nodiscard]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
     for (const auto& candidate : block(rank).cells) {
@@ -83,9 +83,9 @@ class group_watch {
     return "last called " + describe_call(*latest, block(rank).sites) + " as #" + std::to_string(latest->number.load());
   }
 
-  /// The rank because of which one of `missing` will never come, and how it ended; nullopt where all may still come.
-  /// `came(rank)` is asked again after each look: it may have come, and ended only then. A rank that left because it
-  /// had noticed another's death is not the one to blame: every survivor must name the same.
+  /// Returns the rank to blame because one of `missing` will never come, and how it ended; nullopt where all may still
+  /// come. `came(rank)` is asked after each check, because a rank may come first and end then. A rank that left because
+  /// it had noticed another's death is not to blame: every survivor must name the same rank.
   template <class Came>
   [[nodiscard]] std::optional<loss> find_loss(const std::vector<int>& missing, Came&& came) const {
     std::optional<loss> found;
@@ -109,7 +109,7 @@ class group_watch {
     return found;
   }
 
-  /// How a rank ended, or left the group; nullopt where it is still there.
+  /// Returns how a rank ended or left the group; nullopt while it is there. May wait 300 ms for an exception's text.
   [[nodiscard]] std::optional<rendezvous::rank_ending> ending(int rank) const {
     if (auto end = job_->roster->ending(index_of(rank))) {
       return end;
@@ -121,8 +121,8 @@ class group_watch {
     if (departed == 1) {
       return rendezvous::rank_ending{kind::left, "has left the group"};
     }
-    // An exception is on its way up there; who catches it (launch, run_ranks) will tell its text.
-    for (int patience = 0; patience < 300; ++patience) {
+    // An exception is unwinding that rank. Its handler (launch, run_ranks) will publish the text.
+    for (int attempt = 0; attempt < 300; ++attempt) {
       if (auto end = job_->roster->ending(index_of(rank))) {
         return end;
       }
@@ -131,7 +131,7 @@ class group_watch {
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
 
-  /// For an exception that left a scope, whose text only its catcher knows: waits a moment for it.
+  /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this waits for it.
   [[nodiscard]] std::string failure_text_of(int rank, int milliseconds = 300) const {
     std::string text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
     for (; milliseconds > 0 && text.empty(); --milliseconds) {
@@ -141,6 +141,7 @@ class group_watch {
     return text.empty() ? "an exception" : text;
   }
 
+  /// Prints one line about the ranks that are missing and their last calls.
   void warn(const error_context& context, const std::vector<int>& missing, std::chrono::nanoseconds waited) const {
     std::string line = "[hfcomm] " + detail::describe(context, "still waiting after " + format_duration(waited) +
                                                                    " for " + list_ranks(missing) + ':');
@@ -151,12 +152,12 @@ class group_watch {
     std::fputs(line.c_str(), stderr);
   }
 
-  /// A rank is lost: writes the verdict, unless another rank was faster, and throws it.
+  /// Writes the verdict that a rank is lost, unless another rank was faster, and throws it.
   [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
     break_group(context, lost.rank, {}, false,
                 [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
   }
-  /// This rank leaves an operation under way, because of an exception or without one.
+  /// Breaks the group because this rank leaves an operation under way. Does not throw.
   void abandon(const error_context& context, bool because_of_exception = true) const noexcept {
     try {
       break_group(context, rank_, {}, because_of_exception, [&] {
@@ -165,10 +166,10 @@ class group_watch {
                                                   : " left the group in the middle of " + operation);
       });
     } catch (...) {
-      // That is what the others hear; here the exception itself goes on.
+      // The verdict is for the other ranks; this rank continues to throw its own exception.
     }
   }
-  /// Time is up: `beginning` says who did not do what.
+  /// Writes the verdict that a deadline has passed, and throws it. `beginning` says which ranks did not do what.
   [[noreturn]] void break_group(const error_context& context, const std::vector<int>& missing,
                                 const std::string& beginning) const {
     break_group(context, -1, missing, false, [&] {
@@ -180,23 +181,23 @@ class group_watch {
     });
   }
 
-  /// The device plane gives the group up: see host_engine.
+  /// Breaks the group on behalf of the device plane: see host_engine.
   void condemn(const error_context& context, const std::string& what) const noexcept {
     try {
       break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
     } catch (...) {
-      // That is what the others hear; the caller throws its own.
+      // The verdict is for the other ranks; the caller throws its own error.
     }
   }
   void expire(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
     try {
       break_group(context, missing, what);
     } catch (...) {
-      // The same.
+      // As in condemn.
     }
   }
 
-  /// Throws where the group is lost, or the device operation of that number can never end.
+  /// Throws where the group is broken, or where the device operation of that number can never end.
   void check_device_operation(const error_context& context, std::uint64_t number) const {
     if (broken()) {
       throw_verdict(context);
@@ -209,14 +210,14 @@ class group_watch {
       }
       auto end = job_->roster->ending(index_of(rank));
       const bool departed = block(rank).departed.load() != 0;
-      // In this order: it may have begun the operation just before it left.
+      // Read in this order: the rank may have begun the operation just before it left.
       const bool begun = board.begun.load() >= number;
       if (end && (end->how != kind::left || !begun)) {
         if (!found || end->how < found->end.how) {
           found.emplace(loss{rank, std::move(*end)});
         }
       } else if (departed && !begun && !found) {
-        // Of one on whose way up an exception is, the text is waited for.
+        // `ending` waits for the text where an exception is unwinding that rank.
         found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, "has left the group"})});
       } else if (const auto refused = board.refusal_until(number, block(rank_).devices); refused != 0 && !found) {
         found.emplace(
@@ -233,7 +234,7 @@ class group_watch {
     const std::string text =
         lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
     if (lost.culprit >= 0) {
-      // What exception that was is known once it is caught, if ever: who has waited for it once does not again.
+      // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;
       if (lost.by_exception && lost.culprit != rank_) {
         why = ": " + (has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit));
@@ -252,7 +253,7 @@ class group_watch {
  private:
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
-  /// Of one of this group's ranks in the job's roster.
+  /// Returns the index of one of this group's ranks in the job's roster.
   [[nodiscard]] int index_of(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
 
   template <class Text>
@@ -273,8 +274,8 @@ class group_watch {
         memory_.notify(rank);
       }
     }
-    // The winner writes a few hundred bytes. Should it die doing so, our own findings must do.
-    for (int patience = 0; lost.state.load() != 2 && patience < 100; ++patience) {
+    // The first rank writes a few hundred bytes. Should it die meanwhile, the verdict has no text.
+    for (int attempt = 0; lost.state.load() != 2 && attempt < 100; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (lost.state.load() != 2) {
@@ -287,7 +288,7 @@ class group_watch {
   std::shared_ptr<local_job> job_;
   std::vector<int> members_;  // this group's ranks as indices into the roster
   int rank_;
-  mutable std::atomic<bool> has_waited_{false};  // for the words of the rank that broke the group
+  mutable std::atomic<bool> has_waited_{false};  // for the failure text of the rank that broke the group
   rendezvous::fork_guard creator_;
 };
 

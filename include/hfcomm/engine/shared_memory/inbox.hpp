@@ -15,7 +15,7 @@
 
 namespace hfcomm::engines {
 
-/// The messages that a rank wants: finds offers that are meant for them, answers, and takes the bytes. Not thread-safe.
+/// The messages that a rank receives. Finds the offers for them, answers, and takes the bytes. Not thread-safe.
 class inbox {
  public:
   explicit inbox(message_endpoint& endpoint)
@@ -23,7 +23,7 @@ class inbox {
 
   [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
-  /// Takes every message's next step; whether there were any.
+  /// Takes the next step of every message; returns whether there was any.
   bool progress(finished_transfers& finished) {
     bool any = false;
     for (pending_message& message : entries_) {
@@ -35,15 +35,15 @@ class inbox {
     return any;
   }
 
-  /// Since when nothing has moved that this message waits for: while its bytes wait for a slot of the sender, that
-  /// sender's other messages count.
+  /// Returns the time of the last progress that this message depends on. While its bytes wait for a slot of the sender,
+  /// the progress of that sender's other messages counts.
   [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
     return message.streaming && message.moved == 0
                ? std::max(message.active, last_bytes_from_[static_cast<std::size_t>(message.peer)])
                : message.active;
   }
 
-  /// What is there for this rank, but not wanted; as sentences.
+  /// Returns sentences about the offers to this rank that no receive wants.
   [[nodiscard]] std::string unwanted() const {
     std::string text;
     for (int source = 0; source < endpoint_.size(); ++source) {
@@ -61,7 +61,7 @@ class inbox {
     std::uint64_t number;
   };
 
-  /// The unanswered offers of `source` to this rank.
+  /// Calls `visit(envelope, number)` for each unanswered offer of `source` to this rank.
   template <class Visit>
   void for_each_offer(int source, Visit&& visit) const {
     layout::mailbox& box = endpoint_.memory().mailbox(source);
@@ -69,8 +69,8 @@ class inbox {
     for (std::uint32_t index = 0; index < in_use; ++index) {
       layout::envelope& envelope = box.outgoing[index];
       const std::uint64_t number = envelope.offer.load();
-      // However long we are kept from looking on: address and answer are of the same offer if that is still there after
-      // them. What is for us and has no answer then stays until we give one.
+      // Destination and answer belong to the same offer if it is still there after reading them, however long that
+      // took. An unanswered offer to this rank stays until this rank answers.
       if (number != 0 && envelope.destination.load() == endpoint_.rank() && envelope.answer.load() / 4 != number &&
           envelope.offer.load() == number) {
         visit(envelope, number);
@@ -78,7 +78,7 @@ class inbox {
     }
   }
 
-  /// The earliest offer of `source` with this tag.
+  /// Returns the earliest offer of `source` with this tag.
   [[nodiscard]] std::optional<found_offer> earliest(int source, std::uint64_t tag) const {
     std::optional<found_offer> first;
     const auto scan = [&] {
@@ -90,18 +90,19 @@ class inbox {
     };
     scan();
     if (first) {
-      // While we looked, the sender may have put an earlier message behind us and a later one before us. Whatever it
-      // offered before the one that we have seen, we see now.
+      // During the scan, the sender may have put an earlier message into an envelope already scanned, and a later one
+      // into one not yet scanned. A second scan sees everything that it offered before the message that was found.
       scan();
     }
     return first;
   }
 
+  /// Looks for an offer that the message wants, and accepts it; returns false where there is none.
   bool find_offer(pending_message& message) {
     const operation& call = message.job->call;
     const int ranks = endpoint_.size();
     for (int turn = 0; turn < (call.root < 0 ? ranks : 1); ++turn) {
-      // Starting behind the rank that was heard last gives everyone a turn.
+      // Starting behind the last source gives every rank a turn.
       const int source = call.root < 0 ? (last_source_ + 1 + turn) % ranks : call.root;
       if (const auto found = earliest(source, call.tag)) {
         last_source_ = source;
@@ -112,7 +113,8 @@ class inbox {
     return false;
   }
 
-  /// An offer that came after an earlier receive had looked is that one's, all the same.
+  /// Returns the first receive that wants the offer, which is not always `finder`: an earlier one may have looked
+  /// before the offer was there.
   [[nodiscard]] pending_message& first_that_wants(const found_offer& found, const pending_message& finder) {
     const auto& wanted = finder.job->call;
     return *std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
@@ -121,6 +123,7 @@ class inbox {
     });
   }
 
+  /// Pairs the receive with the offer: refuses it, takes a small message, or asks for the bytes of a larger one.
   void accept(pending_message& message, const found_offer& found) {
     transfer& job = *message.job;
     layout::envelope& envelope = *found.envelope;
@@ -137,7 +140,7 @@ class inbox {
       refuse(message);
       return;
     }
-    const bool here = message.total <= sizeof(envelope.payload);
+    const bool is_in_envelope = message.total <= sizeof(envelope.payload);
     try {
       if (message.appends) {
         job.object.clear();
@@ -151,7 +154,7 @@ class inbox {
       reply(message, message_answer::failed);
       return;
     }
-    if (here) {
+    if (is_in_envelope) {
       take(message, envelope.payload, message.total);
       finish_received(message);
     } else {
@@ -161,6 +164,7 @@ class inbox {
     }
   }
 
+  /// Refuses an offer that does not fit; both sides throw mismatch_error.
   void refuse(pending_message& message) {
     const operation& call = message.job->call;
     layout::envelope& envelope = *message.envelope;
@@ -172,6 +176,7 @@ class inbox {
     reply(message, message_answer::refused);
   }
 
+  /// Copies the next bytes out of the sender's slot; returns false where there are none yet.
   bool take_bytes(pending_message& message) {
     layout::envelope& envelope = *message.envelope;
     const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
@@ -202,7 +207,7 @@ class inbox {
     message.moved += count;
   }
 
-  /// All bytes are here.
+  /// Ends a receive whose bytes are all there.
   void finish_received(pending_message& message) {
     std::exception_ptr problem;
     if (message.carries_failure) {
@@ -224,7 +229,7 @@ class inbox {
 
   message_endpoint& endpoint_;
   message_list entries_;
-  std::vector<pending_message::clock::time_point> last_bytes_from_;  // when bytes last came from each rank
+  std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came
   int last_source_ = -1;
 };
 

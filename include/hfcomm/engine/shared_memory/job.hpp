@@ -9,9 +9,9 @@
 
 namespace hfcomm::engines {
 
-/// What all groups of one job on one machine have in common.
+/// State that all groups of one job on one machine share.
 struct local_job {
-  std::string id;  ///< Random; no other job has it.
+  std::string id;  ///< Random, so no other job has it.
   std::shared_ptr<rendezvous::roster> roster;
   std::shared_ptr<rendezvous::segment_broker> broker;
 };

@@ -13,26 +13,26 @@
 #include <hfcomm/engine/device_board.hpp>
 #include <hfcomm/machine/roster.hpp>
 
-/// What the ranks of a group share. Cells, sites, failure texts and slots have their rank as the only writer; counters
-/// and envelopes are atomics, and what lies in a heap belongs to whose turn it is. So there is no lock that a dying
-/// rank could hold.
+/// The memory that the ranks of a group share. Cells, sites, failure texts and slots have their rank as the only
+/// writer. Counters and envelopes are atomics. A buffer in a heap belongs to one rank at a time. So there is no lock
+/// that a dying rank could hold.
 ///
 ///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
-///          | rank 0: mail slots | rank 1: mail slots | ... | rank 0: heap | rank 1: heap | ...
+///          | rank 0: message slots | rank 1: message slots | ... | rank 0: heap | rank 1: heap | ...
 ///
-/// The heaps have pages only where something is allocated; they are as large as the room behind the rest.
+/// The heaps have pages only where something is allocated. They share the reserved addresses behind the rest.
 namespace hfcomm::engines::layout {
 
-/// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
-/// enough.
+/// Number of steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4
+/// is enough.
 inline constexpr std::uint64_t depth = 4;
 inline constexpr std::size_t inline_bytes = 72;
 inline constexpr std::size_t site_count = 64;
 inline constexpr std::size_t site_bytes = 256;
 inline constexpr int max_ranks = 1024;
 
-/// What a rank publishes in one step: two cache lines, of which a payload of up to 16 bytes needs only the first.
-/// The fields beside `sequence` are atomics so that an error message may look at a rank that is still writing.
+/// A rank's part of one step: two cache lines, of which a payload of up to 16 bytes needs only the first. The fields
+/// beside `sequence` are atomics, because an error message may read them while the rank still writes.
 struct alignas(128) flag_cell {
   std::atomic<std::uint64_t> sequence{0};   // the step; stored last, with release order
   std::atomic<std::uint64_t> signature{0};  // operation::signature()
@@ -47,24 +47,24 @@ struct alignas(128) flag_cell {
 static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<double>::is_always_lock_free);
 
-/// Elements in whose multiples the work of a reduction is divided, where there are enough.
+/// Number of elements in whose multiples the work of a reduction is divided, if there are enough.
 inline constexpr std::size_t slice_unit = 128;
 
-/// More bytes than these are used where they are if they lie in a heap; fewer are copied sooner than the ranks have met
-/// once more, which is what their owner then has to wait for.
+/// Buffers in a heap with more bytes than this are used in place. Fewer bytes are copied faster than the ranks take one
+/// more step, for which the buffer's owner would have to wait.
 inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
 
-/// What one rank reads of another in a step, where steps follow each other: enough that a step's synchronisation is
-/// lost in its copying, and little enough that the first piece is there soon.
+/// Bytes that one rank reads of another in a step of a pipeline. Copying them takes much longer than synchronising the
+/// step, and yet the first piece is there soon.
 inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 
-/// A call site as text, for the other ranks' error messages; rewritten only when another call hashes to its place.
+/// A call site as text, for the other ranks' error messages. Rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};
 };
 
-/// One message that a rank offers to another: the first half is written by the sender, the second by the receiver.
-/// `offer` and `answer` carry the number of the message, so that what is left of an earlier one means nothing.
+/// One message that a rank offers to another. The sender writes the first half, the receiver the second. `offer` and
+/// `answer` carry the number of the message, so that values of an earlier one have no effect.
 struct alignas(128) envelope {
   std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
   std::atomic<std::int32_t> destination{0};
@@ -85,29 +85,29 @@ struct alignas(128) envelope {
 };
 static_assert(sizeof(envelope) == 256);
 
-inline constexpr std::size_t envelope_count = 64;     // messages that a rank may offer at once
-inline constexpr std::size_t message_slot_count = 4;  // messages that may pass at once
+inline constexpr std::size_t envelope_count = 64;     // messages that a rank may offer at a time
+inline constexpr std::size_t message_slot_count = 4;  // messages whose bytes may pass at a time
 
-/// A rank's side of its messages.
+/// A rank's outgoing envelopes, and the word on which its threads wait for messages.
 struct alignas(128) mailbox {
-  std::atomic<std::uint32_t> epoch{0};     // the futex word: anybody who changes something for this rank counts it up
+  std::atomic<std::uint32_t> epoch{0};     // the futex word: counted up with each change for this rank
   std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
-  std::atomic<std::uint32_t> in_use{0};    // envelopes from here on have never been used
+  std::atomic<std::uint32_t> in_use{0};    // envelopes from this index on have never been used
   site_text sites[site_count];
   envelope outgoing[envelope_count];
 };
 
-/// A word in a rank's own memory: who finds it there can read that memory.
+/// A random word in a rank's private memory. A process that finds it at that address can read that memory.
 struct memory_probe {
   std::int32_t pid = 0;
   std::uint64_t address = 0;
   std::uint64_t word = 0;
 };
 
-/// How the group was lost; written once by the rank that noticed first, so that all tell the same story.
+/// The reason why the group is broken. The rank that notices first writes it, so that all ranks throw the same error.
 struct verdict {
   std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
-  bool by_exception = false;            // the culprit is still there, and may say more
+  bool by_exception = false;            // the culprit is still there and may publish a text
   std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
   std::uint64_t missing[max_ranks / 64]{};
   char text[1536]{};
@@ -119,7 +119,7 @@ struct alignas(128) group_header {
   std::int32_t ranks = 0;
   std::uint64_t slot_bytes = 0;                           // of what a rank publishes in a step
   std::uint64_t result_bytes = 0;                         // of one rank's slice of a reduced chunk
-  std::uint64_t one_shot_bytes = 0;                       // up to here everyone reduces everything: one step less
+  std::uint64_t one_shot_bytes = 0;                       // up to here every rank reduces everything, in one step less
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
   alignas(128) std::atomic<std::uint32_t> sleepers{0};
   alignas(128) verdict lost;
@@ -129,26 +129,26 @@ struct alignas(128) rank_block {
   flag_cell cells[depth];
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
   memory_probe probe;
-  std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps, too
+  std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps
   site_text sites[site_count];
   rendezvous::failure_text failures[depth];
   device_board devices;
   mailbox messages;
 };
 
-/// Where a rank's buffers are, in the cell that begins an operation on larger ones: from the beginning of the segment,
-/// or 0, which is no buffer's place, for memory that the others cannot reach.
+/// Offsets of a rank's buffers in the segment, published in the cell that begins an operation on larger buffers. 0 is
+/// no buffer's offset: it stands for memory that the other ranks cannot reach.
 struct buffer_places {
   std::uint64_t in = 0;
   std::uint64_t out = 0;
 };
 static_assert(sizeof(buffer_places) <= inline_bytes);
 
-/// What a rank tells in the cell that begins an all-to-all.
+/// A rank's part of the cell that begins an all-to-all.
 struct outgoing_places {
-  std::uint64_t equal = 0;        // the address of its parts, where they are equally long
-  std::uint32_t reaches_all = 0;  // 1: it can read all others' memory; in the last step, it has
-  std::uint32_t keeps = 0;        // 1: its slot has none of them yet, in the hope that all read them where they are
+  std::uint64_t equal = 0;        // address of its parts, if they are equally long
+  std::uint32_t reaches_all = 0;  // 1: it can read the memory of all others; in the last step: it has read it
+  std::uint32_t keeps = 0;        // 1: its slot has no parts yet, because all ranks may be able to read them in place
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
 
@@ -163,7 +163,7 @@ inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
   return bytes;
 }
 
-/// The sizes of a group's memory, from its number of ranks.
+/// Sizes of the parts of a group's memory.
 struct dimensions {
   int ranks;
   std::size_t slot_bytes;
@@ -173,12 +173,12 @@ struct dimensions {
 
   static dimensions for_ranks(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
-    // Small enough that the slots stay in a core's cache; with many ranks the total counts.
+    // Small enough that the slots stay in a core's cache. With many ranks, the total is limited.
     const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
     return {ranks, slot, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14, slot / 4};
   }
 
-  /// How much of its slot a rank uses where steps follow each other, for as many `readers` that each read their own.
+  /// Returns the bytes of its slot that a rank uses in a step of a pipeline, for `readers` that each read a piece.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
     return std::min(slot_bytes, piece_bytes * std::max<std::size_t>(readers, 1));
   }
@@ -194,7 +194,7 @@ struct dimensions {
     return round_up(message_slots_offset() + message_slot_bytes * message_slot_count * static_cast<std::size_t>(ranks),
                     page_bytes());
   }
-  /// The room that a new group asks for, behind the total: each rank could have all memory of the machine.
+  /// Returns the addresses that a new group reserves behind the total: each rank may use all memory of the machine.
   [[nodiscard]] std::size_t heap_bytes() const {
     const long pages = ::sysconf(_SC_PHYS_PAGES);
     const std::size_t machine = pages > 0 ? static_cast<std::size_t>(pages) * page_bytes() : std::size_t{1} << 30;
@@ -202,7 +202,7 @@ struct dimensions {
   }
 };
 
-/// Fills fresh memory; the maker calls it once, before anyone else looks.
+/// Initialises fresh memory. The rank that makes the group calls it once, before any other rank has the memory.
 inline void create_in(rendezvous::shared_segment& segment, const dimensions& sizes) {
   auto* header = ::new (segment.data()) group_header{};
   for (int rank = 0; rank < sizes.ranks; ++rank) {

@@ -16,15 +16,15 @@
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/transfer.hpp>
 
-/// What the two sides of a message have in common (see outbox and inbox).
+/// State and texts that the two sides of a message share (see outbox and inbox).
 namespace hfcomm::engines {
 
-/// What a receiver says to an offer.
+/// A receiver's answer to an offer.
 enum class message_answer : std::uint64_t {
-  accepted,  ///< Its bytes are wanted.
-  taken,     ///< All of them have arrived.
-  refused,   ///< It does not fit; the receiver's call is in the envelope.
-  failed,    ///< It fits, but the receiver has no memory for it.
+  accepted,  ///< The receiver wants the bytes.
+  taken,     ///< The receiver has all bytes.
+  refused,   ///< The offer does not fit; the receiver's call is in the envelope.
+  failed,    ///< The offer fits, but the receiver has no memory for it.
 };
 
 /// A transfer that is under way.
@@ -32,24 +32,24 @@ struct pending_message {
   using clock = std::chrono::steady_clock;
 
   std::shared_ptr<transfer> job;
-  std::uint64_t number = 0;              ///< Of this rank's messages, from 1.
-  clock::time_point active;              ///< The last progress.
-  layout::envelope* envelope = nullptr;  ///< Once offered, or found.
+  std::uint64_t number = 0;              ///< Number among this rank's messages, from 1.
+  clock::time_point active;              ///< Time of the last progress.
+  layout::envelope* envelope = nullptr;  ///< Null until the message is offered or found.
   std::uint64_t offer = 0;               ///< Receiving: the sender's number.
-  int peer = -1;                         ///< Receiving: who sends, once that is known.
+  int peer = -1;                         ///< Receiving: the source, once it is known.
   std::uint64_t total = 0;               ///< Receiving: the message's bytes.
   std::uint64_t moved = 0;
   int slot = -1;
-  bool streaming = false;        ///< The bytes pass through a slot, or wait for one.
-  bool appends = false;          ///< Receiving: into `transfer::object`.
-  bool carries_failure = false;  ///< Receiving: the text of the sender's failure.
+  bool streaming = false;        ///< The bytes pass through a slot or wait for one.
+  bool appends = false;          ///< Receiving: the bytes go into `transfer::object`.
+  bool carries_failure = false;  ///< Receiving: the bytes are the text of the sender's failure.
   bool warned = false;
 };
 
 using message_list = std::list<pending_message>;
 using finished_transfers = std::vector<std::shared_ptr<transfer>>;
 
-/// Makes the words, and knows the call sites, of both sides.
+/// One rank's endpoint for messages: its group, its mailbox, and the error texts of both sides.
 class message_endpoint {
  public:
   explicit message_endpoint(std::shared_ptr<const group_watch> group) : watch_(std::move(group)) {}
@@ -65,9 +65,11 @@ class message_endpoint {
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
     return {rank(), size(), call_name(call), number, call.where};
   }
-  [[nodiscard]] error_context context(const pending_message& one) const { return context(one.job->call, one.number); }
+  [[nodiscard]] error_context context(const pending_message& message) const {
+    return context(message.job->call, message.number);
+  }
 
-  /// What must be equal on both sides.
+  /// Returns a hash of all that must be equal on both sides.
   [[nodiscard]] static std::uint64_t fit(const operation& call) noexcept {
     const std::uint64_t hash = hfcomm::detail::mix(
         hfcomm::detail::mix(static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8,
@@ -76,34 +78,35 @@ class message_endpoint {
     return call.content == payload::buffer ? hfcomm::detail::mix(hash, call.bytes) : hash;
   }
 
-  /// The sender's call, as its envelope has it.
+  /// Describes the sender's call, from its envelope.
   [[nodiscard]] std::string text_of(int sender, const layout::envelope& envelope) const {
     return describe_call(site(sender, envelope.site.load()), envelope.what.load(), envelope.bytes.load(),
                          envelope.tag.load());
   }
-  /// The call of a receiver that has refused.
+  /// Describes the call of a receiver that has refused.
   [[nodiscard]] std::string refusal_of(int receiver, const layout::envelope& envelope) const {
     return describe_call(site(receiver, envelope.their_site.load()), envelope.their_what.load(),
                          envelope.their_bytes.load(), envelope.their_tag.load());
   }
 
-  [[nodiscard]] std::exception_ptr mismatch(const pending_message& one, int sender, int receiver,
+  [[nodiscard]] std::exception_ptr mismatch(const pending_message& message, int sender, int receiver,
                                             const layout::envelope& envelope) const {
     const std::string from = "rank " + std::to_string(sender);
     const std::string to = "rank " + std::to_string(receiver);
-    return std::make_exception_ptr(mismatch_error(context(one),
+    return std::make_exception_ptr(mismatch_error(context(message),
                                                   from + " sends what " + to + " does not want: " + from + " called " +
                                                       text_of(sender, envelope) + ", " + to + " called " +
                                                       refusal_of(receiver, envelope),
                                                   sender, receiver));
   }
 
-  static void finish(pending_message& one, std::exception_ptr problem = nullptr) noexcept {
-    one.job->problem = std::move(problem);
-    one.job->finished.store(true);
+  /// Marks a transfer as finished. A thread that waits for it may go on at once.
+  static void finish(pending_message& message, std::exception_ptr problem = nullptr) noexcept {
+    message.job->problem = std::move(problem);
+    message.job->finished.store(true);
   }
 
-  /// Moves what is finished out of `entries`.
+  /// Moves finished transfers from `entries` to `finished`.
   static void sweep(message_list& entries, finished_transfers& finished) {
     for (auto one = entries.begin(); one != entries.end();) {
       if (one->job->finished.load()) {

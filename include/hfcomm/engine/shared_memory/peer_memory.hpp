@@ -19,15 +19,15 @@
 
 namespace hfcomm::engines {
 
-/// What a rank can read of the others besides their slots. Every rank tells its own side when the group is made, and
-/// asks for the others' once all have taken a step. So the group's first operation uses nothing but cells and slots.
+/// Memory of other ranks that a rank can read besides their slots. Every rank publishes its own side when the group is
+/// made, and reads the others' once all have taken a step. So the group's first operation uses only cells and slots.
 ///
-/// Buffers in the heaps of the group's segment are read where they are, where all ranks have mapped them.
+/// Buffers in the heaps of the group's segment are read in place, if all ranks have mapped the heaps.
 ///
-/// The others' own memory is read by the kernel: one copy instead of one into a slot and one out of it. Not every
-/// system lets a process do that (Yama's ptrace_scope, a container's seccomp filter, different users), and a process id
-/// may mean another process in another namespace. So each rank tells the others where a random word of its memory is;
-/// who finds it there can read the rest, too. `HFCOMM_SINGLE_COPY=0` has a rank do without.
+/// The private memory of other ranks is read by the kernel. That is one copy, instead of one into a slot and one out of
+/// it. Not every system allows it (Yama's ptrace_scope, a container's seccomp filter, different users), and a process
+/// id may mean another process in another namespace. So each rank publishes the address of a random word of its memory.
+/// A rank that finds the word there can read the rest, too. `HFCOMM_SINGLE_COPY=0` turns it off for a rank.
 class peer_memory {
  public:
   explicit peer_memory(const lockstep& steps) : steps_(steps), memory_(steps.memory()) {
@@ -37,7 +37,7 @@ class peer_memory {
       std::random_device random;
       word_ = std::uint64_t{random()} << 32 | random();
     } catch (const std::exception&) {
-      return;  // without a probe, nobody reads here
+      return;  // without a probe, no rank reads here
     }
     block.probe.pid = static_cast<std::int32_t>(::getpid());
     block.probe.address = reinterpret_cast<std::uintptr_t>(&word_);
@@ -46,7 +46,7 @@ class peer_memory {
   peer_memory(const peer_memory&) = delete;
   peer_memory& operator=(const peer_memory&) = delete;
 
-  /// Where in the segment a buffer is that lies in a heap that all ranks can read; 0 for any other.
+  /// Returns the offset in the segment of a buffer in a heap that all ranks can read; 0 for any other.
   [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
     const std::uint64_t place = memory_.place_of(buffer);
     if (place != 0 && !all_have_heaps_ && all_have_told()) {
@@ -58,10 +58,10 @@ class peer_memory {
     return all_have_heaps_.value_or(false) ? place : 0;
   }
 
-  /// What is at a place that another rank has told.
+  /// Returns the memory at an offset that another rank has published.
   [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return memory_.at(place); }
 
-  /// Whether this rank can read the own memory of all others.
+  /// Returns whether this rank can read the private memory of all others.
   [[nodiscard]] bool reaches_all() {
     if (!reaches_all_ && all_have_told()) {
       reaches_all_ = try_all();
@@ -69,14 +69,14 @@ class peer_memory {
     return reaches_all_.value_or(false);
   }
 
-  /// From here on, as if it could not: all ranks have seen that one of them cannot.
+  /// Makes `reaches_all` return false, after all ranks have seen that one of them cannot read.
   void give_up() noexcept { reaches_all_ = false; }
 
-  /// Fills `to` with what `rank` has from `address` on. False where not all of that can be read.
+  /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
-    while (!to.empty()) {  // at most 2 GiB at once
+    while (!to.empty()) {  // the kernel copies at most 2 GiB at once
       iovec local{to.data(), to.size()};
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): it is no pointer of this process
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): not a pointer of this process
       iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
       const ssize_t count = ::process_vm_readv(memory_.block(rank).probe.pid, &local, 1, &remote, 1, 0);
       if (count < 0 && errno == EINTR) {

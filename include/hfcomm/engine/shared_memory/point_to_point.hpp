@@ -52,7 +52,7 @@ class point_to_point {
     {
       const auto held = self->worker_.lock();
       if (needs_worker) {
-        self->worker_.start(self->endpoint().context(first, 0), "messages", [self] { self->run_worker(); });
+        self->worker_.start(held, self->endpoint().context(first, 0), "messages", [self] { self->run_worker(); });
       }
       self->progress_.add(transfers);
       self->progress_.advance(finished);

@@ -18,14 +18,13 @@
 
 namespace hfcomm::engines {
 
-/// A rank's heap in its group's shared memory, for whole pages at a time: buffers, not nodes of lists. Nobody but this
-/// rank allocates in it, so its bookkeeping is this process' own, and a rank that dies leaves nothing behind. What is
-/// allocated is filled with zeros.
+/// A rank's heap in its group's shared memory. It allocates whole pages of zeros, for buffers. Only this rank allocates
+/// in it, so the bookkeeping is in private memory, and a rank that dies leaves nothing behind.
 ///
-/// Any thread. It outlives its group: the memory goes when the last allocation and the last handle have gone.
+/// Any thread may call. It may outlive its group: the memory is freed with the last allocation and the last handle.
 class shared_heap final : public std::pmr::memory_resource {
  public:
-  /// `memory` has a heap for `rank`.
+  /// `memory` must have a heap for `rank`.
   shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), state_(memory.header().lost.state) {
     free_.emplace(memory.heap_offset(rank), memory.heap_bytes());
   }
@@ -49,11 +48,11 @@ class shared_heap final : public std::pmr::memory_resource {
         continue;
       }
       if (!segment_->commit(offset, wanted)) {
-        static_cast<void>(segment_->release(offset, wanted));  // as far as it came
+        static_cast<void>(segment_->release(offset, wanted));  // the pages that it did get
         throw std::bad_alloc();
       }
       if (size > wanted) {
-        auto node = free_.extract(gap);  // so that nothing can fail from here on
+        auto node = free_.extract(gap);  // nothing can fail from here on
         node.key() = offset + wanted;
         node.mapped() = size - wanted;
         free_.insert(std::move(node));
@@ -66,8 +65,8 @@ class shared_heap final : public std::pmr::memory_resource {
   }
 
   void do_deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/) override {
-    // In a group that is lost, a rank that was in the middle of an operation may still be writing here: then nobody
-    // else gets it. And the child of a fork has the same pages, which are its parent's.
+    // In a broken group, a rank in the middle of an operation may still write here, so the memory is not reused. In the
+    // child of a fork, the pages are the parent's.
     if (!creator_.in_creating_process() || state_.load() == lost) {
       return;
     }
@@ -91,7 +90,7 @@ class shared_heap final : public std::pmr::memory_resource {
     try {
       free_.emplace_hint(next, offset, size);
     } catch (const std::bad_alloc&) {
-      // Its addresses are lost; its pages are not.
+      // The addresses are lost; the pages were released above.
     }
   }
 
@@ -106,7 +105,7 @@ class shared_heap final : public std::pmr::memory_resource {
   std::map<std::size_t, std::size_t> free_;  // gaps: offset and size
 };
 
-/// Memory like any other, but of zeros, for groups that share none.
+/// Private memory of zeros, for groups that share none.
 class ordinary_memory final : public std::pmr::memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
     return std::memset(std::pmr::new_delete_resource()->allocate(bytes, alignment), 0, bytes);

@@ -31,19 +31,19 @@ struct launcher_variables {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  std::vector<const char*> job;     ///< What names the job; needed from two processes on.
-  std::vector<const char*> refine;  ///< What else tells one job from another; never needed.
-  /// `local_size` is a list, of which SLURM_NODEID tells the place: 4(x2),3 stands for 4, 4 and 3.
+  std::vector<const char*> job;     ///< Variables that name the job; needed from two processes on.
+  std::vector<const char*> refine;  ///< Variables that also distinguish jobs; never needed.
+  /// True where `local_size` is a list indexed by SLURM_NODEID: 4(x2),3 stands for 4, 4 and 3.
   bool sizes_of_all_machines = false;
 };
 
-/// One launcher's variables, checked.
+/// A parser of one launcher's variables, with checks.
 class launcher_parser {
  public:
   launcher_parser(launcher_variables variables, environment_reader read, std::source_location where)
       : variables_(std::move(variables)), read_(read), where_(where) {}
 
-  /// The rank or the size decides: a MASTER_ADDR or LOCAL_RANK alone is often left over from something else.
+  /// Returns whether the rank or the size is set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
   [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
 
   [[nodiscard]] launch_environment parse() const {
@@ -71,7 +71,7 @@ class launcher_parser {
     return result;
   }
 
-  /// A variable that is needed and was found, but must not be empty.
+  /// Returns a variable that was found. Throws usage_error where it is empty.
   [[nodiscard]] std::string text(const char* name) const {
     std::string value = read_(name).value_or("");
     if (value.empty()) {
@@ -80,7 +80,7 @@ class launcher_parser {
     return value;
   }
 
-  /// A whole number from `least` to `most`; nothing where the variable is not set.
+  /// Returns a whole number from `least` to `most`; nullopt where the variable is not set.
   [[nodiscard]] std::optional<int> number(const char* name, int least,
                                           int most = std::numeric_limits<int>::max()) const {
     const auto value = read_(name);
@@ -97,7 +97,7 @@ class launcher_parser {
   }
 
  private:
-  /// This machine's number in a list such as 4(x2),3.
+  /// Returns this machine's number in a list such as 4(x2),3.
   [[nodiscard]] std::optional<int> size_in_list() const {
     const auto list = read_(variables_.local_size);
     if (!list) {
@@ -155,26 +155,26 @@ class launcher_parser {
     }
   }
 
-  /// Throws unless everything that is needed is there, and then tells what is and what is not.
+  /// Throws usage_error unless all needed variables are set. Its text lists those found and those missing.
   void require(bool job_needed) const {
     std::string found;
     std::string missing;
-    const auto look = [&](const char* name, bool needed) {
+    const auto classify = [&](const char* name, bool needed) {
       if (read_(name)) {
         found += (found.empty() ? "" : ", ") + shown(name);
       } else if (needed) {
         missing += (missing.empty() ? "" : ", ") + std::string(name);
       }
     };
-    look(variables_.rank, true);
-    look(variables_.size, true);
+    classify(variables_.rank, true);
+    classify(variables_.size, true);
     for (const char* name : variables_.job) {
-      look(name, job_needed);
+      classify(name, job_needed);
     }
-    look(variables_.local_rank, false);
-    look(variables_.local_size, false);
+    classify(variables_.local_rank, false);
+    classify(variables_.local_size, false);
     for (const char* name : variables_.refine) {
-      look(name, false);
+      classify(name, false);
     }
     if (!missing.empty()) {
       fail(std::string(variables_.source) + " variables are incomplete: found " + found + "; missing " + missing);
@@ -215,8 +215,8 @@ HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std
   if (torchrun.present()) {
     launch_environment result = torchrun.parse();
     if (result.world_size > 1) {
-      // An address holds no slash and the free text comes last, so different jobs do not make the same key. The count
-      // is in it because a restarted job must not meet what is left of the one before.
+      // An address has no slash and the free text comes last, so different jobs have different keys. The restart count
+      // keeps a restarted job apart from remaining processes of the earlier one.
       const int port = *torchrun.number("MASTER_PORT", 1, 65535);
       const int restarts = torchrun.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
       result.rendezvous = "torchrun:" + torchrun.text("MASTER_ADDR") + '/' + std::to_string(port) + '/' +

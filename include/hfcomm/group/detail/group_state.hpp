@@ -21,15 +21,15 @@ namespace hfcomm::detail {
 /// State that all handles of one group share.
 class group_state {
  public:
-  /// Without an engine it is a group of one, whose engine is made when it is first used: a program that only asks for
-  /// its rank pays for none.
+  /// Without an engine it is a group of one, whose engine is made at its first use. So a program that only asks for its
+  /// rank pays for none.
   explicit group_state(std::shared_ptr<host_engine> engine);
   group_state(const group_state&) = delete;
   group_state& operator=(const group_state&) = delete;
   ~group_state();
 
-  /// Capacity of scratch memory that an operation leaves to the next one. A larger piece costs little to allocate again
-  /// beside what it is used for; a chunk of a coalesced list fits.
+  /// Capacity of scratch memory that an operation leaves to the next one. Allocating more again costs little beside the
+  /// operation that needs it. A chunk of a coalesced list fits.
   static constexpr std::size_t kept_scratch_bytes = std::size_t{32} << 20;
 
   [[nodiscard]] host_engine& engine() {
@@ -46,7 +46,7 @@ class group_state {
   /// Takes the error that a destructor left for the next operation to throw; null where there is none.
   [[nodiscard]] std::exception_ptr take_deferred();
 
-  /// Encoded objects, in memory that the other ranks can read and that the engine owns.
+  /// Returns memory for encoded objects, which the engine owns and the other ranks can read.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
   /// Frees scratch memory beyond kept_scratch_bytes.
   void trim_scratch() noexcept;
@@ -72,7 +72,7 @@ class group_state {
   std::atomic<bool> has_devices{false};
 };
 
-/// The library's way into a group.
+/// Access of the library to a group's private parts.
 struct group_access {
   static process_group make(std::shared_ptr<host_engine> engine, std::chrono::nanoseconds timeout) {
     return process_group(std::move(engine), timeout);

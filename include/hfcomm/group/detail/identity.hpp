@@ -7,7 +7,7 @@
 
 namespace hfcomm::detail {
 
-/// The groups of a rank: of this process or, among ranks as threads, of this thread. Before init() and after the
+/// The groups of a rank, which is this process or, where ranks are threads, this thread. Before init() and after the
 /// session it is a job of one.
 struct identity {
   process_group world;
@@ -20,13 +20,13 @@ struct identity {
 
 identity& process_identity();
 
-/// The identity of the rank that this thread runs for; null where it is the process's.
+/// Returns the identity of the rank that this thread runs for; null where it is the process's.
 identity*& thread_identity() noexcept;
 
 const identity& current_identity();
 
-/// Makes this thread run for that rank, for this object's lifetime: ranks may be threads, and whatever runs for one of
-/// them has its identity.
+/// Makes this thread run for a rank, for this object's lifetime. Where ranks are threads, every thread that runs for
+/// one has its identity.
 class acting_as {
  public:
   explicit acting_as(identity* who) noexcept;

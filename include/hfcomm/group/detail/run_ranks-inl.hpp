@@ -24,7 +24,7 @@
 
 namespace hfcomm::detail {
 
-/// Divides the world into machines. Collective.
+/// Divides the world into pretended machines. Collective.
 HFCOMM_INLINE void pretend_machines(identity& own, const std::vector<int>& machines) {
   std::vector<int> leaders;
   int first = 0;

@@ -27,7 +27,7 @@ class group_guard {
   group_guard& operator=(const group_guard&) = delete;
   ~group_guard();
 
-  /// Waits for the asynchronous operations that were started before.
+  /// Waits for the asynchronous operations that were started earlier.
   void drain();
 
  private:
@@ -35,9 +35,8 @@ class group_guard {
   bool served_;
 };
 
-/// One collective on one group, from the moment the caller enters: reserves the group for this thread, and knows how to
-/// fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the destructor
-/// tells them.
+/// One collective on one group, from its entry on. Reserves the group for this thread, and reports this rank's failures
+/// to the other ranks. Where an exception ends the call before the engine has begun it, the destructor reports that.
 class running_call final : public checked_call {
  public:
   running_call(const process_group& group, operation& call);
@@ -45,17 +44,17 @@ class running_call final : public checked_call {
   running_call& operator=(const running_call&) = delete;
   ~running_call();
 
-  /// For the operation itself: from here on its failures are the engine's to tell.
+  /// Returns the engine for the operation itself. From now on the engine reports its failures.
   [[nodiscard]] host_engine& engine() noexcept {
     begun_ = true;
     return engine_;
   }
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
-  /// Memory for encoded objects, of the engine's kind. It allocates only once the engine has let this operation begin.
+  /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
   void reject(const std::string& text) noexcept override;
 
-  /// Returns `work()`; where that throws, the other ranks are told what, after the words `what`.
+  /// Returns `work()`. Where that throws, the other ranks get its text after the prefix `what`.
   template <class Work>
   auto attempt(std::string_view what, Work&& work) {
     try {

@@ -9,8 +9,8 @@ namespace hfcomm::detail {
 
 class group_state;
 
-/// The group whose asynchronous operation this thread is running; null where it runs none. To that operation the group
-/// is not closed.
+/// Returns the group whose asynchronous operation this thread runs; null where it runs none. That operation may use the
+/// group.
 HFCOMM_INLINE const group_state*& group_being_served() noexcept {
   thread_local const group_state* served = nullptr;
   return served;

@@ -22,7 +22,7 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Whether the running exception reports another rank's failure; for handlers.
+/// Returns whether the exception being handled reports another rank's failure.
 HFCOMM_INLINE bool current_exception_is_consequence() {
   try {
     throw;
@@ -33,8 +33,8 @@ HFCOMM_INLINE bool current_exception_is_consequence() {
   }
 }
 
-/// Tells the peers what is about to end this process: an exception that nobody caught reaches std::terminate without
-/// unwinding, so no destructor could.
+/// Tells the other ranks why std::terminate ends this process. An uncaught exception reaches it without unwinding, so
+/// no destructor can.
 class terminate_reporter {
  public:
   static void report_to(const std::shared_ptr<rendezvous::roster>& roster) {
@@ -99,7 +99,7 @@ HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) 
 
 namespace detail {
 
-/// Options over environment: who this process is, and the key of its job.
+/// Returns this process's place in its job, from the options or else from the environment.
 HFCOMM_INLINE launch_environment resolve(const init_options& options, const error_context& context) {
   const std::string& method = options.init_method;
   const auto starts_with = [&](std::string_view prefix) { return method.rfind(prefix, 0) == 0; };

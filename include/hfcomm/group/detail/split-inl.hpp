@@ -53,19 +53,19 @@ HFCOMM_INLINE process_group process_group::split(int color, int key, std::source
   running.require(color >= 0,
                   [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
   const std::array<int, 2> mine{color, key};
-  std::vector<std::array<int, 2>> wishes(static_cast<std::size_t>(size()));
-  detail::table_receiver table(std::as_writable_bytes(std::span(wishes)), rank());
+  std::vector<std::array<int, 2>> choices(static_cast<std::size_t>(size()));
+  detail::table_receiver table(std::as_writable_bytes(std::span(choices)), rank());
   running.engine().exchange(call, std::as_bytes(std::span(mine)), table);
 
   std::vector<int> members;
   for (int other = 0; other < size(); ++other) {
-    if (wishes[static_cast<std::size_t>(other)][0] == color) {
+    if (choices[static_cast<std::size_t>(other)][0] == color) {
       members.push_back(other);
     }
   }
   std::sort(members.begin(), members.end(), [&](int left, int right) {
-    return std::pair(wishes[static_cast<std::size_t>(left)][1], left) <
-           std::pair(wishes[static_cast<std::size_t>(right)][1], right);
+    return std::pair(choices[static_cast<std::size_t>(left)][1], left) <
+           std::pair(choices[static_cast<std::size_t>(right)][1], right);
   });
   operation make{.name = "split", .where = where, .timeout = timeout_};
   return *part(make, members);
@@ -90,11 +90,11 @@ HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<con
   running.engine().exchange(call, std::as_bytes(ranks), received);
   for (std::size_t other = 1; other < lists.size(); ++other) {
     if (lists[other] != lists[0]) {
-      const auto wish = [&](std::size_t rank) {
+      const auto requested_by = [&](std::size_t rank) {
         return "rank " + std::to_string(rank) + " called " + running.engine().matching_call(static_cast<int>(rank)) +
                " for " + engines::list_ranks(lists[rank]);
       };
-      throw mismatch_error(context, "the new group differs: " + wish(0) + ", " + wish(other), 0,
+      throw mismatch_error(context, "the new group differs: " + requested_by(0) + ", " + requested_by(other), 0,
                            static_cast<int>(other));
     }
   }

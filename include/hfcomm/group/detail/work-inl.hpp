@@ -21,7 +21,7 @@
 
 namespace hfcomm::detail {
 
-/// The state of a work of one group. Derived classes say when waiting for it would be a deadlock.
+/// The state of a work of one group. Derived classes decide when waiting for it would be a deadlock.
 class group_work_state : public work_state {
  public:
   group_work_state(const operation& call, process_group group)
@@ -46,7 +46,7 @@ class group_work_state : public work_state {
 
   [[nodiscard]] bool done() const override {
     if (!creator_.in_creating_process()) {
-      return false;  // nobody is left to finish it, or to unlock the mutex
+      return false;  // the child of a fork has no thread to finish it or to unlock the mutex
     }
     const std::scoped_lock lock(mutex_);
     return done_;
@@ -136,18 +136,18 @@ class group_work_state : public work_state {
     if (!creator_.in_creating_process()) {
       return false;
     }
-    hurry();
+    abandon_if_unwinding();
     bool may_wait = true;
     try {
       if (!done()) {
         check_may_wait();
       }
     } catch (const usage_error&) {
-      may_wait = false;  // this very thread will do the work, later
+      may_wait = false;  // this very thread will do the work later
     } catch (...) {
-      // It gets done by others, too.
+      // Other threads can do it, too.
     }
-    // The group and the error end on the caller's thread and in its time, after the lock.
+    // The group and the error are destroyed on the caller's thread, after the lock is released.
     std::optional<process_group> group;
     std::exception_ptr problem;
     std::unique_lock lock(mutex_);
@@ -157,13 +157,13 @@ class group_work_state : public work_state {
     } else if (problem_ && !seen_) {
       defer(group_, std::exchange(problem_, nullptr));
     }
-    const bool nobody_asks = done_ && !awaited_;
-    if (nobody_asks) {
+    const bool is_unused = done_ && !awaited_;
+    if (is_unused) {
       problem = std::move(problem_);
       group.emplace(std::move(group_));
     }
     lock.unlock();
-    return nobody_asks;
+    return is_unused;
   }
 
  protected:
@@ -172,20 +172,20 @@ class group_work_state : public work_state {
   virtual void check_may_wait() = 0;
 
  private:
-  static constexpr std::chrono::seconds hurried_patience{1};
+  static constexpr std::chrono::seconds unwinding_limit{1};
 
-  /// Where an exception is on its way through the caller, who will not do what the other ranks may be waiting for:
-  /// neither must they wait for this rank, nor this rank for them, until some deadline.
-  void hurry() noexcept {
+  /// Breaks the group where an exception unwinds the caller and the work does not end soon. The caller will not do what
+  /// the other ranks may wait for, so neither side must wait until a deadline.
+  void abandon_if_unwinding() noexcept {
     if (std::uncaught_exceptions() <= exceptions_) {
       return;
     }
     {
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, hurried_patience, [this] { return done_; })) {
+      if (changed_.wait_for(lock, unwinding_limit, [this] { return done_; })) {
         return;
       }
-      seen_ = true;  // what comes of it is this rank's own doing
+      seen_ = true;  // the error will be this rank's own doing
     }
     abandon();
   }
@@ -209,14 +209,14 @@ class group_work_state : public work_state {
   bool done_ = false;
   bool seen_ = false;
   bool dropped_ = false;
-  bool awaited_ = false;  // by a coroutine, which goes on to take what came
+  bool awaited_ = false;  // by a coroutine, which takes the value
   bool is_coroutine_that_waits_ = false;
   std::weak_ptr<work_state> awaited_work_;
   std::exception_ptr problem_;
   std::coroutine_handle<> waiter_;
 };
 
-/// The state of a coroutine, which goes on by itself.
+/// The state of a coroutine, which needs no thread to continue it.
 class coroutine_state final : public group_work_state {
  public:
   coroutine_state() : group_work_state(operation{.name = "coroutine"}, process_group()) {}

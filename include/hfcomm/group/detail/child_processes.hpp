@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+
+#include <hfcomm/machine/roster.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::detail {
+
+/// The exit status of a rank that an exception ended.
+inline constexpr int exception_status = 1;
+
+/// The exit records of all ranks, in memory that parent and children share.
+class exit_record_table {
+ public:
+  explicit exit_record_table(int ranks)
+      : segment_(
+            rendezvous::shared_segment::anonymous(sizeof(rendezvous::exit_record) * static_cast<std::size_t>(ranks))),
+        table_(reinterpret_cast<rendezvous::exit_record*>(segment_->data())) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      ::new (table_ + rank) rendezvous::exit_record{};
+    }
+  }
+  [[nodiscard]] rendezvous::exit_record* get() const noexcept { return table_; }
+
+ private:
+  std::shared_ptr<rendezvous::shared_segment> segment_;
+  rendezvous::exit_record* table_;
+};
+
+/// The processes that launch() has forked, and the exit record of each.
+class child_processes {
+ public:
+  child_processes(int processes, rendezvous::exit_record* table)
+      : table_(table), children_(static_cast<std::size_t>(processes)) {}
+  child_processes(const child_processes&) = delete;
+  child_processes& operator=(const child_processes&) = delete;
+  ~child_processes() { stop(); }
+
+  /// Forks rank `index`; returns true in the child.
+  bool fork_rank(std::size_t index) {
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) {
+      rendezvous::throw_system("starting rank " + std::to_string(index));
+    }
+    if (pid == 0) {
+      // Ends this process with its parent, so that no orphan is left.
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) {
+        ::_exit(exception_status);
+      }
+      children_.clear();
+      return true;
+    }
+    children_[index].pid = pid;
+    return false;
+  }
+
+  /// Waits for all children. Once one has failed, the others get `grace` to report before they are stopped. Returns 0
+  /// or the status of the failed one, which is printed.
+  int wait(std::chrono::milliseconds grace) {
+    using clock = std::chrono::steady_clock;
+    std::optional<clock::time_point> first_failure;
+    while (collect()) {
+      if (!first_failure && failure()) {
+        first_failure = clock::now();
+      }
+      if (first_failure && clock::now() - *first_failure > grace) {
+        stop();
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const auto culprit = failure();
+    return culprit ? report(*culprit) : 0;
+  }
+
+ private:
+  struct child {
+    pid_t pid = 0;
+    bool ended = false;
+    bool stopped = false;  // by this class, so its status is not its own failure
+    int status = 0;
+    int order = 0;
+  };
+
+  /// Prints how the rank to blame failed; returns the status for launch().
+  int report(std::size_t culprit) const {
+    const child& first = children_[culprit];
+    const auto text = table_[culprit].failure.read();
+    std::string others;
+    if (const auto stopped = count_stopped(); stopped > 0) {
+      others = "; " + std::to_string(stopped) + (stopped == 1 ? " other rank was" : " other ranks were") + " stopped";
+    }
+    std::fflush(stdout);
+    std::fprintf(stderr, "[hfcomm] launch: rank %zu (pid %d) %s%s\n", culprit, static_cast<int>(first.pid),
+                 text ? ("failed: " + *text).c_str() : describe_end(first.status).c_str(), others.c_str());
+    return WIFSIGNALED(first.status) ? 128 + WTERMSIG(first.status) : WEXITSTATUS(first.status);
+  }
+
+  static std::string describe_end(int status) {
+    return WIFSIGNALED(status) ? "was killed by " + rendezvous::signal_name(WTERMSIG(status))
+                               : "exited with status " + std::to_string(WEXITSTATUS(status));
+  }
+
+  /// Records the children that have ended; returns false once all have.
+  bool collect() {
+    bool running = false;
+    for (std::size_t index = 0; index < children_.size(); ++index) {
+      child& one = children_[index];
+      if (one.pid <= 0 || one.ended) {
+        continue;
+      }
+      const pid_t found = ::waitpid(one.pid, &one.status, WNOHANG);
+      if (found < 0 && errno == ECHILD) {
+        // Other code has reaped it (SIGCHLD is ignored, or a handler waits). Then the rank's own report counts.
+        const int reported = table_[index].reported_status.load();
+        one.status = (reported >= 0 ? reported : exception_status) << 8;
+      }
+      if (found == one.pid || (found < 0 && errno == ECHILD)) {
+        one.ended = true;
+        one.order = ++ended_;
+        table_[index].wait_status.store(one.status);
+        table_[index].ended.store(1);
+      } else {
+        running = true;
+      }
+    }
+    return running;
+  }
+
+  /// Returns the rank to blame: the first that failed for a reason of its own, else the first that failed.
+  [[nodiscard]] std::optional<std::size_t> failure() const {
+    std::optional<std::size_t> blame;
+    for (std::size_t index = 0; index < children_.size(); ++index) {
+      const child& one = children_[index];
+      if (one.ended && !one.stopped && one.status != 0) {
+        const auto weight = [&](std::size_t rank) {
+          return std::pair(table_[rank].because_of_another.load(), children_[rank].order);
+        };
+        if (!blame || weight(index) < weight(*blame)) {
+          blame = index;
+        }
+      }
+    }
+    return blame;
+  }
+
+  [[nodiscard]] int count_stopped() const {
+    int count = 0;
+    for (const child& one : children_) {
+      count += one.stopped ? 1 : 0;
+    }
+    return count;
+  }
+
+  /// Ends the children that still run: SIGTERM first, SIGKILL after 200 ms.
+  void stop() noexcept {
+    for (const int signal : {SIGTERM, SIGKILL}) {
+      if (!collect()) {
+        return;
+      }
+      for (child& one : children_) {
+        if (one.pid > 0 && !one.ended) {
+          one.stopped = true;
+          ::kill(one.pid, signal);
+        }
+      }
+      for (int attempt = 0; attempt < 100 && collect(); ++attempt) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    }
+    while (collect()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+  rendezvous::exit_record* table_;
+  std::vector<child> children_;
+  int ended_ = 0;
+};
+
+}  // namespace hfcomm::detail
