@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <hfcomm/core/element_type.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel_for.hpp>
 
 namespace {
 
@@ -24,11 +24,13 @@ using detail::vector_unit;
 
 double gigabytes_per_second(element_type type, vector_unit unit, std::array<std::vector<std::byte>, 3>& buffers) {
   const std::array<const std::byte*, 2> inputs{buffers[0].data(), buffers[1].data()};
+  std::byte* const out = buffers[2].data();
   const std::size_t bytes = buffers[0].size();
+  const detail::reduction_kernel kernel = detail::kernel_for(type);
   const auto rounds = std::max<std::size_t>((std::size_t{8} << 20) / bytes, 1);
   const auto start = std::chrono::steady_clock::now();
   for (std::size_t round = 0; round < rounds; ++round) {
-    detail::reduce_elements(reduce_kind::sum, type, inputs, buffers[2].data(), bytes / size_of(type), {}, unit);
+    kernel(reduce_kind::sum, inputs, {&out, 1}, bytes / size_of(type), {}, unit);
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
   return 3.0 * static_cast<double>(bytes * rounds) / time.count();

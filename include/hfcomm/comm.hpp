@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// The one include: everything but the adapters that pull in somebody else's headers.
+/// The one include: everything but what needs somebody else's headers, which are <hfcomm/nccl.hpp> and
+/// <hfcomm/thrust.hpp>. Operations on device memory are declared by <hfcomm/nccl.hpp>, which comes along where
+/// HFCOMM_NCCL is defined.
 
 // IWYU pragma: begin_exports
 #include <hfcomm/core/concepts.hpp>
@@ -16,9 +18,6 @@
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/core/weighted_mean.hpp>
-#include <hfcomm/device/device_watch.hpp>
-#include <hfcomm/device/device_work.hpp>
-#include <hfcomm/device/registered_buffer.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -29,7 +28,6 @@
 #include <hfcomm/serialization/object.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/all_to_all.hpp>
@@ -52,7 +50,6 @@
 
 #include <hfcomm/data/distributed_sampler.hpp>
 
-#include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/scopes/barrier_scope.hpp>
 #include <hfcomm/scopes/local_master_first.hpp>
 #include <hfcomm/scopes/master_first.hpp>

@@ -10,14 +10,21 @@
 #include <hfcomm/comm.hpp>
 
 #include <hfcomm/call/detail/async-inl.hpp>
+#include <hfcomm/call/detail/checks-inl.hpp>
+#include <hfcomm/call/detail/device_call-inl.hpp>
 #include <hfcomm/call/detail/refuse-inl.hpp>
+#include <hfcomm/call/detail/uneven-inl.hpp>
+#include <hfcomm/collectives/detail/barrier-inl.hpp>
 #include <hfcomm/collectives/detail/broadcast_object_list-inl.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives-inl.hpp>
+#include <hfcomm/collectives/detail/coalesced-inl.hpp>
 #include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
 #include <hfcomm/collectives/detail/collect_results-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_message-inl.hpp>
 #include <hfcomm/collectives/detail/fold_elements-inl.hpp>
 #include <hfcomm/collectives/detail/message-inl.hpp>
+#include <hfcomm/collectives/detail/message_batch-inl.hpp>
 #include <hfcomm/collectives/detail/read_file_dist-inl.hpp>
 #include <hfcomm/collectives/detail/shared_random_seed-inl.hpp>
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
@@ -27,8 +34,13 @@
 #include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
 #include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
 #include <hfcomm/ddp/detail/join-inl.hpp>
+#include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
 #include <hfcomm/engine/detail/table_receiver-inl.hpp>
+#include <hfcomm/engine/reduction/detail/copy_bytes-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
+#include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
+#include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
 #include <hfcomm/group/detail/identity-inl.hpp>
 #include <hfcomm/group/detail/launch-inl.hpp>
@@ -42,9 +54,15 @@
 #include <hfcomm/scopes/detail/master_first-inl.hpp>
 #include <hfcomm/scopes/detail/on_rank-inl.hpp>
 #include <hfcomm/scopes/detail/print_main-inl.hpp>
+#include <hfcomm/serialization/detail/archive-inl.hpp>
 
 #if defined(HFCOMM_COMPILED)
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
+#include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>
+#endif
+
+#if defined(HFCOMM_NCCL)
+#include <hfcomm/detail/nccl-inl.hpp>
 #endif

@@ -37,6 +37,78 @@ TEST_CASE("device operations: what is wrong on every rank is a usage_error, and 
   });
 }
 
+TEST_CASE("device operations: counts that no memory holds are a usage_error") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    connect_device(world);
+    device_buffer<float> data(4);
+    const device_span<float> huge(data.data(), ~std::size_t{0} / sizeof(float));
+    const std::vector<std::size_t> counts(as_index(world.size()), 1);
+    const auto refuses = [&](auto operation) {
+      CHECK_CONTAINS(error_of<usage_error>(operation).what(), "no memory has room for");
+      CHECK_FALSE(world.broken());
+    };
+    refuses([&] { all_reduce(huge, stream, reduce_op::sum, world); });
+    refuses([&] { all_reduce(data, huge, stream, reduce_op::sum, world); });
+    refuses([&] { reduce(huge, stream, 0, reduce_op::sum, world); });
+    refuses([&] { reduce_scatter(huge, data, stream, reduce_op::sum, world); });
+    refuses([&] { reduce_scatter(huge, data, counts, stream, reduce_op::sum, world); });
+    refuses([&] { broadcast(huge, stream, 0, world); });
+    refuses([&] { all_gather(huge, data, stream, world); });
+    refuses([&] { all_gather(data, huge, counts, stream, world); });
+    refuses([&] { gather(huge, data, stream, 0, world); });
+    refuses([&] { gather(huge, data, counts, stream, 0, world); });
+    refuses([&] { scatter(data, huge, stream, 0, world); });
+    refuses([&] { scatter(data, huge, counts, stream, 0, world); });
+    refuses([&] { all_to_all(huge, data, stream, world); });
+    refuses([&] { all_to_all(data, counts, huge, counts, stream, world); });
+    refuses([&] { send_receive(huge, world.rank(), data, world.rank(), stream, world); });
+    refuses([&] { (void)broadcast_async(huge, stream, 0, world); });
+  });
+}
+
+TEST_CASE("device operations: an empty list of counts does not stand for equal parts") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    connect_device(world);
+    device_buffer<float> whole(2 * as_index(world.size()));
+    device_buffer<float> part(2);
+    const std::vector<std::size_t> none;
+    const std::string text = " has 0 counts for " + std::to_string(world.size()) + " ranks";
+    CHECK_CONTAINS(
+        error_of<usage_error>([&] { reduce_scatter(whole, part, none, stream, reduce_op::sum, world); }).what(),
+        "the input" + text);
+    CHECK_CONTAINS(error_of<usage_error>([&] { all_gather(part, whole, none, stream, world); }).what(),
+                   "the output" + text);
+    CHECK_FALSE(world.broken());
+  });
+}
+
+TEST_CASE("device operations: the ranks' parts have the texts of the host's forms") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    connect_device(world);
+    const auto ranks = as_index(world.size());
+    device_buffer<float> longer(2 * ranks + 1);
+    device_buffer<float> whole(2 * ranks);
+    device_buffer<float> part(2);
+    device_buffer<float> other(3);
+    const auto refuses = [&](const std::string& text, auto operation) {
+      CHECK_CONTAINS(error_of<usage_error>(operation).what(), text);
+      CHECK_FALSE(world.broken());
+    };
+    const std::string each = " elements, but " + std::to_string(world.size()) + " ranks ";
+    refuses("the input has " + std::to_string(2 * ranks + 1) + each + "get 2 each",
+            [&] { reduce_scatter(longer, part, stream, reduce_op::sum, world); });
+    refuses("the output has " + std::to_string(2 * ranks + 1) + each + "contribute 2 each",
+            [&] { all_gather(part, longer, stream, world); });
+    refuses("the output has " + std::to_string(2 * ranks + 1) + " elements, the input " + std::to_string(2 * ranks),
+            [&] { all_to_all(whole, longer, stream, world); });
+    const std::vector<std::size_t> twos(ranks, 2);
+    refuses("the input has 3 elements, the count of rank " + std::to_string(world.rank()) + " is 2",
+            [&] { all_gather(other, whole, twos, stream, world); });
+    refuses("the output has 3 elements, the count of rank " + std::to_string(world.rank()) + " is 2",
+            [&] { reduce_scatter(whole, other, twos, stream, reduce_op::sum, world); });
+  });
+}
+
 TEST_CASE("device operations: memory that is none of the device's is named before NCCL sees it") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
@@ -206,7 +278,8 @@ TEST_CASE("device operations: a rank that refuses its part is named to those tha
     device_buffer<float> data(8);
     barrier(world);
     if (world.rank() == 1) {
-      CHECK(says(error_of<usage_error>([&] { all_reduce(data, data.span().first(3), stream, reduce_op::sum, world); }),
+      device_buffer<float> shorter(3);
+      CHECK(says(error_of<usage_error>([&] { all_reduce(data, shorter, stream, reduce_op::sum, world); }),
                  "the output has 3 elements"));
     } else {
       all_reduce(data, stream, reduce_op::sum, world);

@@ -155,4 +155,26 @@ TEST_CASE("all_reduce_params: memory at address 0 is refused, and every rank hea
   });
 }
 
+TEST_CASE("all_reduce_params: a parameter that named_parameter did not make is refused, and every rank hears of it") {
+  at_every_size([](const process_group& world) {
+    const int odd = world.size() - 1;
+    std::vector<float> memory(4, 1.0F);
+    std::vector<ddp_parameter> parameters{named_parameter("a", memory, memory)};
+    if (world.rank() == odd) {
+      const auto bytes = std::as_writable_bytes(std::span(memory));
+      parameters = {{.name = "a", .type = element_type::float32, .value = bytes, .gradient = bytes}};
+    }
+    const auto call = [&] { all_reduce_params(parameters, reduce_op::sum, 100, world); };
+    const auto wrap = [&] { const distributed_data_parallel ddp(parameters); };
+    if (world.rank() == odd) {
+      CHECK_CONTAINS(error_of<usage_error>(call).what(), "parameter \"a\" has no kernel");
+      CHECK_CONTAINS(error_of<usage_error>(wrap).what(), "parameter \"a\" has no kernel");
+    } else {
+      CHECK_CONTAINS(error_of<peer_error>(call).what(), "parameter \"a\" has no kernel");
+      CHECK_CONTAINS(error_of<peer_error>(wrap).what(), "parameter \"a\" has no kernel");
+    }
+    check_usable(world);
+  });
+}
+
 }  // namespace

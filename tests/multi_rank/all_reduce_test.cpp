@@ -232,6 +232,21 @@ TEST_CASE("all_reduce: a premultiplied sum takes each rank's own factor") {
   });
 }
 
+TEST_CASE("all_reduce: a premultiplied sum agrees on the handle's tag and keeps each rank's factor") {
+  at_every_size([](const process_group& world) {
+    const auto op = reduce_op::premultiplied_sum(world.rank() + 1);
+    const double expected = 0.5 * world.size() * (world.size() + 1);
+    for (const std::size_t count : {1U, 9U, 10U, 1000U, 100'000U}) {  // in the cell, in a slot, in chunks
+      std::vector<double> data(count, 1.0);
+      all_reduce(data, op, world.with_tag(count));
+      CHECK(data == std::vector<double>(count, expected));
+    }
+    CHECK(all_reduce(1.0, op, world.with_tag(~std::uint64_t{0})) == expected);
+    CHECK(all_reduce_dict(std::map<int, double>{{1, 1.0}}, op, world.with_tag(7)).at(1) == expected);
+    check_usable(world);
+  });
+}
+
 TEST_CASE("all_reduce: a factor that is not a number is an error everywhere") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == world.size() - 1;

@@ -185,6 +185,18 @@ TEST_CASE("mismatch: different reductions") {
   expect_disagreement(reduces(reduce_op::average), reduces(reduce_op::sum), "reduce_dict(", "reduce_dict(");
 }
 
+TEST_CASE("mismatch: different tags of a premultiplied sum") {
+  expect_disagreement(
+      [](auto& world, auto& note) {
+        (void)all_reduce(1.0, reduce_op::premultiplied_sum(0.5), note(world.with_tag(1)));
+      },
+      [](auto& world, auto& note) {
+        (void)all_reduce(1.0, reduce_op::premultiplied_sum(0.5), note(world.with_tag(2)));
+      },
+      "all_reduce(1 x float64, premultiplied sum by 0.5, tag 1)",
+      "all_reduce(1 x float64, premultiplied sum by 0.5, tag 2)");
+}
+
 TEST_CASE("mismatch: every rank calls something else; the first that differs is named") {
   at_every_size(
       [](const process_group& world) {

@@ -51,8 +51,8 @@ template <class RankMain>
 void run_with_failing_broker(int ranks, int poor, const std::string& where, const std::function<void()>& fail,
                              RankMain rank_main) {
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
-  const auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
-  rendezvous::roster::create_in(*people, ranks);
+  const auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
+  rendezvous::roster::create_in(*roster_segment, ranks);
   const auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
   engines::layout::create_in(*memory, sizes);
   const auto good = std::make_shared<rendezvous::thread_broker>();
@@ -60,7 +60,7 @@ void run_with_failing_broker(int ranks, int poor, const std::string& where, cons
   std::vector<int> members;
   std::vector<std::shared_ptr<engines::local_job>> jobs;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto roster = std::make_shared<rendezvous::roster>(people, ranks, rank);
+    auto roster = std::make_shared<rendezvous::roster>(roster_segment, ranks, rank);
     roster->enter();
     std::shared_ptr<rendezvous::segment_broker> broker = good;
     if (rank == poor) {

@@ -9,8 +9,8 @@
 
 #include "parts.hpp"
 
-#include <hfcomm/group/detail/work_queue.hpp>
 #include <hfcomm/group/work.hpp>
+#include <hfcomm/machine/work_queue.hpp>
 
 // What a `work` does, whatever it is the work of.
 namespace {

@@ -15,7 +15,9 @@
 
 #include <hfcomm/comm.hpp>
 
+#if defined(HFCOMM_NCCL)
 #include "surface_device.hpp"
+#endif
 
 namespace surface {
 
@@ -35,9 +37,11 @@ inline std::size_t call_everything() {
   seen += is_initialized() && is_main_process() == (me == 0) && is_local_main_process() == (local_group().rank() == 0);
   seen += group.host_backend().size() + group.device_backend().size();
 
+#if defined(HFCOMM_NCCL)
   // In a volatile, so that the compiler does not see that it is never called.
   void (*volatile device_calls)(device_span<float>, device_span<const float>, stream_ref) = &call_devices;
   seen += device_calls != nullptr ? 1U : 0U;
+#endif
 
   const process_group halves = group.split(/*color*/ 0, /*key*/ -me);
   const std::optional<process_group> first = group.subgroup({0});

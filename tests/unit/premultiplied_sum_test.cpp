@@ -13,9 +13,10 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel_for.hpp>
 
 #define FLOATING_ELEMENTS hfcomm::float16, hfcomm::bfloat16, float, double
+#define ALL_FLOATING_ELEMENTS FLOATING_ELEMENTS, hfcomm::float8_e4m3, hfcomm::float8_e5m2
 
 namespace {
 
@@ -49,8 +50,8 @@ template <class T>
 std::vector<T> reduced(const std::vector<std::vector<T>>& inputs, const std::vector<double>& factors) {
   const auto sources = pointers(inputs);
   std::vector<T> out(inputs[0].size());
-  hfcomm::detail::reduce_elements(reduce_kind::premultiplied_sum, element_type_of<T>, sources,
-                                  reinterpret_cast<std::byte*>(out.data()), out.size(), factors);
+  hfcomm::detail::run_kernel(&hfcomm::detail::reduce_elements<element_type_of<T>>, reduce_kind::premultiplied_sum,
+                             sources, reinterpret_cast<std::byte*>(out.data()), out.size(), factors);
   return out;
 }
 
@@ -73,7 +74,7 @@ T random_element(std::mt19937_64& random) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a premultiplied sum has the bits of the plain calculation", T, FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("a premultiplied sum has the bits of the plain calculation", T, ALL_FLOATING_ELEMENTS) {
   std::mt19937_64 random(77);
   for (const std::size_t count : {0U, 1U, 3U, 63U, 64U, 65U, 1000U, 20001U}) {
     for (std::size_t ranks = 1; ranks <= (count > 1000 ? 2U : 5U); ++ranks) {
@@ -120,7 +121,7 @@ TEST_CASE_TEMPLATE("a premultiplied sum that is no number has always the same bi
   }
 }
 
-TEST_CASE_TEMPLATE("a premultiplied sum in place of any of its inputs", T, FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("a premultiplied sum in place of any of its inputs", T, ALL_FLOATING_ELEMENTS) {
   std::mt19937_64 random(5);
   std::vector<std::vector<T>> inputs(3, std::vector<T>(131));
   for (auto& input : inputs) {
@@ -133,8 +134,8 @@ TEST_CASE_TEMPLATE("a premultiplied sum in place of any of its inputs", T, FLOAT
   for (std::size_t place = 0; place < inputs.size(); ++place) {
     auto own = inputs;
     const auto sources = pointers(own);
-    hfcomm::detail::reduce_elements(reduce_kind::premultiplied_sum, element_type_of<T>, sources,
-                                    reinterpret_cast<std::byte*>(own[place].data()), own[place].size(), factors);
+    hfcomm::detail::run_kernel(&hfcomm::detail::reduce_elements<element_type_of<T>>, reduce_kind::premultiplied_sum,
+                               sources, reinterpret_cast<std::byte*>(own[place].data()), own[place].size(), factors);
     CHECK(same_bits(own[place], wanted));
   }
 }

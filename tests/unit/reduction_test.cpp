@@ -18,7 +18,8 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/reduction/kernel_for.hpp>
 
 #define ALL_ELEMENTS                                                                                                \
   std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, \
@@ -147,10 +148,16 @@ std::vector<const std::byte*> pointers(std::vector<std::vector<T>>& inputs) {
 }
 
 template <class T>
+void reduce_into(std::byte* out, reduce_kind op, const std::vector<const std::byte*>& inputs, std::size_t count,
+                 vector_unit unit = hfcomm::detail::best_vector_unit()) {
+  hfcomm::detail::reduce_elements<element_type_of<T>>(op, inputs, {&out, 1}, count, {}, unit);
+}
+
+template <class T>
 std::vector<T> reduced(reduce_kind op, std::vector<std::vector<T>> inputs,
                        vector_unit unit = hfcomm::detail::best_vector_unit()) {
   std::vector<T> out(inputs[0].size());
-  hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), bytes_of(out), out.size(), {}, unit);
+  reduce_into<T>(bytes_of(out), op, pointers(inputs), out.size(), unit);
   return out;
 }
 
@@ -211,7 +218,7 @@ TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_E
         }
         for (std::size_t place = 0; place < ranks; ++place) {
           auto own = inputs;
-          hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(own), bytes_of(own[place]), count);
+          reduce_into<T>(bytes_of(own[place]), op, pointers(own), count);
           CHECK(same_bits(own[place], wanted));
           own[place] = inputs[place];
           CHECK(std::equal(own.begin(), own.end(), inputs.begin(), same_bits<T>));  // the others are as they were
@@ -241,8 +248,7 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
         for (const std::byte*& source : moved) {
           source += begin * sizeof(T);
         }
-        hfcomm::detail::reduce_elements(op, element_type_of<T>, moved, bytes_of(out) + begin * sizeof(T),
-                                        std::min(piece, count - begin));
+        reduce_into<T>(bytes_of(out) + begin * sizeof(T), op, moved, std::min(piece, count - begin));
       }
       CHECK(same_bits(out, whole));
     }
@@ -259,7 +265,7 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
       std::vector<std::byte> out(count * sizeof(T) + 2 * margin, std::byte{0xa5});
       auto wanted = out;
       std::memcpy(wanted.data() + shift, whole.data(), count * sizeof(T));
-      hfcomm::detail::reduce_elements(op, element_type_of<T>, moved, out.data() + shift, count);
+      reduce_into<T>(out.data() + shift, op, moved, count);
       CHECK(out == wanted);
     }
   }
@@ -267,6 +273,7 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
 
 TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the inputs", T, ALL_ELEMENTS) {
   std::mt19937_64 random(77);
+  const hfcomm::detail::reduction_kernel kernel = &hfcomm::detail::reduce_elements<element_type_of<T>>;
   for (const std::size_t count : {1u, 63u, 1000u, 5000u}) {
     for (const std::size_t ranks : {1u, 2u, 3u, 8u}) {
       for (const reduce_kind op : {reduce_kind::sum, reduce_kind::max}) {
@@ -277,7 +284,7 @@ TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the
         for (auto& out : apart) {
           outs.push_back(bytes_of(out));
         }
-        hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), outs, count);
+        hfcomm::detail::run_kernel(kernel, op, pointers(inputs), outs, count, {});
         for (const auto& out : apart) {
           CHECK(same_bits(out, wanted));
         }
@@ -285,13 +292,27 @@ TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the
         for (auto& input : inputs) {
           outs.push_back(bytes_of(input));
         }
-        hfcomm::detail::reduce_elements(op, element_type_of<T>, pointers(inputs), outs, count);
+        hfcomm::detail::run_kernel(kernel, op, pointers(inputs), outs, count, {});
         for (const auto& out : inputs) {
           CHECK(same_bits(out, wanted));
         }
       }
     }
   }
+}
+
+TEST_CASE("kernel_for: the kernel of each type, and none for other values") {
+  using hfcomm::detail::kernel_for;
+  std::vector<hfcomm::detail::reduction_kernel> kernels;
+  for (int i = 1; i <= static_cast<int>(hfcomm::last_element_type); ++i) {
+    const auto kernel = kernel_for(static_cast<element_type>(i));
+    CHECK((kernel != nullptr));
+    CHECK(std::find(kernels.begin(), kernels.end(), kernel) == kernels.end());
+    kernels.push_back(kernel);
+  }
+  CHECK((kernel_for(element_type::float32) == &hfcomm::detail::reduce_elements<element_type::float32>));
+  CHECK((kernel_for(element_type::none) == nullptr));
+  CHECK((kernel_for(static_cast<element_type>(static_cast<int>(hfcomm::last_element_type) + 1)) == nullptr));
 }
 
 TEST_CASE("copies are what memcpy would make, and nothing else is written") {
@@ -307,15 +328,12 @@ TEST_CASE("copies are what memcpy would make, and nothing else is written") {
         copy(to.data() + shift, source + 3, size);
         CHECK(to == wanted);
       };
-      check(hfcomm::detail::copy_bytes);
-#if defined(__x86_64__)
-      if (has(vector_unit::avx2)) {
-        check(hfcomm::detail::copy_avx2);
+      check([](std::byte* out, const std::byte* in, std::size_t bytes) { hfcomm::detail::copy_bytes(out, in, bytes); });
+      for (const vector_unit unit : units()) {
+        check([&](std::byte* out, const std::byte* in, std::size_t bytes) {
+          hfcomm::detail::copy_bytes(out, in, bytes, unit);
+        });
       }
-      if (has(vector_unit::avx512)) {
-        check(hfcomm::detail::copy_avx512);
-      }
-#endif
     }
   }
 }

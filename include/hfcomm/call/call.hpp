@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <source_location>
 #include <span>
 #include <string>
@@ -16,11 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/call/checks.hpp>
 #include <hfcomm/core/concepts.hpp>
-#include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/table_receiver.hpp>
-#include <hfcomm/group/detail/group_state.hpp>
-#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/serialization/object.hpp>
@@ -52,62 +48,27 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
-/// Whether memory can be where this says it is.
-template <class R>
-[[nodiscard]] bool is_there(const R& range) {
-  const auto count = static_cast<std::size_t>(std::ranges::size(range));
-  return count == 0 || (std::ranges::data(range) != nullptr &&
-                        count <= std::numeric_limits<std::ptrdiff_t>::max() / sizeof(std::ranges::range_value_t<R>));
-}
-
-/// What is wrong with memory that is not.
-template <class R>
-[[nodiscard]] std::string memory_problem(const R& range) {
-  const std::string count = std::to_string(std::ranges::size(range));
-  return std::ranges::data(range) == nullptr ? "a buffer of " + count + " elements is at address 0"
-                                             : "no memory has room for " + count + " elements";
-}
-
-template <class Running, class R>
-void require_memory(Running& running, const R& range) {
-  running.require(is_there(range), [&] { return memory_problem(range); });
-}
-
-/// Whether `total` is `part` for each of `ranks`; without a product that could wrap around.
-constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
-  const auto count = static_cast<std::size_t>(ranks);
-  return total / count == part && total % count == 0;
-}
-
-/// Whether two pieces of memory share a byte.
-inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
-  const std::less<const std::byte*> before;
-  return !one.empty() && !other.empty() && before(one.data(), other.data() + other.size()) &&
-         before(other.data(), one.data() + one.size());
-}
-
-/// `out` must be `allowed`, a part of the input, or overlap no part of the input.
-template <class Running>
-void require_apart(Running& running, std::span<const std::byte> in, std::span<const std::byte> out,
-                   std::span<const std::byte> allowed = {}) {
-  const bool same = out.data() == allowed.data() && out.size() == allowed.size();
-  running.require(!overlap(in, out) || same, [] { return "the output overlaps the input"; });
-}
-
-/// A premultiplied sum's factor travels as the operation's tag.
 inline void reduces_with(operation& call, reduce_op op) noexcept {
   call.reduces = true;
   call.op = op.kind();
-  if (op.kind() == reduce_kind::premultiplied_sum) {
-    call.tag = std::bit_cast<std::uint64_t>(op.factor());
-  }
+  call.factor = op.factor();
 }
 
+/// Returns the operation of a reduction that runs on a device, or whose kernel the caller sets.
+template <class T>
+operation reduction_call_without_kernel(operation_name name, movement pattern, std::size_t count, int root,
+                                        reduce_op op, std::source_location where) {
+  operation call = buffer_call<T>(name, pattern, count, root, where);
+  reduces_with(call, op);
+  return call;
+}
+
+/// Returns the operation of a reduction of elements in host memory.
 template <class T>
 operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
                          std::source_location where) {
-  operation call = buffer_call<T>(name, pattern, count, root, where);
-  reduces_with(call, op);
+  operation call = reduction_call_without_kernel<T>(name, pattern, count, root, op, where);
+  call.kernel = &reduce_elements<element_type_of<T>>;
   return call;
 }
 
@@ -117,14 +78,12 @@ inline std::string undefined_reduction(reduce_kind op, std::string_view elements
                                    : "it is there for integers only");
 }
 
-template <class Running>
-void require_factor(Running& running, const operation& call) {
-  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(std::bit_cast<double>(call.tag)),
+inline void require_factor(checked_call& running, const operation& call) {
+  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(call.factor),
                   [] { return std::string("the factor of the premultiplied sum is not a number"); });
 }
 
-template <class Running>
-void require_valid(Running& running, const operation& call) {
+inline void require_valid(checked_call& running, const operation& call) {
   running.require(valid(call.op, call.element), [&] { return undefined_reduction(call.op, to_string(call.element)); });
   require_factor(running, call);
 }

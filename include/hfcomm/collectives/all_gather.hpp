@@ -2,13 +2,13 @@
 #pragma once
 
 #include <source_location>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -26,21 +26,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all, std::ranges::size(in),
-                                                                  -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  running.require(detail::is_one_for_each(std::ranges::size(out), std::ranges::size(in), group.size()), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
-           std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
-  });
-  const auto to = detail::writable_bytes_of(out);
-  const std::size_t mine = detail::bytes_of(in).size();
-  detail::require_apart(running, to, detail::bytes_of(in),
-                        to.subspan(mine * static_cast<std::size_t>(group.rank()), mine));
-  detail::table_receiver table(to, group.rank());
-  running.engine().exchange(call, detail::bytes_of(in), table);
+  detail::all_gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+                                                                                std::ranges::size(in), -1, where),
+                            detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Every rank's elements, one part behind the other, in `out` on every rank, where rank r contributes `counts[r]`
@@ -51,23 +39,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("all_gather", movement::to_all, std::ranges::size(in), -1, where);
-  call.type_hash = detail::mix(call.type_hash, detail::fingerprint(counts));
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_length(running, std::ranges::size(out),
-                         detail::require_counts(running, counts, group.size(), "the output"), "the output");
-  const auto rank = static_cast<std::size_t>(group.rank());
-  running.require(std::ranges::size(in) == counts[rank], [&] {
-    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, the count of rank " +
-           std::to_string(rank) + " is " + std::to_string(counts[rank]);
-  });
-  const auto places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
-  detail::require_apart(running, detail::writable_bytes_of(out), detail::bytes_of(in), places[rank]);
-  detail::parts_receiver received(places, group.rank());
-  running.engine().exchange(call, detail::bytes_of(in), received);
+  detail::all_gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+                                                                               std::ranges::size(in), -1, where),
+                           detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
@@ -95,80 +69,6 @@ work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts,
   return detail::start("all_gather", group, where,
                        [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), group,
                         where] { all_gather(in, out, counts, group, where); });
-}
-
-namespace detail {
-
-template <class In, class Out, class How>
-auto device_all_gather(In in, Out out, How how, const process_group& group, std::source_location where) {
-  auto call = buffer_call<typename In::value_type>("device all_gather", movement::to_all, in.size(), -1, where);
-  running_device_call running(group, call);
-  require_device_memory(running, in);
-  require_device_memory(running, out);
-  running.require(is_one_for_each(out.size(), in.size(), group.size()), [&] {
-    return "the output has " + std::to_string(out.size()) + " elements, but " + std::to_string(group.size()) +
-           " ranks contribute " + std::to_string(in.size()) + " each";
-  });
-  const auto to = device_bytes(out);
-  require_apart(running, to, device_bytes(in),
-                to.subspan(in.size_bytes() * static_cast<std::size_t>(group.rank()), in.size_bytes()));
-  return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.all_gather(call, in.data(), out.data(), in.size_bytes(), stream);
-  });
-}
-
-template <class In, class Out, class How>
-auto device_all_gather(In in, Out out, std::span<const std::size_t> counts, How how, const process_group& group,
-                       std::source_location where) {
-  using T = typename In::value_type;
-  auto call = uneven_call<T>("device all_gather", movement::to_all, in.size(), -1, where);
-  const uneven_parts parts{part_lengths(in.size()), part_lengths(counts, out.size(), "the output"), sizeof(T)};
-  running_device_call running(group, call, &parts);
-  require_device_memory(running, in);
-  require_device_memory(running, out);
-  parts.require(running, group.rank(), group.size());
-  const auto places = parts_of(device_bytes(out), counts, sizeof(T));
-  require_apart(running, device_bytes(out), device_bytes(in), places[static_cast<std::size_t>(group.rank())]);
-  const auto bytes = in_bytes(counts, sizeof(T));
-  return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.all_gather(call, in.data(), out.data(), std::span<const std::size_t>(bytes), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Every rank's device memory, in rank order, in `out` on every rank, which is `group.size()` times as long as `in`;
-/// `in` may be this rank's own place in it. Any trivially copyable type. Put on the stream; returns at once.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(as_device_span(in), as_device_span(out), detail::on_stream{stream}, group, where);
-}
-
-/// Parts of different lengths: rank r contributes `counts[r]` elements; the counts are the same on all ranks.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(as_device_span(in), as_device_span(out), counts, detail::on_stream{stream}, group, where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(as_device_span(in), as_device_span(out), detail::on_own_stream{stream}, group,
-                                   where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                             const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(as_device_span(in), as_device_span(out), counts, detail::on_own_stream{stream},
-                                   group, where);
 }
 
 }  // namespace hfcomm

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -38,24 +39,10 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_to_all(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const std::size_t count = std::ranges::size(in) / ranks;
-  auto call = detail::buffer_call<T>("all_to_all", movement::to_all, count, -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  running.require(std::ranges::size(in) % ranks == 0, [&] {
-    return "the input's " + std::to_string(std::ranges::size(in)) + " elements cannot be divided by " +
-           std::to_string(ranks) + " ranks";
-  });
-  running.require(std::ranges::size(out) == std::ranges::size(in), [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the input " +
-           std::to_string(std::ranges::size(in));
-  });
-  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out));
-  detail::table_receiver received(detail::writable_bytes_of(out), group.rank());
-  running.engine().deal(call, {.equal = detail::bytes_of(in)}, received);
+  const std::size_t count = std::ranges::size(in) / static_cast<std::size_t>(group.size());
+  detail::all_to_all_buffer(
+      detail::buffer_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all, count, -1, where),
+      detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
@@ -67,23 +54,9 @@ template <buffer In, writable_buffer Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("all_to_all", movement::to_all, std::ranges::size(in), -1, where);
-  detail::running_call running(group, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_length(running, std::ranges::size(in),
-                         detail::require_counts(running, in_counts, group.size(), "the input"), "the input");
-  detail::require_length(running, std::ranges::size(out),
-                         detail::require_counts(running, out_counts, group.size(), "the output"), "the output");
-  const auto rank = static_cast<std::size_t>(group.rank());
-  detail::require_own(running, in_counts[rank], out_counts[rank]);
-  detail::require_apart(running, detail::bytes_of(in), detail::writable_bytes_of(out));
-  const auto parts = detail::parts_of(detail::bytes_of(in), in_counts, sizeof(T));
-  const auto places = detail::parts_of(detail::writable_bytes_of(out), out_counts, sizeof(T));
-  const auto expected = detail::in_bytes(out_counts, sizeof(T));
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  detail::all_to_all_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all,
+                                                                               std::ranges::size(in), -1, where),
+                           detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
 
 /// Starts an all-to-all of objects, which are copied; the work's value is what the ranks sent here.
@@ -113,81 +86,6 @@ work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& o
       "all_to_all", group, where,
       [in = detail::view_of(in), out = detail::view_of(out), in_counts = std::move(in_counts),
        out_counts = std::move(out_counts), group, where] { all_to_all(in, in_counts, out, out_counts, group, where); });
-}
-
-namespace detail {
-
-template <class In, class Out, class How>
-auto device_all_to_all(In in, std::span<const std::size_t> in_counts, Out out, std::span<const std::size_t> out_counts,
-                       bool uneven, How how, const process_group& group, std::source_location where) {
-  using T = typename In::value_type;
-  auto call = uneven ? uneven_call<T>("device all_to_all", movement::to_all, in.size(), -1, where)
-                     : buffer_call<T>("device all_to_all", movement::to_all, in.size(), -1, where);
-  const uneven_parts parts{part_lengths(in_counts, in.size(), "the input"),
-                           part_lengths(out_counts, out.size(), "the output"), sizeof(T)};
-  running_device_call running(group, call, uneven ? &parts : nullptr);
-  require_device_memory(running, in);
-  require_device_memory(running, out);
-  std::vector<std::size_t> sent;
-  std::vector<std::size_t> received;
-  if (uneven) {
-    parts.require(running, group.rank(), group.size());
-    sent = in_bytes(in_counts, sizeof(T));
-    received = in_bytes(out_counts, sizeof(T));
-  } else {
-    const auto ranks = static_cast<std::size_t>(group.size());
-    running.require(in.size() == out.size() && in.size() % ranks == 0, [&] {
-      return "the input has " + std::to_string(in.size()) + " elements and the output " + std::to_string(out.size()) +
-             "; both must have the same number for each of " + std::to_string(ranks) + " ranks";
-    });
-    sent = equal_counts(in.size_bytes() / ranks, group.size());
-    received = sent;
-  }
-  require_apart(running, device_bytes(in), device_bytes(out));
-  return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, sent), device_parts(out, received), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Gives every rank its part of every rank's device memory: rank r's `out` has the r-th parts of all `in`s, in rank
-/// order. Any trivially copyable type. Put on the stream; returns at once.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
-  detail::device_all_to_all(as_device_span(in), {}, as_device_span(out), {}, false, detail::on_stream{stream}, group,
-                            where);
-}
-
-/// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must
-/// be what its receiver wants: without device checks (`with_device_checks`) nothing compares them.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
-                std::span<const std::size_t> out_counts, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
-  detail::device_all_to_all(as_device_span(in), in_counts, as_device_span(out), out_counts, true,
-                            detail::on_stream{stream}, group, where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
-  return detail::device_all_to_all(as_device_span(in), {}, as_device_span(out), {}, false,
-                                   detail::on_own_stream{stream}, group, where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work all_to_all_async(const In& in, std::span<const std::size_t> in_counts, Out&& out,
-                             std::span<const std::size_t> out_counts, stream_ref stream,
-                             const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
-  return detail::device_all_to_all(as_device_span(in), in_counts, as_device_span(out), out_counts, true,
-                                   detail::on_own_stream{stream}, group, where);
 }
 
 }  // namespace hfcomm

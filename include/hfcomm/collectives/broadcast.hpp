@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstring>
 #include <source_location>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
-#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -27,21 +26,6 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
   running.engine().exchange(call, mine, received);
 }
 
-/// Puts one source's bytes where they belong.
-class in_place_receiver final : public receiver {
- public:
-  explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
-
-  void receive(int, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-    if (target_.data() + offset != chunk.data()) {
-      copy_bytes(target_.data() + offset, chunk.data(), chunk.size());
-    }
-  }
-
- private:
-  std::span<std::byte> target_;
-};
-
 }  // namespace detail
 
 /// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was; where decoding
@@ -57,14 +41,9 @@ template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
-                                                                 std::ranges::size(data), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, data);
-  const auto bytes = detail::writable_bytes_of(data);
-  detail::in_place_receiver received(bytes);
-  running.engine().exchange(call, bytes, received);
+  detail::broadcast_buffer(detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
+                                                                              std::ranges::size(data), root, where),
+                           detail::writable_elements_of(data), group);
 }
 
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
@@ -82,36 +61,6 @@ work<void> broadcast_async(R&& data, int root = 0, const process_group& group = 
                            std::source_location where = std::source_location::current()) {
   return detail::start("broadcast", group, where,
                        [data = detail::view_of(data), root, group, where] { broadcast(data, root, group, where); });
-}
-
-namespace detail {
-
-template <class Data, class How>
-auto device_broadcast(Data data, How how, int root, const process_group& group, std::source_location where) {
-  auto call = buffer_call<typename Data::value_type>("device broadcast", movement::from_root, data.size(), root, where);
-  running_device_call running(group, call);
-  running.require_root();
-  require_device_memory(running, data);
-  return running.put(how, memory_of(data), [&](device_engine& engine, stream_ref stream) {
-    engine.broadcast(call, data.data(), data.data(), data.size_bytes(), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Gives every rank the root's device memory, of any trivially copyable type, in place and of the same length
-/// everywhere. Put on the stream; returns at once.
-template <writable_device_range R>
-void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
-  detail::device_broadcast(as_device_span(data), detail::on_stream{stream}, root, group, where);
-}
-
-/// The same on a stream of the group's own, behind what is on `stream` by now.
-template <writable_device_range R>
-device_work broadcast_async(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
-  return detail::device_broadcast(as_device_span(data), detail::on_own_stream{stream}, root, group, where);
 }
 
 }  // namespace hfcomm

@@ -6,6 +6,7 @@
 #include <ranges>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
@@ -39,26 +40,22 @@ template <class L>
 using list_element_t = std::ranges::range_value_t<std::ranges::range_value_t<L>>;
 
 template <class L>
-std::vector<coalesced_piece> pieces_of(L& list) {
+std::vector<coalesced_piece> pieces_of(L& list, reduction_kernel kernel = nullptr) {
   std::vector<coalesced_piece> pieces;
   pieces.reserve(static_cast<std::size_t>(std::ranges::distance(list)));
   for (auto&& view : list) {
-    pieces.push_back({element_type_of<list_element_t<L>>, writable_bytes_of(view)});
+    pieces.push_back({element_type_of<list_element_t<L>>, writable_bytes_of(view), kernel});
   }
   return pieces;
 }
 
+/// Returns one text for each piece, of elements of `width` bytes.
+std::vector<std::string> describe_spans(const std::vector<coalesced_piece>& pieces, std::size_t width,
+                                        std::string_view type);
+
 template <class T>
 auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
-  return [&pieces] {
-    std::vector<std::string> texts;
-    texts.reserve(pieces.size());
-    for (const auto& piece : pieces) {
-      texts.push_back("a span of " + std::to_string(piece.bytes.size() / sizeof(T)) + " x " +
-                      std::string(type_name<T>()));
-    }
-    return texts;
-  };
+  return [&pieces] { return describe_spans(pieces, sizeof(T), type_name<T>()); };
 }
 
 template <class L>
@@ -101,9 +98,9 @@ template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   using element = detail::list_element_t<L>;
-  const auto pieces = detail::pieces_of(list);
-  detail::all_reduce_pieces(detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where),
-                            pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+  const auto call = detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
+  const auto pieces = detail::pieces_of(list, call.kernel);
+  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }
 
 /// The same with chunks of 25 MiB.

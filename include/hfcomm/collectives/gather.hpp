@@ -2,13 +2,13 @@
 #pragma once
 
 #include <source_location>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -25,25 +25,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, int root = 0, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  auto call = detail::buffer_call<std::ranges::range_value_t<In>>("gather", movement::to_root, std::ranges::size(in),
-                                                                  root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, in);
-  running.require(
-      group.rank() != root || detail::is_one_for_each(std::ranges::size(out), std::ranges::size(in), group.size()),
-      [&] {
-        return "the root's output has " + std::to_string(std::ranges::size(out)) + " elements, but " +
-               std::to_string(group.size()) + " ranks contribute " + std::to_string(std::ranges::size(in)) + " each";
-      });
-  const auto to = detail::writable_bytes_of(out);
-  if (group.rank() == root) {
-    detail::require_memory(running, out);
-    const std::size_t mine = detail::bytes_of(in).size();
-    detail::require_apart(running, to, detail::bytes_of(in), to.subspan(mine * static_cast<std::size_t>(root), mine));
-  }
-  detail::table_receiver table(to, group.rank());
-  running.engine().exchange(call, detail::bytes_of(in), table);
+  detail::gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("gather", movement::to_root,
+                                                                            std::ranges::size(in), root, where),
+                        detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Every rank's elements, one part behind the other, in the root's `out`, where the root expects `counts[r]` elements
@@ -54,29 +38,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("gather", movement::to_root, std::ranges::size(in), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, in);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::uint64_t> expected(ranks);
-  std::vector<std::span<std::byte>> places(ranks);
-  if (group.rank() == root) {
-    detail::require_memory(running, out);
-    detail::require_length(running, std::ranges::size(out),
-                           detail::require_counts(running, counts, group.size(), "the root's output"),
-                           "the root's output");
-    detail::require_own(running, std::ranges::size(in), counts[static_cast<std::size_t>(root)]);
-    expected = detail::in_bytes(counts, sizeof(T));
-    places = detail::parts_of(detail::writable_bytes_of(out), counts, sizeof(T));
-    detail::require_apart(running, detail::writable_bytes_of(out), detail::bytes_of(in),
-                          places[static_cast<std::size_t>(root)]);
-  }
-  std::vector<std::span<const std::byte>> parts(ranks);
-  parts[static_cast<std::size_t>(root)] = detail::bytes_of(in);
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  detail::gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("gather", movement::to_root,
+                                                                           std::ranges::size(in), root, where),
+                       detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
@@ -106,81 +70,6 @@ work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int
   return detail::start("gather", group, where,
                        [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
                         where] { gather(in, out, counts, root, group, where); });
-}
-
-namespace detail {
-
-/// Without `counts` all parts are as long as `in`.
-template <class In, class Out, class How>
-auto device_gather(In in, Out out, std::span<const std::size_t> counts, bool uneven, How how, int root,
-                   const process_group& group, std::source_location where) {
-  using T = typename In::value_type;
-  auto call = uneven ? uneven_call<T>("device gather", movement::to_root, in.size(), root, where)
-                     : buffer_call<T>("device gather", movement::to_root, in.size(), root, where);
-  const bool leads = group.rank() == root;
-  const uneven_parts parts{part_lengths(in.size()),
-                           leads ? part_lengths(counts, out.size(), "the root's output") : part_lengths(0), sizeof(T),
-                           leads};
-  running_device_call running(group, call, uneven ? &parts : nullptr);
-  running.require_root();
-  require_device_memory(running, in);
-  std::vector<std::size_t> bytes;
-  if (group.rank() == root) {
-    require_device_memory(running, out);
-    if (uneven) {
-      parts.require(running, root, group.size());
-      bytes = in_bytes(counts, sizeof(T));
-    } else {
-      running.require(is_one_for_each(out.size(), in.size(), group.size()), [&] {
-        return "the root's output has " + std::to_string(out.size()) + " elements, but " +
-               std::to_string(group.size()) + " ranks contribute " + std::to_string(in.size()) + " each";
-      });
-      bytes = equal_counts(in.size_bytes(), group.size());
-    }
-    const auto to = device_bytes(out);
-    require_apart(running, to, device_bytes(in), parts_of(to, bytes, 1)[static_cast<std::size_t>(root)]);
-  }
-  return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, root), device_parts(out, bytes), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Every rank's device memory, in rank order, in the root's `out`, which is `group.size()` times as long as `in`;
-/// elsewhere `out` is not looked at and may be empty. Any trivially copyable type. Put on the stream; returns at once.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void gather(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
-  detail::device_gather(as_device_span(in), as_device_span(out), {}, false, detail::on_stream{stream}, root, group,
-                        where);
-}
-
-/// Parts of different lengths: the root gets `counts[r]` elements from rank r; `counts` is looked at on the root only.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_gather(as_device_span(in), as_device_span(out), counts, true, detail::on_stream{stream}, root, group,
-                        where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work gather_async(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
-  return detail::device_gather(as_device_span(in), as_device_span(out), {}, false, detail::on_own_stream{stream}, root,
-                               group, where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
-  return detail::device_gather(as_device_span(in), as_device_span(out), counts, true, detail::on_own_stream{stream},
-                               root, group, where);
 }
 
 }  // namespace hfcomm

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <memory>
 #include <source_location>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/detail/message.hpp>
@@ -58,30 +56,10 @@ class message_batch {
   }
 
   /// Sends and receives everything, and empties the batch.
-  void run() {
-    const auto messages = std::exchange(messages_, {});
-    const auto after = std::exchange(after_, {});
-    if (!messages.empty()) {
-      detail::pass(group_, messages);
-    }
-    std::exception_ptr problem;
-    for (const auto& take : after) {
-      try {
-        take();
-      } catch (...) {
-        problem = problem ? problem : std::current_exception();
-      }
-    }
-    if (problem) {
-      std::rethrow_exception(problem);
-    }
-  }
+  void run();
 
  private:
-  message_batch& add(std::shared_ptr<transfer> message) {
-    messages_.push_back(std::move(message));
-    return *this;
-  }
+  message_batch& add(std::shared_ptr<transfer> message);
 
   process_group group_;
   std::vector<std::shared_ptr<transfer>> messages_;

@@ -3,7 +3,6 @@
 
 #include <source_location>
 
-#include <hfcomm/collectives/detail/device_message.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -87,25 +86,6 @@ work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = 
   const auto message =
       detail::incoming_buffer("irecv", data, detail::anyone, detail::partner::unknown, group, tag, where);
   return detail::start_message(group, message, [](const transfer& came) { return came.source; });
-}
-
-/// Receives the next device memory that one rank sends here: as many elements of the same type. Put on the stream;
-/// returns at once.
-template <writable_device_range R>
-void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
-  const auto part = detail::message_part(as_device_span(data), source);
-  detail::device_message("device recv", movement::receive, nullptr, &part, data.size(), detail::on_stream{stream},
-                         group, where);
-}
-
-/// The same on a stream of the group's own, behind what is on `stream` by now.
-template <writable_device_range R>
-device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
-  const auto part = detail::message_part(as_device_span(data), source);
-  return detail::device_message("device irecv", movement::receive, nullptr, &part, data.size(),
-                                detail::on_own_stream{stream}, group, where);
 }
 
 }  // namespace hfcomm

@@ -1,32 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <numeric>
 #include <source_location>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
-
-namespace detail {
-
-template <class In, class Out>
-void reduce_scatter_parts(running_call& running, const operation& call, const In& in, Out&& out,
-                          std::span<const std::size_t> counts, const process_group& group) {
-  using T = std::ranges::range_value_t<In>;
-  const auto rank = static_cast<std::size_t>(group.rank());
-  const auto parts = parts_of(bytes_of(in), counts, sizeof(T));
-  require_apart(running, bytes_of(in), writable_bytes_of(out), parts[rank]);
-  const auto lengths = in_bytes(counts, sizeof(T));
-  running.engine().reduce_scatter(call, bytes_of(in), lengths, writable_bytes_of(out));
-}
-
-}  // namespace detail
 
 /// Reduces element by element and leaves each rank one of equal parts of the result, in rank order: `in` has
 /// `out.size()` elements for each rank (usage_error otherwise). `out` may be this rank's own part of `in`. The bits are
@@ -36,18 +20,9 @@ template <reducible_buffer In, writable_reducible_buffer Out>
 void reduce_scatter(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  auto call = detail::reduction_call<std::ranges::range_value_t<In>>("reduce_scatter", movement::to_all,
-                                                                     std::ranges::size(in), -1, op, where);
-  detail::running_call running(group, call);
-  detail::require_valid(running, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
-    return "the input has " + std::to_string(std::ranges::size(in)) + " elements, but " + std::to_string(group.size()) +
-           " ranks get " + std::to_string(std::ranges::size(out)) + " each";
-  });
-  detail::reduce_scatter_parts(running, call, in, out, detail::equal_counts(std::ranges::size(out), group.size()),
-                               group);
+  detail::reduce_scatter_buffer(detail::reduction_call<std::ranges::range_value_t<In>>(
+                                    "reduce_scatter", movement::to_all, std::ranges::size(in), -1, op, where),
+                                detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Reduces element by element and leaves rank r `counts[r]` elements of the result, one part behind the other. The
@@ -58,20 +33,9 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                     detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::reduction_call<T>("reduce_scatter", movement::to_all, std::ranges::size(in), -1, op, where);
-  call.type_hash = detail::mix(call.type_hash, detail::fingerprint(counts));
-  detail::running_call running(group, call);
-  detail::require_valid(running, call);
-  detail::require_memory(running, in);
-  detail::require_memory(running, out);
-  detail::require_length(running, std::ranges::size(in),
-                         detail::require_counts(running, counts, group.size(), "the input"), "the input");
-  running.require(std::ranges::size(out) == counts[static_cast<std::size_t>(group.rank())], [&] {
-    return "the output has " + std::to_string(std::ranges::size(out)) + " elements, the count of rank " +
-           std::to_string(group.rank()) + " is " + std::to_string(counts[static_cast<std::size_t>(group.rank())]);
-  });
-  detail::reduce_scatter_parts(running, call, in, out, counts, group);
+  detail::reduce_scatter_parts(detail::reduction_call<std::ranges::range_value_t<In>>(
+                                   "reduce_scatter", movement::to_all, std::ranges::size(in), -1, op, where),
+                               detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts a reduce-scatter; both buffers must stay until the work is done.
@@ -97,80 +61,6 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
   return detail::start("reduce_scatter", group, where,
                        [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), op, group,
                         where] { reduce_scatter(in, out, counts, op, group, where); });
-}
-
-namespace detail {
-
-template <class In, class Out, class How>
-auto device_reduce_scatter(In in, Out out, std::span<const std::size_t> counts, How how, reduce_op op,
-                           const process_group& group, std::source_location where) {
-  using T = typename In::value_type;
-  auto call = reduction_call<T>("device reduce_scatter", movement::to_all, in.size(), -1, op, where);
-  const bool uneven = !counts.empty();
-  const uneven_parts parts{part_lengths(counts, in.size(), "the input"), part_lengths(out.size()), sizeof(T)};
-  running_device_call running(group, call, uneven ? &parts : nullptr);
-  require_valid(running, call);
-  require_device_memory(running, in);
-  require_device_memory(running, out);
-  const auto rank = static_cast<std::size_t>(group.rank());
-  std::size_t begin = rank * out.size();  // of this rank's part of the input
-  if (uneven) {
-    parts.require(running, group.rank(), group.size());
-    begin = std::accumulate(counts.begin(), counts.begin() + group.rank(), std::size_t{0});
-  } else {
-    running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {
-      return "the input has " + std::to_string(in.size()) + " elements, but each of " + std::to_string(group.size()) +
-             " ranks wants " + std::to_string(out.size());
-    });
-  }
-  require_apart(running, device_bytes(in), device_bytes(out), device_bytes(in.subspan(begin, out.size())));
-  return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    uneven ? engine.reduce_scatter(call, in.data(), out.data(), counts, stream)
-           : engine.reduce_scatter(call, in.data(), out.data(), out.size(), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Reduces device memory and leaves each rank one part of the result in `out`, which may be this rank's part of `in`;
-/// `in` is `group.size()` times as long. Otherwise as `all_reduce` of device memory.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
-  detail::device_reduce_scatter(as_device_span(in), as_device_span(out), {}, detail::on_stream{stream}, op, group,
-                                where);
-}
-
-/// Parts of different lengths: rank r gets `counts[r]` elements; the counts are the same on all ranks.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                    detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
-  detail::device_reduce_scatter(as_device_span(in), as_device_span(out), counts, detail::on_stream{stream}, op, group,
-                                where);
-}
-
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
-                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
-                                 const process_group& group = world(),
-                                 std::source_location where = std::source_location::current()) {
-  return detail::device_reduce_scatter(as_device_span(in), as_device_span(out), {}, detail::on_own_stream{stream}, op,
-                                       group, where);
-}
-
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
-                                 const process_group& group = world(),
-                                 std::source_location where = std::source_location::current()) {
-  return detail::device_reduce_scatter(as_device_span(in), as_device_span(out), counts, detail::on_own_stream{stream},
-                                       op, group, where);
 }
 
 }  // namespace hfcomm

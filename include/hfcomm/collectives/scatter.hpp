@@ -3,13 +3,14 @@
 
 #include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
 
@@ -48,26 +49,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::buffer_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, out);
-  const auto to = detail::writable_bytes_of(out);
-  parcels parts;
-  if (group.rank() == root) {
-    detail::require_memory(running, in);
-    running.require(detail::is_one_for_each(std::ranges::size(in), std::ranges::size(out), group.size()), [&] {
-      return "the root's input has " + std::to_string(std::ranges::size(in)) + " elements, but " +
-             std::to_string(group.size()) + " ranks get " + std::to_string(std::ranges::size(out)) + " each";
-    });
-    parts.equal = detail::bytes_of(in);
-    detail::require_apart(running, parts.equal, to, parts.part_for(call, static_cast<std::size_t>(root)));
-  }
-  std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
-  places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, parts, received);
+  detail::scatter_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+                                                                             std::ranges::size(out), root, where),
+                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
@@ -78,30 +62,9 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
              const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  auto call = detail::uneven_call<T>("scatter", movement::from_root, std::ranges::size(out), root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_memory(running, out);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const auto to = detail::writable_bytes_of(out);
-  std::vector<std::span<const std::byte>> parts(ranks);
-  if (group.rank() == root) {
-    detail::require_memory(running, in);
-    detail::require_length(running, std::ranges::size(in),
-                           detail::require_counts(running, counts, group.size(), "the root's input"),
-                           "the root's input");
-    detail::require_own(running, counts[static_cast<std::size_t>(root)], std::ranges::size(out));
-    call.bytes = std::ranges::size(in) * sizeof(T);
-    parts = detail::parts_of(detail::bytes_of(in), counts, sizeof(T));
-    detail::require_apart(running, detail::bytes_of(in), to, parts[static_cast<std::size_t>(root)]);
-  }
-  std::vector<std::uint64_t> expected(ranks);
-  expected[static_cast<std::size_t>(root)] = to.size();
-  std::vector<std::span<std::byte>> places(ranks);
-  places[static_cast<std::size_t>(root)] = to;
-  detail::parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  detail::scatter_parts(detail::uneven_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+                                                                            std::ranges::size(out), root, where),
+                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
@@ -132,81 +95,6 @@ work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, in
   return detail::start("scatter", group, where,
                        [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
                         where] { scatter(in, out, counts, root, group, where); });
-}
-
-namespace detail {
-
-/// Without `counts` all parts are as long as `out`.
-template <class In, class Out, class How>
-auto device_scatter(In in, Out out, std::span<const std::size_t> counts, bool uneven, How how, int root,
-                    const process_group& group, std::source_location where) {
-  using T = typename In::value_type;
-  auto call = uneven ? uneven_call<T>("device scatter", movement::from_root, out.size(), root, where)
-                     : buffer_call<T>("device scatter", movement::from_root, out.size(), root, where);
-  const bool leads = group.rank() == root;
-  const uneven_parts parts{leads ? part_lengths(counts, in.size(), "the root's input") : part_lengths(0),
-                           part_lengths(out.size()), sizeof(T), leads};
-  running_device_call running(group, call, uneven ? &parts : nullptr);
-  running.require_root();
-  require_device_memory(running, out);
-  std::vector<std::size_t> bytes;
-  if (group.rank() == root) {
-    require_device_memory(running, in);
-    if (uneven) {
-      parts.require(running, root, group.size());
-      bytes = in_bytes(counts, sizeof(T));
-    } else {
-      running.require(is_one_for_each(in.size(), out.size(), group.size()), [&] {
-        return "the root's input has " + std::to_string(in.size()) + " elements, but " + std::to_string(group.size()) +
-               " ranks want " + std::to_string(out.size()) + " each";
-      });
-      bytes = equal_counts(out.size_bytes(), group.size());
-    }
-    require_apart(running, device_bytes(in), device_bytes(out),
-                  parts_of(device_bytes(in), bytes, 1)[static_cast<std::size_t>(root)]);
-  }
-  return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, bytes), device_parts(out, root), stream);
-  });
-}
-
-}  // namespace detail
-
-/// Gives each rank its part of the root's device memory `in`, which is `group.size()` times as long as `out`; elsewhere
-/// `in` is not looked at and may be empty. Any trivially copyable type. Put on the stream; returns at once.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void scatter(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
-             std::source_location where = std::source_location::current()) {
-  detail::device_scatter(as_device_span(in), as_device_span(out), {}, false, detail::on_stream{stream}, root, group,
-                         where);
-}
-
-/// Parts of different lengths: rank r gets `counts[r]` elements; `counts` is looked at on the root only.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
-             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_scatter(as_device_span(in), as_device_span(out), counts, true, detail::on_stream{stream}, root, group,
-                         where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work scatter_async(const In& in, Out&& out, stream_ref stream, int root = 0,
-                          const process_group& group = world(),
-                          std::source_location where = std::source_location::current()) {
-  return detail::device_scatter(as_device_span(in), as_device_span(out), {}, false, detail::on_own_stream{stream}, root,
-                                group, where);
-}
-
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
-                          const process_group& group = world(),
-                          std::source_location where = std::source_location::current()) {
-  return detail::device_scatter(as_device_span(in), as_device_span(out), counts, true, detail::on_own_stream{stream},
-                                root, group, where);
 }
 
 }  // namespace hfcomm

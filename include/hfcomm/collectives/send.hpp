@@ -3,7 +3,6 @@
 
 #include <source_location>
 
-#include <hfcomm/collectives/detail/device_message.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -50,26 +49,6 @@ work<void> isend(R&& data, int destination, const process_group& group = world()
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::partner::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const transfer& /*sent*/) {});
-}
-
-/// Sends device memory to one rank, whose stream receives as many elements of the same type: nothing compares them. Put
-/// on the stream; returns at once. Two ranks that both send first wait for each other on their devices: use
-/// `send_receive`, or an nccl_group_scope. The group must have been connected (`connect_device`) by all its ranks.
-template <device_range R>
-void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
-  const auto part = detail::message_part(as_device_span(data), destination);
-  detail::device_message("device send", movement::send, &part, nullptr, data.size(), detail::on_stream{stream}, group,
-                         where);
-}
-
-/// The same on a stream of the group's own, behind what is on `stream` by now.
-template <device_range R>
-device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
-  const auto part = detail::message_part(as_device_span(data), destination);
-  return detail::device_message("device isend", movement::send, &part, nullptr, data.size(),
-                                detail::on_own_stream{stream}, group, where);
 }
 
 }  // namespace hfcomm

@@ -6,7 +6,6 @@
 #include <source_location>
 #include <utility>
 
-#include <hfcomm/collectives/detail/device_message.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -55,17 +54,6 @@ void send_receive(const Out& data, int destination, In&& into, int source, const
     return made;
   });
   detail::pass(group, std::array{out, in});
-}
-
-/// Sends device memory to one rank and receives some from another (or the same, or oneself) at once. Put on the stream;
-/// returns at once.
-template <device_range Out, writable_device_range In>
-void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
-                  const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  const auto out = detail::message_part(as_device_span(data), destination);
-  const auto in = detail::message_part(as_device_span(into), source);
-  detail::device_message("device send_receive", movement::send, &out, &in, data.size(), detail::on_stream{stream},
-                         group, where);
 }
 
 }  // namespace hfcomm

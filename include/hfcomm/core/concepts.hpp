@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <functional>
 #include <ranges>
 #include <span>
 #include <type_traits>
@@ -17,20 +16,21 @@ namespace hfcomm {
 
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
 template <class R>
-concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-                 plain<std::ranges::range_value_t<R>> && !enable_device_range<std::remove_cvref_t<R>>;
+concept buffer =
+    !enable_device_range<std::remove_cvref_t<R>> &&  // for device memory include <hfcomm/nccl.hpp>
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
 
 /// A buffer that may be written to.
 template <class R>
 concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// Whether R, which owns its elements and is not serializable, is taken as the memory that they are in: a
-/// shared_buffer, or a vector with a shared_allocator. May be specialized for other such types.
+/// Whether R is taken as the memory of its elements although it owns them: a shared_buffer, or a vector with a
+/// shared_allocator. May be specialized for other types that are not serializable.
 template <class R>
 inline constexpr bool enable_buffer_view = false;
 
-/// A buffer that is taken as the memory that it shows: one that does not own its elements (std::span), or that says so
-/// (`enable_buffer_view`). Any other owner, such as a vector, is taken as an object, which may change its size.
+/// A buffer that is taken as memory: one that does not own its elements (std::span), or that `enable_buffer_view`
+/// names. Any other owner, such as a vector, is taken as an object, which may change its size.
 template <class R>
 concept buffer_view =
     buffer<R> && (std::ranges::view<std::remove_cvref_t<R>> || enable_buffer_view<std::remove_cvref_t<R>>);
@@ -42,17 +42,17 @@ concept reducible_buffer = buffer<R> && reducible_element<std::ranges::range_val
 template <class R>
 concept writable_reducible_buffer = writable_buffer<R> && reducible_buffer<R>;
 
-/// A buffer that does not end with the call: what asynchronous operations take. A temporary vector does.
+/// A buffer that outlives the call, for asynchronous operations. A temporary vector does not.
 template <class R>
 concept lasting_buffer = buffer<R> && std::ranges::borrowed_range<R>;
 
-/// A callable that makes one T of two: (earlier ranks' result, next rank's value).
+/// A callable that combines two values of T into one: (earlier ranks' result, next rank's value).
 template <class Op, class T>
 concept combines = std::invocable<Op&, T, T> && std::convertible_to<std::invoke_result_t<Op&, T, T>, T>;
 
 namespace detail {
 
-/// A span over a buffer's elements, const where they are.
+/// Returns a span over a buffer's elements, const where they are.
 template <class R>
 auto view_of(R& range) {
   return std::span<std::remove_reference_t<std::ranges::range_reference_t<R>>>(std::ranges::data(range),

@@ -31,7 +31,7 @@ enum class element_type : std::uint8_t {
   float8_e5m2,
 };
 
-/// For whoever goes through all of them.
+/// For loops over all of them.
 inline constexpr element_type last_element_type = element_type::float8_e5m2;
 
 [[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {
@@ -51,8 +51,8 @@ inline constexpr element_type last_element_type = element_type::float8_e5m2;
 
 [[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept { return type >= element_type::float16; }
 
-/// What the bits of a type that is not hfcomm's own are. May be specialized for a type that has the same bits as one of
-/// the above, which reductions then take; <hfcomm/nccl.hpp> does so for CUDA's 16-bit and 8-bit floats.
+/// The element type of a type that hfcomm does not know. May be specialized for a type that has the same bits as one of
+/// the above; reductions then accept it. <hfcomm/nccl.hpp> does so for CUDA's 16-bit and 8-bit floats.
 template <class T>
 inline constexpr element_type enable_element_type = element_type::none;
 

@@ -12,15 +12,15 @@
 
 namespace hfcomm {
 
-/// Set it to true for a trivially copyable class of your own, and its objects travel as raw bytes, whatever else they
-/// have to be serialized by:
+/// Whether objects of a class travel as raw bytes, whatever serialization functions it has. May be specialized for a
+/// trivially copyable class:
 /// ```cpp
 /// template <>
 /// inline constexpr bool hfcomm::enable_raw_bytes<point> = true;
 /// ```
-/// That is a promise: it holds no pointer and nothing else that means something in one process only, and every pattern
-/// of bytes is a valid object (a member of type bool breaks that). Padding travels too, with whatever it holds.
-/// Specialize it right behind the class; a class that is not trivially copyable does not compile.
+/// That promises that the class holds no pointer and nothing else that is valid in one process only, and that every
+/// pattern of bytes is a valid object (a member of type bool breaks that). Padding travels too, with what it holds.
+/// Specialize it directly after the class. A class that is not trivially copyable does not compile.
 template <class T>
 inline constexpr bool enable_raw_bytes = false;
 
@@ -35,8 +35,8 @@ inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
 
 namespace detail {
 
-// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only such a one
-// has no bytes that are not a value of it.
+// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only for such a
+// one are all bytes a value.
 template <class T>
 concept fixed_enumeration = std::is_enum_v<T> && requires { T{std::underlying_type_t<T>{}}; };
 

@@ -9,7 +9,7 @@
 
 namespace hfcomm {
 
-/// What a reduction does with two values.
+/// How a reduction combines two values.
 enum class reduce_kind : std::uint8_t {
   sum,      ///< Integers wrap around, as unsigned arithmetic does.
   product,  ///< Integers wrap around.
@@ -19,7 +19,7 @@ enum class reduce_kind : std::uint8_t {
   bit_and,  ///< Integers only, as are the next two.
   bit_or,   ///< Bits that any rank has.
   bit_xor,  ///< Bits that an odd number of ranks has.
-  premultiplied_sum,  ///< The sum of what each rank's own factor makes of its values; floating-point types only.
+  premultiplied_sum,  ///< The sum of each rank's values times that rank's factor; floating-point types only.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(reduce_kind kind) noexcept {
@@ -37,7 +37,7 @@ enum class reduce_kind : std::uint8_t {
   return "unknown reduce_kind";
 }
 
-/// A reduction whose kind is known while compiling, so that one which its elements do not have does not compile. The
+/// A reduction whose kind is known while compiling, so that a kind that the elements do not have does not compile. The
 /// constants of `reduce_op` are of these types.
 template <reduce_kind Kind>
 class typed_reduce_op {
@@ -45,7 +45,7 @@ class typed_reduce_op {
   [[nodiscard]] constexpr operator reduce_kind() const noexcept { return Kind; }
 };
 
-/// The one that carries something: see `reduce_op::premultiplied_sum`.
+/// A premultiplied sum and its factor: see `reduce_op::premultiplied_sum`.
 template <>
 class typed_reduce_op<reduce_kind::premultiplied_sum> {
  public:
@@ -56,12 +56,12 @@ class typed_reduce_op<reduce_kind::premultiplied_sum> {
   double factor_;
 };
 
-/// How the ranks' values become one. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
+/// How the ranks' values are combined. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
 /// rounded once, so every rank gets the same bits, on every run.
 ///
 /// `reduce_op::sum` and the other constants each have a type of their own and convert to `reduce_op`: given to a
 /// collective they are checked against the elements' type while compiling; a `reduce_op` object may hold any of them
-/// and is checked when the collective runs (usage_error). What needs one type for several of them has to name it:
+/// and is checked when the collective runs (usage_error). Where several of them need one type, name it:
 /// `std::array<reduce_op, 2>{reduce_op::min, reduce_op::max}`, `maximal ? reduce_op{reduce_op::max} : reduce_op::min`.
 class reduce_op {
  public:
@@ -83,14 +83,14 @@ class reduce_op {
     return typed_reduce_op<reduce_kind::premultiplied_sum>(factor);
   }
 
-  // Implicit, so that a constant is all that a call has to say.
+  // Implicit, so that a call needs only the constant.
   template <reduce_kind Kind>
   constexpr reduce_op(typed_reduce_op<Kind> op) noexcept : kind_(Kind) {
     if constexpr (Kind == reduce_kind::premultiplied_sum) {
       factor_ = op.factor();
     }
   }
-  /// Of a kind that is known at run time; a premultiplied sum made this way has the factor 1.
+  /// A reduction of a kind that is known at run time. A premultiplied sum made this way has the factor 1.
   explicit constexpr reduce_op(reduce_kind kind) noexcept : kind_(kind) {}
 
   [[nodiscard]] constexpr reduce_kind kind() const noexcept { return kind_; }
@@ -126,8 +126,8 @@ namespace detail {
   return kind >= reduce_kind::bit_and && kind <= reduce_kind::bit_xor;
 }
 
-/// Whether elements of that type can be reduced so. False for `none`, and for values outside the enums, which a peer
-/// may send.
+/// Whether elements of this type can be reduced by this kind. False for `none`, and for values outside the enums, which
+/// a peer may send.
 [[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
   return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= last_element_type &&
          (is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind));
@@ -135,8 +135,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// What collectives on elements of type T take for a `reduce_op`: any that is known at run time only, and of those
-/// known while compiling the ones that T has.
+/// The parameter type of collectives on elements of type T: any `reduce_op` that is known at run time only, and those
+/// known while compiling that T has.
 template <class T>
 class reduction {
  public:
@@ -162,7 +162,7 @@ class reduction {
 
 namespace detail {
 
-/// For parameters: T is what the other arguments say, and the reduction converts to fit.
+/// For parameters: T is deduced from the other arguments, and the reduction converts to it.
 template <class T>
 using op_for = reduction<std::type_identity_t<T>>;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -18,11 +17,11 @@ namespace hfcomm {
 
 /// Elements in memory that the ranks of a group see: `group.allocate<float>(n)`. A contiguous range, so it goes
 /// wherever a span goes. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more than a
-/// few KiB read and write the buffers themselves: two passes over memory, and no copies. In any other place, and for
-/// any other group, it is memory like any other.
+/// few KiB read and write the buffers themselves: two passes over memory, and no copies. For other operations and
+/// other groups it is ordinary memory.
 ///
-/// Each rank allocates its own, when it likes; that is no collective. After an operation that threw, other ranks may
-/// still be writing to it. It may outlive its group. Moved, not copied.
+/// Each rank allocates its own at any time; allocation is not collective. After an operation that threw, other ranks
+/// may still be writing to it. It may outlive its group. Movable, not copyable.
 template <plain T>
 class shared_buffer {
  public:
@@ -31,7 +30,7 @@ class shared_buffer {
   using const_iterator = const T*;
 
   shared_buffer() = default;
-  /// Of `count` zeros, which is what `memory` gives. Throws std::bad_alloc where there is no memory for them.
+  /// Makes `count` zeros: `memory` gives zeroed bytes. Throws std::bad_alloc where there is no memory for them.
   shared_buffer(std::size_t count, std::shared_ptr<std::pmr::memory_resource> memory)
       : memory_(std::move(memory)), size_(count) {
     if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T)) {
@@ -73,7 +72,7 @@ class shared_buffer {
   }
 
  private:
-  static constexpr std::size_t alignment = std::max<std::size_t>(alignof(T), 64);
+  static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
   std::shared_ptr<std::pmr::memory_resource> memory_;
   T* data_ = nullptr;
@@ -83,9 +82,9 @@ class shared_buffer {
 template <plain T>
 inline constexpr bool enable_buffer_view<shared_buffer<T>> = true;
 
-/// For containers of the standard library whose elements shall lie where a `shared_buffer`'s do: `std::vector<float,
-/// shared_allocator<float>> v(n, shared_allocator<float>(group))`. Every allocation takes whole pages. Such a vector is
-/// a buffer, not an object: it cannot be made without a group, and so not by decoding.
+/// An allocator for containers of the standard library. Their elements lie where a `shared_buffer`'s do:
+/// `std::vector<float, shared_allocator<float>> v(n, shared_allocator<float>(group))`. Every allocation takes whole
+/// pages. Such a vector is a buffer, not an object: it cannot be made without a group, and so not by decoding.
 template <class T>
 class shared_allocator {
  public:
@@ -115,7 +114,7 @@ class shared_allocator {
   }
 
  private:
-  static constexpr std::size_t alignment = std::max<std::size_t>(alignof(T), 64);
+  static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
   std::shared_ptr<std::pmr::memory_resource> memory_;
 };

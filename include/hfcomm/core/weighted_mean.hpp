@@ -7,22 +7,22 @@
 
 namespace hfcomm {
 
-/// The mean of values that do not all count the same, such as a loss over batches of different sizes: its parts are
-/// kept apart, so that the ranks' means combine to the mean over all of their values.
+/// A mean of values with weights, such as a loss over batches of different sizes. Sum and weights are kept apart, so
+/// that the ranks' means combine to the mean over all of their values.
 ///
 /// As a value of a dictionary, `reduce_dict` and `all_reduce_dict` add up sums and counts under `sum` and `average`
-/// alike; other reductions are a usage_error. One alone: `all_reduce(mean, std::plus<>())`.
+/// alike; other reductions are a usage_error. A single one is reduced by `all_reduce(mean, std::plus<>())`.
 struct weighted_mean {
   double sum = 0;    ///< Of the values, each times its weight.
   double count = 0;  ///< The sum of the weights.
 
-  /// Takes in one value, or the mean of `weight` values.
+  /// Adds one value, or the mean of `weight` values.
   constexpr void add(double value, double weight = 1) noexcept {
     sum += value * weight;
     count += weight;
   }
 
-  /// NaN where the weights add up to nothing.
+  /// Returns the mean; NaN where the weights add up to zero.
   [[nodiscard]] constexpr double value() const noexcept {
     return count != 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
   }

@@ -2,30 +2,24 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <ranges>
 #include <source_location>
-#include <string>
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/core/stream_ref.hpp>
-#include <hfcomm/cuda/runtime_api.hpp>
 
 namespace hfcomm {
 
 namespace detail {
 
-inline void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes, cudaMemcpyKind kind,
-                           stream_ref stream, const std::source_location& where) {
-  if (in_bytes != out_bytes) {
-    throw usage_error({-1, 0, "copy", 0, where},
-                      "the input has " + std::to_string(in_bytes) + " bytes, the output " + std::to_string(out_bytes));
-  }
-  const auto& api = cuda::runtime(where);
-  if (in_bytes != 0) {
-    api.check(api.cudaMemcpyAsync(out, in, in_bytes, kind, stream.get()), "cudaMemcpyAsync", where);
-  }
-}
+/// Where the memory of a copy is.
+enum class copy_kind { host_to_device, device_to_host, device_to_device };
+
+/// Throws usage_error where the numbers of bytes differ.
+void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes, copy_kind kind,
+                    stream_ref stream, const std::source_location& where);
 
 }  // namespace detail
 
@@ -36,22 +30,22 @@ template <std::ranges::contiguous_range In, writable_device_range Out>
           std::same_as<std::ranges::range_value_t<In>, device_value_t<Out>>
 void copy(In&& in, Out&& out, stream_ref stream, std::source_location where = std::source_location::current()) {
   detail::copy_on_stream(std::ranges::data(in), std::ranges::size(in) * sizeof(*std::ranges::data(in)),
-                         as_device_span(out).data(), as_device_span(out).size_bytes(), cudaMemcpyHostToDevice, stream,
-                         where);
+                         as_device_span(out).data(), as_device_span(out).size_bytes(),
+                         detail::copy_kind::host_to_device, stream, where);
 }
 template <device_range In, std::ranges::contiguous_range Out>
   requires(!device_range<Out>) && std::ranges::borrowed_range<Out> &&
           std::same_as<std::ranges::range_value_t<Out>, device_value_t<In>>
 void copy(const In& in, Out&& out, stream_ref stream, std::source_location where = std::source_location::current()) {
   detail::copy_on_stream(as_device_span(in).data(), as_device_span(in).size_bytes(), std::ranges::data(out),
-                         std::ranges::size(out) * sizeof(*std::ranges::data(out)), cudaMemcpyDeviceToHost, stream,
-                         where);
+                         std::ranges::size(out) * sizeof(*std::ranges::data(out)), detail::copy_kind::device_to_host,
+                         stream, where);
 }
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void copy(const In& in, Out&& out, stream_ref stream, std::source_location where = std::source_location::current()) {
   detail::copy_on_stream(as_device_span(in).data(), as_device_span(in).size_bytes(), as_device_span(out).data(),
-                         as_device_span(out).size_bytes(), cudaMemcpyDeviceToDevice, stream, where);
+                         as_device_span(out).size_bytes(), detail::copy_kind::device_to_device, stream, where);
 }
 
 }  // namespace hfcomm

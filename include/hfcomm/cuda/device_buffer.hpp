@@ -7,7 +7,6 @@
 
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
-#include <hfcomm/cuda/runtime_api.hpp>
 
 namespace hfcomm {
 
@@ -25,12 +24,7 @@ class device_buffer {
   /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
   /// has room for.
   explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current())
-      : memory_(size, sizeof(T), &cuda::runtime_api::cudaFree, where,
-                [&](const cuda::runtime_api& api, std::size_t bytes) {
-                  void* memory = nullptr;
-                  api.check(api.cudaMalloc(&memory, bytes), "cudaMalloc", where);
-                  return memory;
-                }) {}
+      : memory_(cuda::owned_memory::on_device(size, sizeof(T), where)) {}
 
   [[nodiscard]] T* data() noexcept { return static_cast<T*>(memory_.data()); }
   [[nodiscard]] const T* data() const noexcept { return static_cast<const T*>(memory_.data()); }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <source_location>
 #include <type_traits>
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
-#include <hfcomm/cuda/runtime_api.hpp>
 
 namespace hfcomm {
 
@@ -24,13 +22,7 @@ class pinned_buffer {
   /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
   /// has room for.
   explicit pinned_buffer(std::size_t size, std::source_location where = std::source_location::current())
-      : memory_(size, sizeof(T), &cuda::runtime_api::cudaFreeHost, where,
-                [&](const cuda::runtime_api& api, std::size_t bytes) {
-                  void* memory = nullptr;
-                  api.check(api.cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", where);
-                  std::fill_n(static_cast<std::byte*>(memory), bytes, std::byte{});
-                  return memory;
-                }) {}
+      : memory_(cuda::owned_memory::pinned(size, sizeof(T), where)) {}
 
   [[nodiscard]] T* data() noexcept { return static_cast<T*>(memory_.data()); }
   [[nodiscard]] const T* data() const noexcept { return static_cast<const T*>(memory_.data()); }

@@ -8,6 +8,7 @@
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/device_span.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 
 namespace hfcomm {
 
@@ -19,6 +20,7 @@ struct ddp_parameter {
   std::span<std::byte> value;
   std::span<std::byte> gradient;
   bool on_device = false;
+  detail::reduction_kernel kernel = nullptr;  ///< For `type`; set by `named_parameter` where it is in host memory.
 
   [[nodiscard]] std::size_t count() const noexcept { return value.size() / size_of(type); }
 };
@@ -50,8 +52,13 @@ template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
            detail::gradient_element<std::ranges::range_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
-  return {std::move(name), element_type_of<std::ranges::range_value_t<Values>>, detail::writable_bytes_of(value),
-          detail::writable_bytes_of(gradient)};
+  constexpr element_type type = element_type_of<std::ranges::range_value_t<Values>>;
+  return {std::move(name),
+          type,
+          detail::writable_bytes_of(value),
+          detail::writable_bytes_of(gradient),
+          false,
+          &detail::reduce_elements<type>};
 }
 
 /// Returns a parameter in a GPU's memory.

@@ -2,17 +2,23 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <memory>
-#include <new>
 #include <source_location>
-#include <string>
 #include <type_traits>
 #include <utility>
 
-#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/core/device_span.hpp>
 
 namespace hfcomm {
+
+namespace detail {
+
+/// Returns memory for `count` elements of `width` bytes. Collective.
+std::shared_ptr<std::byte> allocate_registered(operation call, std::size_t count, std::size_t width,
+                                               const process_group& group);
+
+}  // namespace detail
 
 /// Elements in memory of the current device that NCCL knows: device operations of this group on it need no copies of
 /// their own, where the machine allows that (ncclMemAlloc, and a symmetric window of it, since NCCL 2.27; a registered
@@ -37,14 +43,8 @@ class registered_buffer {
   explicit registered_buffer(std::size_t size, const process_group& group = world(),
                              std::source_location where = std::source_location::current())
       : size_(size) {
-    auto call = detail::buffer_call<T>("registered_buffer", movement::none, size, -1, where);
-    detail::connect_device_once(group, where);
-    detail::running_call running(group, call);
-    running.require(size <= static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / sizeof(T),
-                    [&] { return "no memory has room for " + std::to_string(size) + " elements"; });
-    no_receiver nothing;
-    running.engine().exchange(call, {}, nothing);
-    memory_ = detail::group_access::state(group).devices->allocate_registered(call, size * sizeof(T));
+    memory_ = detail::allocate_registered(detail::buffer_call<T>("registered_buffer", movement::none, size, -1, where),
+                                          size, sizeof(T), group);
   }
   registered_buffer(registered_buffer&& other) noexcept
       : memory_(std::move(other.memory_)), size_(std::exchange(other.size_, 0)) {}

@@ -8,26 +8,11 @@
 #include <string_view>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/hash.hpp>
 #include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 
 namespace hfcomm {
-
-namespace detail {
-
-constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325ULL) noexcept {
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
-
-/// One round of a multiply-xorshift mixer: enough to tell calls apart, and a few cycles.
-constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
-  return hash ^ (hash >> 32);
-}
-
-}  // namespace detail
 
 /// The name of an operation as the user wrote it, hashed while compiling.
 struct operation_name {
@@ -59,12 +44,13 @@ struct operation {
   element_type element = element_type::none;
   bool reduces = false;
   reduce_kind op = reduce_kind::sum;
-  int root = -1;                 ///< -1 where the operation has none; of a message, the other rank.
-  std::uint64_t type_hash = 0;   ///< Of the object's or element's C++ type.
-  std::string_view type_name{};  ///< Must outlive the program (a literal or compiler-made string).
-  std::uint64_t bytes = 0;       ///< This rank's contribution.
-  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message; but the bits
-                          ///< of this rank's own factor for a premultiplied sum.
+  double factor = 1;                          ///< This rank's own factor of a premultiplied sum.
+  detail::reduction_kernel kernel = nullptr;  ///< For `element`; null where no engine on the host reduces elements.
+  int root = -1;                              ///< -1 where the operation has none; of a message, the other rank.
+  std::uint64_t type_hash = 0;                ///< Of the object's or element's C++ type.
+  std::string_view type_name{};               ///< Must outlive the program (a literal or compiler-made string).
+  std::uint64_t bytes = 0;                    ///< This rank's contribution.
+  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message.
   std::source_location where = std::source_location::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
 
@@ -83,7 +69,7 @@ struct operation {
         detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
                                    static_cast<std::uint64_t>(op) << 16 |
                                    static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
-    hash = detail::mix(detail::mix(hash, type_hash), op == reduce_kind::premultiplied_sum ? 0 : tag);
+    hash = detail::mix(detail::mix(hash, type_hash), tag);
     return content == payload::buffer ? detail::mix(hash, bytes) : hash;
   }
 };

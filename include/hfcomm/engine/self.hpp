@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
-#include <hfcomm/engine/shared_memory/post_office.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
+#include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
 
 namespace hfcomm::engines {
@@ -43,12 +42,14 @@ class self final : public host_engine {
 
   void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
     ++sequence_;
+    if (in.empty()) {
+      return;
+    }
     if (call.op == reduce_kind::premultiplied_sum) {
       const std::byte* const input = in.data();
-      const auto factor = std::bit_cast<double>(call.tag);
-      detail::reduce_elements(call.op, call.element, {&input, 1}, out.data(), in.size() / size_of(call.element),
-                              {&factor, 1});
-    } else if (!in.empty() && in.data() != out.data()) {
+      detail::run_kernel(call.kernel, call.op, {&input, 1}, out.data(), in.size() / size_of(call.element),
+                         {&call.factor, 1});
+    } else if (in.data() != out.data()) {
       std::memmove(out.data(), in.data(), in.size());
     }
   }
@@ -79,7 +80,7 @@ class self final : public host_engine {
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
     const auto office = mail();
-    post_office::post(office, transfers);
+    point_to_point::post(office, transfers);
   }
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail()->complete(transfers); }
 
@@ -100,24 +101,24 @@ class self final : public host_engine {
 
  private:
   /// Messages to oneself go through the same post office as all others, over memory of our own.
-  std::shared_ptr<post_office> mail() {
+  std::shared_ptr<point_to_point> mail() {
     std::unique_lock lock(mail_mutex_);
     // After a deadline, a new one: a group of one has nobody who could be out of step. And the child of a fork is a
     // group of one, too.
-    std::shared_ptr<post_office> old;
-    if (mail_ && mail_->at_home() && mail_->broken()) {
+    std::shared_ptr<point_to_point> old;
+    if (mail_ && mail_->in_creating_process() && mail_->broken()) {
       old = std::exchange(mail_, nullptr);
     }
-    if (!mail_ || !mail_->at_home()) {
-      auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
-      rendezvous::roster::create_in(*people, 1);
+    if (!mail_ || !mail_->in_creating_process()) {
+      auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
+      rendezvous::roster::create_in(*roster_segment, 1);
       auto job = std::make_shared<local_job>();
-      job->people = std::make_shared<rendezvous::roster>(std::move(people), 1, 0);
-      job->people->enter();
+      job->roster = std::make_shared<rendezvous::roster>(std::move(roster_segment), 1, 0);
+      job->roster->enter();
       const auto sizes = layout::dimensions::for_ranks(1);
       auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
       layout::create_in(*memory, sizes);
-      mail_ = std::make_shared<post_office>(
+      mail_ = std::make_shared<point_to_point>(
           std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
     }
     auto office = mail_;
@@ -130,7 +131,7 @@ class self final : public host_engine {
 
   std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
   std::mutex mail_mutex_;
-  std::shared_ptr<post_office> mail_;       // once there is a message
+  std::shared_ptr<point_to_point> mail_;    // once there is a message
   std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so
 };
 

@@ -25,7 +25,7 @@ class transfer_listener {
   /// Returns whether `go_on` is to be called.
   [[nodiscard]] virtual bool on_finish() noexcept = 0;
   /// May wait: it runs on a thread that nothing else needs.
-  virtual void go_on() = 0;
+  virtual void continue_caller() = 0;
 };
 
 /// One side of one message between two ranks: what the caller wants, and in the end what became of it.

@@ -70,7 +70,7 @@ class process_group {
 
   /// The same group, whose collectives through this handle also agree on `tag`: the number of the iteration, say. In a
   /// loop that calls one thing, a rank that skips an iteration would pair up with the others' next one; with tags that
-  /// is a mismatch_error. 0 is no tag. Messages have their own; a premultiplied sum goes without.
+  /// is a mismatch_error. 0 is no tag. Messages have their own.
   [[nodiscard]] process_group with_tag(std::uint64_t tag) const {
     process_group copy = *this;
     copy.tag_ = tag;

@@ -33,9 +33,9 @@ class session {
 
  private:
   friend session init(const init_options&, std::source_location);
-  explicit session(std::shared_ptr<rendezvous::roster> people);
+  explicit session(std::shared_ptr<rendezvous::roster> roster);
 
-  std::shared_ptr<rendezvous::roster> people_;
+  std::shared_ptr<rendezvous::roster> roster_;
   bool active_;
 };
 

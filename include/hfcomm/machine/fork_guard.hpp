@@ -12,20 +12,22 @@ namespace hfcomm::rendezvous {
 /// must not be used or signed out of here: the child of a rank is not that rank.
 class fork_guard {
  public:
-  fork_guard() noexcept : born_(generation().load(std::memory_order_relaxed)) {}
+  fork_guard() noexcept : forks_before_(forks().load(std::memory_order_relaxed)) {}
 
   /// Whether this is still the process in which this object was made.
-  [[nodiscard]] bool at_home() const noexcept { return born_ == generation().load(std::memory_order_relaxed); }
+  [[nodiscard]] bool in_creating_process() const noexcept {
+    return forks_before_ == forks().load(std::memory_order_relaxed);
+  }
 
  private:
-  static std::atomic<std::uint32_t>& generation() noexcept {
+  static std::atomic<std::uint32_t>& forks() noexcept {
     static std::atomic<std::uint32_t> count{0};
     static const int registered = ::pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1); });
     (void)registered;
     return count;
   }
 
-  std::uint32_t born_;
+  std::uint32_t forks_before_;
 };
 
 }  // namespace hfcomm::rendezvous

@@ -24,38 +24,38 @@
 namespace hfcomm::rendezvous {
 
 /// A text that one process writes once and others read, in shared memory.
-struct last_words {
+struct failure_text {
   static constexpr std::size_t capacity = 1008;
 
   std::atomic<std::uint32_t> state{0};  // 0 nothing, 1 being written, 2 there
   char text[capacity]{};
 
-  void say(std::string_view words) noexcept {
+  void write(std::string_view why) noexcept {
     std::uint32_t nothing = 0;
     if (state.compare_exchange_strong(nothing, 1)) {
-      const auto length = std::min(words.size(), capacity - 1);
-      std::memcpy(text, words.data(), length);
+      const auto length = std::min(why.size(), capacity - 1);
+      std::memcpy(text, why.data(), length);
       text[length] = '\0';
       state.store(2);
     }
   }
-  [[nodiscard]] std::optional<std::string> heard() const {
+  [[nodiscard]] std::optional<std::string> read() const {
     return state.load() == 2 ? std::optional<std::string>(std::string(text)) : std::nullopt;
   }
 };
 
 /// What launch() knows of its children and they cannot know of each other: how each one ended.
-struct epitaph {
+struct exit_record {
   std::atomic<std::int32_t> ended{0};
   std::atomic<std::int32_t> wait_status{0};
-  std::atomic<std::int32_t> told_status{-1};  // what the rank itself said it would exit with
-  std::atomic<std::int32_t> consequence{0};   // it failed because another rank had
-  last_words words;                           // the text of the exception that ended the rank
+  std::atomic<std::int32_t> reported_status{-1};    // what the rank itself said it would exit with
+  std::atomic<std::int32_t> because_of_another{0};  // it failed because another rank had
+  failure_text failure;                             // the text of the exception that ended the rank
 };
 
 /// The table launch() shares with its children, in rank order; null in a process that was not launched by it.
-inline epitaph*& launched_epitaphs() noexcept {
-  static epitaph* table = nullptr;
+inline exit_record*& exit_records_of_launch() noexcept {
+  static exit_record* table = nullptr;
   return table;
 }
 
@@ -125,7 +125,7 @@ class roster {
 
   /// Signs out: from here on, whoever waits for this rank is told that it left.
   void leave() noexcept {
-    if (!home_.at_home()) {
+    if (!creator_.in_creating_process()) {
       return;
     }
     auto here = presence::here;
@@ -133,11 +133,11 @@ class roster {
   }
 
   /// Tells the others why this rank is about to end, and whether it ends because another one did.
-  void fail(std::string_view words, bool because_of_another = false) noexcept {
-    if (!home_.at_home()) {
+  void fail(std::string_view text, bool because_of_another = false) noexcept {
+    if (!creator_.in_creating_process()) {
       return;
     }
-    entries_[index_].words.say(words);
+    entries_[index_].failure.write(text);
     auto here = presence::here;  // the first to tell knows best
     entries_[index_].state.compare_exchange_strong(
         here, because_of_another ? presence::failed_because_of_another : presence::failed);
@@ -151,9 +151,9 @@ class roster {
     switch (other.state.load()) {
       case presence::absent: return std::nullopt;
       case presence::left: return rank_ending{kind::left, "has left the job"};
-      case presence::failed: return rank_ending{kind::failed, "failed: " + other.words.heard().value_or("(no text)")};
+      case presence::failed: return rank_ending{kind::failed, "failed: " + other.failure.read().value_or("(no text)")};
       case presence::failed_because_of_another:
-        return rank_ending{kind::failed_because_of_another, "failed: " + other.words.heard().value_or("(no text)")};
+        return rank_ending{kind::failed_because_of_another, "failed: " + other.failure.read().value_or("(no text)")};
       case presence::here: break;
     }
     if (!of_processes() || index == index_) {
@@ -170,13 +170,13 @@ class roster {
     if (other.state.load() != presence::here) {
       return ending(index);  // it said something between the two looks
     }
-    return obituary(index);
+    return describe_exit(index);
   }
 
   /// What an exception that ended rank `index` said, where it came to say it.
-  [[nodiscard]] std::optional<std::string> words_of(int index) const {
+  [[nodiscard]] std::optional<std::string> failure_text_of(int index) const {
     const auto state = entries_[index].state.load();
-    return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].words.heard()
+    return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].failure.read()
                                                                                      : std::nullopt;
   }
 
@@ -196,21 +196,21 @@ class roster {
     std::atomic<presence> state{presence::absent};
     std::atomic<std::int32_t> pid{0};
     char host[72]{};
-    last_words words;
+    failure_text failure;
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 
-  static rank_ending obituary(int index) {
+  static rank_ending describe_exit(int index) {
     using kind = rank_ending::kind;
-    if (epitaph* table = launched_epitaphs(); table != nullptr) {
+    if (exit_record* table = exit_records_of_launch(); table != nullptr) {
       // The parent needs a moment to be told by the kernel.
       for (int patience = 0; patience < 60; ++patience) {
         if (table[index].ended.load() != 0) {
-          const auto words = table[index].words.heard();
-          return words ? rank_ending{table[index].consequence.load() != 0 ? kind::failed_because_of_another
-                                                                          : kind::failed,
-                                     "failed: " + *words}
-                       : rank_ending{kind::died, describe_wait_status(table[index].wait_status.load())};
+          const auto text = table[index].failure.read();
+          return text ? rank_ending{table[index].because_of_another.load() != 0 ? kind::failed_because_of_another
+                                                                                : kind::failed,
+                                    "failed: " + *text}
+                      : rank_ending{kind::died, describe_wait_status(table[index].wait_status.load())};
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -222,7 +222,7 @@ class roster {
   entry* entries_;
   int size_;
   int index_;
-  fork_guard home_;
+  fork_guard creator_;
 };
 
 }  // namespace hfcomm::rendezvous

@@ -46,8 +46,8 @@ class process_broker final : public segment_broker {
     auto segment = shared_segment::create(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
-      open_.insert_or_assign(token,
-                             offer_record{std::make_shared<local_listener>(socket_name(token)), segment, takers});
+      offers_.insert_or_assign(token,
+                               offer_record{std::make_shared<local_listener>(socket_name(token)), segment, takers});
     }
     return segment;
   }
@@ -103,17 +103,17 @@ class process_broker final : public segment_broker {
 
   offer_record extract(const std::string& token) {
     const std::scoped_lock lock(mutex_);
-    const auto found = open_.find(token);
-    if (found == open_.end()) {
+    const auto found = offers_.find(token);
+    if (found == offers_.end()) {
       return {};
     }
     auto record = std::move(found->second);
-    open_.erase(found);
+    offers_.erase(found);
     return record;
   }
 
   std::mutex mutex_;
-  std::map<std::string, offer_record> open_;
+  std::map<std::string, offer_record> offers_;
 };
 
 /// Between threads: one table of the job.
@@ -124,7 +124,7 @@ class thread_broker final : public segment_broker {
     auto segment = shared_segment::anonymous(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
-      open_.insert_or_assign(token, std::pair(segment, takers));
+      offers_.insert_or_assign(token, std::pair(segment, takers));
     }
     return segment;
   }
@@ -133,16 +133,16 @@ class thread_broker final : public segment_broker {
 
   void withdraw(const std::string& token) noexcept override {
     const std::scoped_lock lock(mutex_);
-    open_.erase(token);
+    offers_.erase(token);
   }
 
   std::shared_ptr<shared_segment> take(const std::string& token, std::size_t /*bytes*/, const checker& check) override {
     for (;; check()) {
       const std::scoped_lock lock(mutex_);
-      if (const auto found = open_.find(token); found != open_.end()) {
+      if (const auto found = offers_.find(token); found != offers_.end()) {
         auto segment = found->second.first;
         if (--found->second.second == 0) {
-          open_.erase(found);
+          offers_.erase(found);
         }
         return segment;
       }
@@ -151,7 +151,7 @@ class thread_broker final : public segment_broker {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::pair<std::shared_ptr<shared_segment>, int>> open_;
+  std::map<std::string, std::pair<std::shared_ptr<shared_segment>, int>> offers_;
 };
 
 }  // namespace hfcomm::rendezvous

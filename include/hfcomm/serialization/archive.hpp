@@ -19,21 +19,21 @@
 #include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/std_parts.hpp>
 
-/// The archives, and next to them, where a call by cereal finds them, the functions for what every type is made of.
+/// The archives, and the functions for numbers and cereal's wrappers. cereal finds these in the archives' namespace.
 namespace hfcomm::serialization {
 
-/// How many objects of the user's classes may be nested within each other. Only such a class can contain itself, so
-/// this bounds the stack that decoding needs. What is nested deeper cannot be encoded either.
+/// How many objects of the user's classes may be nested within each other, in encoding too. Only such a class can
+/// contain itself, so this bounds the stack that decoding needs.
 inline constexpr std::size_t max_depth = 256;
 
-/// How many elements a message may declare beyond one for each of its bytes. An element without bytes is one of an
-/// empty class; any other has at least one of its own.
+/// How many elements a message may declare beyond one for each of its bytes. Only an element of an empty class has no
+/// bytes.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 
-/// Where an archive writes to: `room`, and, once that is full, a vector, into which what is written so far moves.
+/// The target of an archive: first `room`, then a vector. When `room` is full, the bytes written so far move there.
 class output_bytes {
  public:
-  /// In the vector, that comes behind its first `kept` bytes. Its size may be more than was written: see `written`.
+  /// The vector's first `kept` bytes stay. Its size may become more than was written: see `written`.
   template <class Allocator>
   explicit output_bytes(std::vector<std::byte, Allocator>& spill, std::size_t kept = 0, std::span<std::byte> room = {})
       : spill_(&spill),
@@ -63,19 +63,8 @@ class output_bytes {
   [[nodiscard]] std::span<const std::byte> written() const noexcept { return {begin_, next_}; }
 
  private:
-  void grow(std::size_t more) {
-    const std::size_t used = written().size();
-    const std::span<std::byte> before = enlarge_(spill_, 0);
-    const bool moves = before.empty() || begin_ != before.data() + kept_;
-    // By what was written, not by what is kept: many small objects behind each other would each set all that to zero.
-    const std::span<std::byte> spill = enlarge_(spill_, kept_ + std::max({used + more, 2 * used, std::size_t{256}}));
-    if (moves && used != 0) {
-      std::memcpy(spill.data() + kept_, begin_, used);
-    }
-    begin_ = spill.data() + kept_;
-    next_ = begin_ + used;
-    end_ = spill.data() + spill.size();
-  }
+  /// Makes room for `more` bytes.
+  void grow(std::size_t more);
 
   void* spill_;
   std::span<std::byte> (*enlarge_)(void* vector, std::size_t size);  // to `size` at least; all of it
@@ -85,7 +74,7 @@ class output_bytes {
   std::byte* end_;
 };
 
-/// Writes objects as bytes, in this machine's representation. Give its target to nobody else while it works.
+/// Writes objects as bytes, in this machine's representation. Nothing else may use its target meanwhile.
 class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit output_archive(output_bytes& out) : OutputArchive(this), out_(&out) {}
@@ -95,19 +84,21 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
 
   void enter() {
     if (++depth_ > max_depth) {
-      throw usage_error({}, "objects are nested more than " + std::to_string(max_depth) + " deep");
+      fail_for_depth();
     }
   }
   void leave() noexcept { --depth_; }
 
  private:
+  [[noreturn]] static void fail_for_depth();
+
   output_bytes* out_;
   std::size_t depth_ = 0;
 };
 
-/// Reads objects from bytes that may be anything. Throws decode_error with an empty context, and takes no more memory
-/// than the elements do that the bytes really hold, and the bytes' size: sizes are compared with what is left before
-/// anything is allocated.
+/// Reads objects from bytes that may be anything. Throws decode_error with an empty context. Sizes are compared with
+/// the bytes that are left before anything is allocated, so it takes no more memory than the elements that the bytes
+/// really hold, plus the bytes' size.
 class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit input_archive(std::span<const std::byte> bytes)
@@ -118,7 +109,7 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
 
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
 
-  /// The next `size` bytes, in place.
+  /// Returns the next `size` bytes, in place.
   [[nodiscard]] const std::byte* take(std::uint64_t size) {
     if (size > remaining()) {
       fail_for_bytes(size);
@@ -138,12 +129,12 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   [[nodiscard]] bool read_bool() {
     const auto value = std::to_integer<unsigned>(*take(1));
     if (value > 1) {
-      fail("a bool is " + std::to_string(value));
+      fail_for_bool(value);
     }
     return value == 1;
   }
 
-  /// How many elements follow, of no particular size: they must be decoded one by one.
+  /// Returns how many elements follow. Their sizes differ, so they must be decoded one by one.
   [[nodiscard]] std::size_t read_size() {
     std::uint64_t size = 0;
     read(&size, sizeof(size));
@@ -151,7 +142,7 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
     return static_cast<std::size_t>(size);
   }
 
-  /// How many elements of `element_size` bytes follow. They do follow.
+  /// Returns how many elements of `element_size` bytes follow. All of them are there.
   [[nodiscard]] std::size_t read_size(std::size_t element_size) {
     std::uint64_t size = 0;
     read(&size, sizeof(size));
@@ -161,7 +152,8 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
     return static_cast<std::size_t>(size);
   }
 
-  /// Without the sum over the message, each of many nested containers could be full of elements without bytes.
+  /// Counts elements over the whole message. Otherwise each of many nested containers could be full of elements without
+  /// bytes.
   void declare_elements(std::uint64_t count) {
     if (count > elements_left_ || count > remaining() + max_elements_without_bytes) {
       fail_for_elements(count, 0);
@@ -169,8 +161,8 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
     elements_left_ -= count;
   }
 
-  /// For how many of `count` elements room may be made before they are decoded: all such rooms together are at most
-  /// as large as the bytes, whatever the sizes say.
+  /// Returns for how many of `count` elements memory may be reserved before they are decoded. All such reservations
+  /// together are at most as large as the bytes, whatever the sizes say.
   [[nodiscard]] std::size_t to_reserve(std::size_t count, std::size_t element_size) noexcept {
     count = std::min(count, room_left_ / element_size);
     room_left_ -= count * element_size;
@@ -179,29 +171,27 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
 
   void enter() {
     if (++depth_ > max_depth) {
-      fail("objects are nested more than " + std::to_string(max_depth) + " deep");
+      fail_for_depth();
     }
   }
   void leave() noexcept { --depth_; }
 
   void require_end() const {
     if (remaining() != 0) {
-      fail(std::to_string(remaining()) + " of " + std::to_string(bytes_.size()) + " bytes are left over");
+      fail_for_rest();
     }
   }
 
-  [[noreturn]] static void fail(std::string detail) { throw decode_error({}, std::move(detail)); }
+  /// Throws decode_error.
+  [[noreturn]] static void fail(std::string detail);
+  [[noreturn]] static void fail_for_equal_keys(std::size_t keys, std::size_t different);
 
  private:
-  // Apart from what calls them, so that that is short enough to be inlined.
-  [[noreturn]] void fail_for_bytes(std::uint64_t size) const {
-    fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
-  }
-  [[noreturn]] void fail_for_elements(std::uint64_t count, std::size_t element_size) const {
-    fail("there are " + std::to_string(count) + " elements " +
-         (element_size != 0 ? "of " + std::to_string(element_size) + " bytes " : std::string()) + "in " +
-         std::to_string(remaining()) + " bytes");
-  }
+  [[noreturn]] static void fail_for_bool(unsigned value);
+  [[noreturn]] static void fail_for_depth();
+  [[noreturn]] void fail_for_bytes(std::uint64_t size) const;
+  [[noreturn]] void fail_for_elements(std::uint64_t count, std::size_t element_size) const;
+  [[noreturn]] void fail_for_rest() const;
 
   std::span<const std::byte> bytes_;
   std::size_t position_ = 0;
@@ -246,7 +236,7 @@ void load(input_archive& archive, T& value) {
 
 static_assert(sizeof(bool) == 1);
 
-// What the user declared to be raw bytes.
+// Classes that the user declared to be raw bytes.
 
 template <class T>
   requires enable_raw_bytes<T>
@@ -309,7 +299,7 @@ void load(input_archive& archive, cereal::BinaryData<T>& data) {
   }
 }
 
-// The depth: called by cereal around everything that goes through an archive.
+// The depth: cereal calls these around each object that goes through an archive.
 
 namespace detail {
 
@@ -360,6 +350,32 @@ template <class T>
 void epilogue(input_archive& archive, const T& /*value*/) {
   if constexpr (detail::level<T>) {
     archive.leave();
+  }
+}
+
+// Elements of containers, members of standard types, and whole objects.
+
+/// Saves `value`: without cereal's search for functions where hfcomm has its own.
+template <class T>
+void save_value(output_archive& archive, const T& value) {
+  if constexpr (plain<T> && !detail::level<T>) {
+    archive.write(std::addressof(value), sizeof(value));
+  } else if constexpr (std::is_arithmetic_v<T> || hfcomm::detail::own_standard_type<T>) {
+    save(archive, value);
+  } else {
+    archive(value);
+  }
+}
+
+/// Loads `value` as `save_value` saved it.
+template <class T>
+void load_value(input_archive& archive, T& value) {
+  if constexpr (plain<T> && !detail::level<T>) {
+    archive.read(static_cast<void*>(std::addressof(value)), sizeof(value));
+  } else if constexpr (std::is_arithmetic_v<T> || hfcomm::detail::own_standard_type<T>) {
+    load(archive, value);
+  } else {
+    archive(value);
   }
 }
 

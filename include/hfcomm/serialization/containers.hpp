@@ -21,9 +21,9 @@
 
 #include <hfcomm/serialization/archive.hpp>
 
-/// Containers, in place of cereal's functions for them, which are more general and so lose against these. cereal's take
-/// the memory that a size asks for before anything has shown that there are so many elements; these grow with what they
-/// decode, and make room ahead for no more than the message's size. Plain elements travel as one block.
+/// Functions for containers. cereal's own are more general, so these are preferred. cereal's allocate as much as a size
+/// asks for, before it is known that there are so many elements. These grow as they decode, and reserve no more than
+/// the message's size. Plain elements travel as one block.
 namespace hfcomm::serialization {
 
 namespace detail {
@@ -32,7 +32,7 @@ template <class C>
 void save_each(output_archive& archive, const C& container, std::size_t size) {
   archive.write_size(size);
   for (const auto& element : container) {
-    archive(element);
+    save_value(archive, element);
   }
 }
 
@@ -40,7 +40,8 @@ template <class C>
 void save_pairs(output_archive& archive, const C& container) {
   archive.write_size(container.size());
   for (const auto& [key, value] : container) {
-    archive(key, value);
+    save_value(archive, key);
+    save_value(archive, value);
   }
 }
 
@@ -71,14 +72,14 @@ void load_back(input_archive& archive, C& container) {
     container.reserve(archive.to_reserve(left, sizeof(typename C::value_type)));
   }
   for (; left != 0; --left) {
-    archive(container.emplace_back());
+    load_value(archive, container.emplace_back());
   }
 }
 
 template <class C>
 void require_size(const C& container, std::size_t size) {
   if (container.size() != size) {
-    input_archive::fail(std::to_string(size) + " keys are " + std::to_string(container.size()) + " different ones");
+    input_archive::fail_for_equal_keys(size, container.size());
   }
 }
 
@@ -88,7 +89,7 @@ void load_keys(input_archive& archive, C& container) {
   const std::size_t size = archive.read_size();
   for (std::size_t i = 0; i < size; ++i) {
     typename C::key_type key{};
-    archive(key);
+    load_value(archive, key);
     container.emplace_hint(container.end(), std::move(key));
   }
   require_size(container, size);
@@ -101,7 +102,8 @@ void load_pairs(input_archive& archive, C& container) {
   for (std::size_t i = 0; i < size; ++i) {
     typename C::key_type key{};
     typename C::mapped_type value{};
-    archive(key, value);
+    load_value(archive, key);
+    load_value(archive, value);
     container.emplace_hint(container.end(), std::move(key), std::move(value));
   }
   require_size(container, size);
@@ -134,7 +136,7 @@ template <class A>
 void save(output_archive& archive, const std::vector<bool, A>& values) {
   archive.write_size(values.size());
   for (const bool value : values) {
-    archive(value);
+    save_value(archive, value);
   }
 }
 
@@ -168,7 +170,7 @@ void save(output_archive& archive, const std::array<T, n>& values) {
     archive.write(&values, sizeof(values));
   } else {
     for (const T& value : values) {
-      archive(value);
+      save_value(archive, value);
     }
   }
 }
@@ -179,18 +181,18 @@ void load(input_archive& archive, std::array<T, n>& values) {
     archive.read(static_cast<void*>(&values), sizeof(values));
   } else {
     for (T& value : values) {
-      archive(value);
+      load_value(archive, value);
     }
   }
 }
 
-// std::valarray: what is not plain is decoded elsewhere first, as it cannot grow.
+// std::valarray cannot grow: elements that are not plain are decoded into a deque first.
 
 template <class T>
 void save(output_archive& archive, const std::valarray<T>& values) {
   archive.write_size(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    archive(values[i]);
+    save_value(archive, values[i]);
   }
 }
 
@@ -206,7 +208,7 @@ void load(input_archive& archive, std::valarray<T>& values) {
     std::deque<T> elements;  // not a vector, because of bool
     detail::load_back(archive, elements);
     values.resize(elements.size());
-    std::ranges::move(elements, std::begin(values));
+    std::move(elements.begin(), elements.end(), std::begin(values));
   }
 }
 
@@ -243,7 +245,7 @@ void load(input_archive& archive, std::forward_list<T, A>& values) {
   auto last = values.before_begin();
   for (std::size_t left = archive.read_size(); left != 0; --left) {
     last = values.emplace_after(last);
-    archive(*last);
+    load_value(archive, *last);
   }
 }
 

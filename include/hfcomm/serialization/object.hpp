@@ -3,11 +3,8 @@
 
 #include <cstddef>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
@@ -26,9 +23,15 @@ void encode_to(const T& value, serialization::output_bytes& out) {
     out.write(std::addressof(value), sizeof(value));
   } else {
     output_archive archive(out);
-    archive(value);
+    serialization::save_value(archive, value);
   }
 }
+
+/// Throws decode_error: a plain object has another size.
+[[noreturn]] void fail_for_size(std::size_t wanted, std::size_t bytes);
+
+/// To be called in a handler: throws decode_error with the exception's text. An error of hfcomm's own stays as it is.
+[[noreturn]] void rethrow_as_decode_error();
 
 }  // namespace detail
 
@@ -54,34 +57,27 @@ void encode(const T& value, std::vector<std::byte>& out) {
 /// taken, nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be
 /// used.
 ///
-/// Throws decode_error, with an empty context, for anything that is wrong with them, including what a user's load
-/// function throws, save hfcomm's own errors. `value` is then valid but may be changed.
+/// Throws decode_error, with an empty context, for anything that is wrong with them. An exception of a user's load
+/// function becomes one too, unless it is one of hfcomm's own errors. `value` is then valid but may be changed.
 template <serializable T>
 void decode_into(T& value, std::span<const std::byte> bytes) {
   if constexpr (plain<T>) {
     if (bytes.size() != sizeof(T)) {
-      throw decode_error(
-          {}, std::to_string(sizeof(T)) + " bytes are wanted where there are " + std::to_string(bytes.size()));
+      detail::fail_for_size(sizeof(T), bytes.size());
     }
     std::memcpy(static_cast<void*>(std::addressof(value)), bytes.data(), sizeof(T));
   } else {
     try {
       input_archive archive(bytes);
-      archive(value);
+      serialization::load_value(archive, value);
       archive.require_end();
-    } catch (const error&) {
-      throw;
-    } catch (const std::bad_alloc&) {
-      throw decode_error({}, "there is not enough memory for it");
-    } catch (const std::exception& problem) {
-      throw decode_error({}, problem.what());
     } catch (...) {
-      throw decode_error({}, "its load function threw something that is no std::exception");
+      detail::rethrow_as_decode_error();
     }
   }
 }
 
-/// The object that `bytes` hold; see decode_into().
+/// Returns the object that `bytes` hold; see decode_into().
 template <serializable T>
 [[nodiscard]] T decode(std::span<const std::byte> bytes) {
   T value{};

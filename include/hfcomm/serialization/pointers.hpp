@@ -7,8 +7,8 @@
 
 #include <hfcomm/serialization/archive.hpp>
 
-/// The one pointer that can be serialized, and a readable refusal of the others, for where they are met within a user's
-/// serialize().
+/// Functions for std::unique_ptr, the one pointer that can be serialized, and readable compile errors for the others
+/// within a user's serialize().
 namespace hfcomm::serialization {
 
 namespace detail {
@@ -28,9 +28,9 @@ constexpr void require_one_object() {
 template <class T, class D>
 void save(output_archive& archive, const std::unique_ptr<T, D>& pointer) {
   detail::require_one_object<std::unique_ptr<T, D>>();
-  archive(pointer != nullptr);
+  save_value(archive, pointer != nullptr);
   if (pointer != nullptr) {
-    archive(*pointer);
+    save_value(archive, *pointer);
   }
 }
 
@@ -39,7 +39,7 @@ void load(input_archive& archive, std::unique_ptr<T, D>& pointer) {
   detail::require_one_object<std::unique_ptr<T, D>>();
   if (archive.read_bool()) {
     auto object = std::make_unique<std::remove_const_t<T>>();
-    archive(*object);
+    load_value(archive, *object);
     pointer = std::move(object);
   } else {
     pointer.reset();

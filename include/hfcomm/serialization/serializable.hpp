@@ -14,11 +14,11 @@ namespace hfcomm {
 
 namespace detail {
 
-/// In place of the type that cannot be serialized, where there is none.
+/// Stands for the type that cannot be serialized where there is none.
 struct everything_is_serializable {};
 
-/// cereal's own answer. It asks only whether there is a function for T; that a container of anything has one means
-/// little, and a class answers for what it hands to the archive itself.
+/// Returns cereal's own answer, which is only whether there is a function for T. A container of anything has one, and a
+/// class itself is responsible for what it gives to the archive.
 template <class T>
 consteval bool has_functions() {
   constexpr bool saves = cereal::traits::is_output_serializable<T, output_archive>::value;
@@ -51,7 +51,8 @@ struct first_unserializable_part<parts<T, More...>> {
   using type = typename decltype(find())::type;
 };
 
-/// A container whose allocator needs something to start from cannot be made by decoding, whatever its constructors say.
+/// A container whose allocator has no default constructor. It cannot be made by decoding, whatever its constructors
+/// say.
 template <class T>
 concept needs_an_allocator =
     requires { typename T::allocator_type; } && !std::default_initializable<typename T::allocator_type>;
@@ -64,10 +65,14 @@ consteval auto find_unserializable() {
     return std::type_identity<everything_is_serializable>{};
   } else if constexpr (standard_type<T>) {
     using found = typename first_unserializable_part<typename std_parts<T>::type>::type;
-    if constexpr (std::same_as<found, everything_is_serializable> && (needs_an_allocator<T> || !has_functions<T>())) {
-      return std::type_identity<T>{};
-    } else {
+    if constexpr (!std::same_as<found, everything_is_serializable>) {
       return std::type_identity<found>{};
+    } else if constexpr (needs_an_allocator<T>) {
+      return std::type_identity<T>{};
+    } else if constexpr (own_standard_type<T>) {
+      return std::type_identity<everything_is_serializable>{};
+    } else {
+      return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};
     }
   } else if constexpr (std::is_class_v<T>) {
     return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};
@@ -105,8 +110,8 @@ struct first_unserializable<std::unique_ptr<T, D>> {
   using type = typename decltype(find())::type;
 };
 
-/// What keeps T from being serialized: T, or the first type within T that lacks the functions. A compiler that explains
-/// an unsatisfied constraint names it.
+/// The type that keeps T from being serialized: T, or the first type within T that lacks the functions. Compilers name
+/// it where they explain an unsatisfied constraint.
 template <class T>
 using first_unserializable_t = typename first_unserializable<T>::type;
 

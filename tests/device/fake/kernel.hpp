@@ -11,13 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/all_gather.hpp>
-#include <hfcomm/collectives/all_reduce.hpp>
-#include <hfcomm/collectives/broadcast.hpp>
-#include <hfcomm/collectives/recv.hpp>
-#include <hfcomm/collectives/reduce.hpp>
-#include <hfcomm/collectives/reduce_scatter.hpp>
-#include <hfcomm/collectives/send.hpp>
+#include <hfcomm/comm.hpp>
 
 #include <fake/element_types.hpp>
 #include <fake/world.hpp>

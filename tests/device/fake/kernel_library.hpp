@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel_for.hpp>
 
 #include <fake/runtime_streams.hpp>
 
@@ -98,7 +98,8 @@ inline std::function<void()> scaling(const std::string& type, void** arguments) 
         factor = static_cast<double>(narrow);
       }
       return [out, in, count, element, factor] {
-        hfcomm::detail::reduce_premultiplied(element, std::span(&in, 1), std::span(&factor, 1), out, count);
+        hfcomm::detail::run_kernel(hfcomm::detail::kernel_for(element), hfcomm::reduce_kind::premultiplied_sum,
+                                   {&in, 1}, out, count, {&factor, 1});
       };
     }
   }

@@ -24,10 +24,10 @@ class meeting {
  public:
   explicit meeting(int ranks)
       : present_(static_cast<std::size_t>(ranks)),
-        people_(hfcomm::rendezvous::shared_segment::anonymous(hfcomm::rendezvous::roster::bytes_for(ranks))) {
+        roster_segment_(hfcomm::rendezvous::shared_segment::anonymous(hfcomm::rendezvous::roster::bytes_for(ranks))) {
     const auto sizes = hfcomm::engines::layout::dimensions::for_ranks(ranks);
     memory_ = hfcomm::rendezvous::shared_segment::anonymous(sizes.total_bytes(), sizes.heap_bytes());
-    hfcomm::rendezvous::roster::create_in(*people_, ranks);
+    hfcomm::rendezvous::roster::create_in(*roster_segment_, ranks);
     hfcomm::engines::layout::create_in(*memory_, sizes);
   }
 
@@ -49,9 +49,9 @@ class meeting {
     }
     auto job = std::make_shared<hfcomm::engines::local_job>();
     job->id = id_;
-    job->people = std::make_shared<hfcomm::rendezvous::roster>(people_, ranks, rank);
+    job->roster = std::make_shared<hfcomm::rendezvous::roster>(roster_segment_, ranks, rank);
     job->broker = broker_;
-    job->people->enter();
+    job->roster->enter();
     std::vector<int> members;
     for (int member = 0; member < ranks; ++member) {
       members.push_back(member);
@@ -65,7 +65,7 @@ class meeting {
   std::vector<bool> present_;
   std::size_t come_ = 0;
   std::string id_ = hfcomm::rendezvous::random_id();
-  std::shared_ptr<hfcomm::rendezvous::shared_segment> people_;
+  std::shared_ptr<hfcomm::rendezvous::shared_segment> roster_segment_;
   std::shared_ptr<hfcomm::rendezvous::shared_segment> memory_;
   std::shared_ptr<hfcomm::rendezvous::thread_broker> broker_ = std::make_shared<hfcomm::rendezvous::thread_broker>();
 };
@@ -98,7 +98,7 @@ inline std::shared_ptr<hfcomm::host_engine> meet_processes(const std::string& ke
                                                            const std::atomic<bool>& aborted) {
   while (!aborted.load()) {
     try {
-      return hfcomm::rendezvous::meet_on_this_machine(key, rank, ranks, std::chrono::seconds(2)).engine;
+      return hfcomm::rendezvous::join_local_job(key, rank, ranks, std::chrono::seconds(2)).engine;
     } catch (const hfcomm::timeout_error&) {
       continue;
     } catch (const hfcomm::engine_error&) {

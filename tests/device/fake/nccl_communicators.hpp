@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/comm.hpp>
 
 #include <fake/nccl_call.hpp>
 #include <fake/unique_id.hpp>

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/comm.hpp>
 
 #include <fake/nccl_call.hpp>
 

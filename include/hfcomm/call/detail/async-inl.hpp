@@ -64,7 +64,7 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
   if (!shared.queue) {
     // Ranks may be threads; whatever runs for one of them has its identity.
     shared.queue = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
-  } else if (!shared.queue->at_home()) {
+  } else if (!shared.queue->in_creating_process()) {
     throw usage_error(context_of(group, call),
                       "this group was made before a fork; the child process is not a rank of it");
   }

@@ -18,6 +18,7 @@ namespace hfcomm::detail {
 /// Pieces that travel as one operation.
 struct coalesced_chunk {
   element_type type;
+  reduction_kernel kernel;
   std::vector<std::span<std::byte>> pieces;  // none of them empty
   std::size_t bytes;
 };
@@ -33,7 +34,7 @@ class coalesced_plan {
         continue;
       }
       if (chunks_.empty() || chunks_.back().type != piece.type || chunks_.back().bytes + size > chunk_bytes) {
-        chunks_.push_back({piece.type, {}, 0});
+        chunks_.push_back({piece.type, piece.kernel, {}, 0});
       }
       coalesced_chunk& last = chunks_.back();
       last.pieces.push_back(piece.bytes);
@@ -43,7 +44,7 @@ class coalesced_plan {
       }
     }
     if (chunks_.empty()) {
-      chunks_.push_back({type_if_none, {}, 0});  // the ranks still have to agree that there is nothing
+      chunks_.push_back({type_if_none, nullptr, {}, 0});  // the ranks still have to agree that there is nothing
     }
   }
 
@@ -147,6 +148,7 @@ HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ran
   });
   const auto perform = [&](const coalesced_chunk& chunk) {
     call.element = chunk.type;
+    call.kernel = chunk.kernel;
     call.bytes = chunk.bytes;
     if (chunk.pieces.size() <= 1) {
       transfer(call, chunk.pieces.empty() ? std::span<std::byte>() : chunk.pieces.front());

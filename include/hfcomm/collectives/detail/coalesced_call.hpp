@@ -21,6 +21,7 @@ namespace detail {
 struct coalesced_piece {
   element_type type = element_type::none;
   std::span<std::byte> bytes;
+  reduction_kernel kernel = nullptr;  ///< For `type`, where the pieces are reduced.
 };
 
 /// Returns a text for each piece. Called only where the ranks disagree.

@@ -21,7 +21,7 @@ namespace detail {
 template <class T>
 inline constexpr bool is_single_leaf = reducible_element<T> || std::same_as<T, weighted_mean>;
 
-/// What a dictionary may hold in the end: a number, a weighted mean, or one of several such types.
+/// The values of a dictionary: a number, a weighted mean, or a variant of such types.
 template <class T>
 inline constexpr bool is_leaf = is_single_leaf<T>;
 template <class T, class... More>
@@ -31,7 +31,7 @@ template <class M>
 concept map_of_sortable_keys = requires(const M& map, const typename M::key_type& key) {
   typename M::mapped_type;
   { map.size() } -> std::convertible_to<std::size_t>;
-  map.at(key);  // which a multimap does not have: the values of equal keys could not be told apart
+  map.at(key);  // a multimap has none: the values of equal keys could not be told apart
 } && serializable<typename M::key_type> && std::totally_ordered<typename M::key_type>;
 
 template <class M>
@@ -45,7 +45,7 @@ consteval bool is_dictionary() {
 
 }  // namespace detail
 
-/// A map from sortable, serializable, unique keys to what can be reduced:
+/// A map from sortable, serializable, unique keys to values that can be reduced:
 /// - numbers: std::map<std::string, float>, std::unordered_map<int, double>, ...
 /// - `weighted_mean`;
 /// - a std::variant of those, so that one dictionary has values of several types;
@@ -60,21 +60,21 @@ struct leaf_of : std::type_identity<T> {};
 template <dictionary M>
 struct leaf_of<M> : leaf_of<typename M::mapped_type> {};
 
-/// What is at the end of all paths through a dictionary.
+/// The type of the values at the end of all paths through a dictionary.
 template <dictionary M>
 using dictionary_leaf = typename leaf_of<M>::type;
 
-/// What a reduction of it is called with: checked while compiling where all values are of one element type.
+/// The parameter type of a reduction of it: checked while compiling where all values are of one element type.
 template <dictionary M>
 using dictionary_op =
     std::conditional_t<reducible_element<dictionary_leaf<M>>, reduction<dictionary_leaf<M>>, reduce_op>;
 
-/// What a value is on the wire: an element_type, or what comes behind them.
+/// The type of a value in a message: an element_type, or one of the values after those.
 enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(last_element_type) + 1 };
 
 inline constexpr std::size_t leaf_kinds = static_cast<std::size_t>(leaf_kind::weighted_mean) + 1;
 
-/// Its values are reduced as elements of this type, `elements_in` for each.
+/// Returns the element type that values are reduced as; each value is `elements_in` elements.
 [[nodiscard]] constexpr element_type element_of(leaf_kind kind) noexcept {
   return kind == leaf_kind::weighted_mean ? element_type::float64 : static_cast<element_type>(kind);
 }
@@ -84,7 +84,7 @@ inline constexpr std::size_t leaf_kinds = static_cast<std::size_t>(leaf_kind::we
 [[nodiscard]] constexpr std::size_t size_of(leaf_kind kind) noexcept {
   return elements_in(kind) * hfcomm::size_of(element_of(kind));
 }
-/// Numbers and sums of weighted means are added, whatever the average of elements is.
+/// Returns the reduction of the elements: the sums and counts of weighted means are always added.
 [[nodiscard]] constexpr reduce_kind operation_for(leaf_kind kind, reduce_kind op) noexcept {
   return kind == leaf_kind::weighted_mean ? reduce_kind::sum : op;
 }
@@ -101,7 +101,8 @@ inline constexpr leaf_kind leaf_kind_of = static_cast<leaf_kind>(element_type_of
 template <>
 inline constexpr leaf_kind leaf_kind_of<weighted_mean> = leaf_kind::weighted_mean;
 
-/// Calls `use` with the number or mean that is there. Throws std::bad_variant_access where an exception left none.
+/// Calls `use` with the number or mean that the leaf holds. Throws std::bad_variant_access where an exception left
+/// none.
 template <class Leaf, class Use>
 void visit_leaf(Leaf& leaf, Use&& use) {
   if constexpr (is_single_leaf<std::remove_const_t<Leaf>>) {

@@ -4,7 +4,6 @@
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
 
 namespace hfcomm::detail {
 
@@ -45,8 +44,9 @@ HFCOMM_INLINE void dictionary_layout::write_structure(std::vector<std::byte>& me
   std::copy(structure_.begin(), structure_.end(), message.begin() + dictionary_header_bytes);
 }
 
-HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(std::span<const std::vector<std::byte>> messages,
-                                                                      reduce_kind op) const {
+HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(
+    std::span<const std::vector<std::byte>> messages, reduce_kind op,
+    reduction_kernel (*kernel_of)(leaf_kind) noexcept) const {
   std::vector<const std::byte*> inputs(messages.size());
   std::vector<double> factors(messages.size());
   for (std::size_t rank = 0; rank < messages.size(); ++rank) {
@@ -59,8 +59,8 @@ HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(std::span<
       for (std::size_t rank = 0; rank < messages.size(); ++rank) {
         inputs[rank] = messages[rank].data() + offsets_[index];
       }
-      reduce_elements(operation_for(kind, op), element_of(kind), inputs, reduced.data() + offsets_[index],
-                      counts_[index] * elements_in(kind), factors);
+      run_kernel(kernel_of(kind), operation_for(kind, op), inputs, reduced.data() + offsets_[index],
+                 counts_[index] * elements_in(kind), factors);
     }
   }
   return reduced;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
+#include <hfcomm/collectives/detail/leaf_kernel.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/serialization/object.hpp>
@@ -46,9 +47,10 @@ class dictionary_layout {
   void set_offsets();
   /// Makes a message whose values are still zero.
   void write_structure(std::vector<std::byte>& message, double factor) const;
-  /// Returns a message's worth of reduced values; the structure in it is not set.
-  [[nodiscard]] std::vector<std::byte> reduce_values(std::span<const std::vector<std::byte>> messages,
-                                                     reduce_kind op) const;
+  /// Returns a message's worth of reduced values; the structure in it is not set. `kernel_of` gives the kernel of each
+  /// kind that the dictionary has.
+  [[nodiscard]] std::vector<std::byte> reduce_values(std::span<const std::vector<std::byte>> messages, reduce_kind op,
+                                                     reduction_kernel (*kernel_of)(leaf_kind) noexcept) const;
   [[nodiscard]] const kind_offsets& offsets() const noexcept { return offsets_; }
 
  private:
@@ -89,7 +91,7 @@ class dictionary_leaves : public dictionary_layout {
   /// Replaces the values by the reduction of all messages' values. Each message is as long as this rank's own and has
   /// the same structure; `op` is valid for every kind that the dictionary has.
   void reduce(std::span<const std::vector<std::byte>> messages, reduce_kind op) {
-    const std::vector<std::byte> reduced = reduce_values(messages, op);
+    const std::vector<std::byte> reduced = reduce_values(messages, op, &kernel_of_leaf<leaf_type>);
     for_each_value([&](auto& value, std::size_t offset) {
       std::memcpy(static_cast<void*>(&value), reduced.data() + offset, sizeof(value));
     });

@@ -48,7 +48,7 @@ HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_gr
 class silent_listener final : public transfer_listener {
  public:
   [[nodiscard]] bool on_finish() noexcept override { return false; }
-  void go_on() override {}
+  void continue_caller() override {}
 };
 
 HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
@@ -135,7 +135,7 @@ class message_listener final : public transfer_listener {
     return static_cast<bool>(waiter_);
   }
 
-  void go_on() override {
+  void continue_caller() override {
     const acting_as own_rank(own_);
     waiter_.resume();
   }

@@ -27,14 +27,14 @@ inline std::vector<coalesced_piece> pieces_by_type(std::span<const ddp_parameter
   std::vector<coalesced_piece> pieces;
   pieces.reserve(parameters.size());
   for (const auto& parameter : parameters) {
-    pieces.push_back({parameter.type, parameter.*part});
+    pieces.push_back({parameter.type, parameter.*part, parameter.kernel});
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const coalesced_piece& left, const coalesced_piece& right) { return left.type < right.type; });
   return pieces;
 }
 
-/// Throws usage_error, and tells the other ranks, where a parameter is on a device or at address 0.
+/// Throws usage_error, and tells the other ranks, where a parameter is on a device, at address 0 or without a kernel.
 inline void require_host_memory(std::span<const ddp_parameter> parameters, parameter_part part,
                                 const process_group& group, operation& call) {
   for (const auto& parameter : parameters) {
@@ -48,6 +48,11 @@ inline void require_host_memory(std::span<const ddp_parameter> parameters, param
       running_call(group, call).require(false, [&] {
         return "parameter \"" + parameter.name + "\": " + std::to_string(bytes.size() / size_of(parameter.type)) +
                " elements are at address 0";
+      });
+    }
+    if (parameter.kernel == nullptr && valid(call.op, parameter.type)) {
+      running_call(group, call).require(false, [&] {
+        return "parameter \"" + parameter.name + "\" has no kernel; make it with named_parameter";
       });
     }
   }
@@ -66,7 +71,7 @@ inline std::vector<std::string> describe_parts(std::span<const ddp_parameter> pa
 inline void reduce_model(operation_name name, std::span<const ddp_parameter> parameters, parameter_part part,
                          reduce_op op, std::size_t bucket_bytes, const process_group& group,
                          std::source_location where) {
-  operation call = reduction_call<float>(name, movement::to_all, 0, -1, op, where);
+  operation call = reduction_call_without_kernel<float>(name, movement::to_all, 0, -1, op, where);
   call.type_name = {};
   for (const auto& parameter : parameters) {
     call.type_hash = fnv1a(parameter.name, call.type_hash);

@@ -19,6 +19,7 @@ struct bucket {
   };
 
   element_type type = element_type::none;
+  reduction_kernel kernel = nullptr;
   std::vector<place> places;
   std::size_t bytes = 0;
 };
@@ -41,7 +42,7 @@ inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameter
                                               (found->second == 0 ? first_bytes : bytes));
     if (!fits) {
       open[parameter.type] = buckets.size();
-      buckets.push_back({parameter.type, {}, 0});
+      buckets.push_back({parameter.type, parameter.kernel, {}, 0});
     }
     bucket& target = buckets[open[parameter.type]];
     target.places.push_back({index, 0});

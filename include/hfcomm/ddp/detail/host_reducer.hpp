@@ -2,46 +2,43 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <source_location>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
+#include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::detail {
 
 /// Averages gradients in host memory, on a thread of its own.
 class host_reducer final : public reducer {
  public:
-  host_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options)
+  /// Throws engine_error where there is no thread for the reductions.
+  host_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options,
+               std::source_location where)
       : reducer(group, parameters, options) {
     staging_ = group_.allocate<std::byte>(staging_bytes([](const bucket&) { return true; }));
     const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });
     wide_.resize(has_narrow ? wide_elements : 0);
     group_access::engine(group_).set_polite(true);
-    worker_ = std::thread([this] { work(); });
+    worker_.start({group_.rank(), group_.size(), "distributed_data_parallel", 0, where}, "the gradients",
+                  [this] { perform_jobs(); });
   }
 
   ~host_reducer() override {
-    {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    group_access::engine(group_).cancel();  // the worker may be waiting for a rank that never comes
-    worker_.join();
+    worker_.request_stop();
+    group_access::engine(group_).cancel();  // the worker may wait for a rank that never comes
+    worker_.stop();
   }
 
  private:
@@ -91,46 +88,42 @@ class host_reducer final : public reducer {
   }
 
   void wait_for_started() override {
-    std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return jobs_.empty() && !working_; });
+    auto held = worker_.lock();
+    worker_.wait(held, [this] { return jobs_.empty() && !is_working_; });
   }
 
   void push(job next) {
     {
-      const std::scoped_lock lock(mutex_);
+      const auto held = worker_.lock();
       jobs_.push_back(std::move(next));
     }
-    wake_.notify_one();
+    worker_.wake();
   }
 
   /// Performs the jobs in their order, on the worker's thread. After a failure the other jobs of the pass are dropped.
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) {
-        return;
-      }
+  void perform_jobs() {
+    auto held = worker_.lock();
+    while (worker_.wait_for_work(held, [this] { return !jobs_.empty(); })) {
       const job next = std::move(jobs_.front());
       jobs_.pop_front();
-      working_ = true;
+      is_working_ = true;
       if (failure_ == nullptr) {
-        lock.unlock();
+        held.unlock();
         std::exception_ptr problem;
         try {
           perform(next);
         } catch (...) {
           problem = std::current_exception();
         }
-        lock.lock();
+        held.lock();
         failure_ = problem;
       }
       if (next.kind == job_kind::refuse_pass || next.kind == job_kind::end_pass) {
         failure_ = nullptr;  // this rank has thrown its own error for this pass
       }
-      working_ = false;
+      is_working_ = false;
       if (jobs_.empty()) {
-        idle_.notify_all();
+        worker_.wake();
       }
     }
   }
@@ -203,14 +196,10 @@ class host_reducer final : public reducer {
   static constexpr std::size_t wide_elements = std::size_t{1} << 16;
   std::vector<float> wide_;  // for sums of 16-bit elements
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable idle_;
   std::deque<job> jobs_;
-  bool working_ = false;
-  bool stopping_ = false;
+  bool is_working_ = false;
   std::exception_ptr failure_;
-  std::thread worker_;
+  worker worker_;  // protects the three above; its thread ends before they do
 };
 
 }  // namespace hfcomm::detail

@@ -21,7 +21,7 @@ inline std::unique_ptr<reducer> make_reducer(const process_group& group, std::sp
   if (!parameters.empty() && parameters.front().on_device) {
     return std::make_unique<device_reducer>(group, parameters, wanted, options.stream, where);
   }
-  return std::make_unique<host_reducer>(group, parameters, wanted);
+  return std::make_unique<host_reducer>(group, parameters, wanted, where);
 }
 
 }  // namespace hfcomm::detail

@@ -63,6 +63,7 @@ void mean_of_narrow_sum(host_engine& engine, operation call, std::span<std::byte
       part[i] = static_cast<float>(value);
     }
     call.element = element_type::float32;
+    call.kernel = &reduce_elements<element_type::float32>;
     call.bytes = part.size_bytes();
     const auto bytes = std::as_writable_bytes(part);
     engine.reduce(call, bytes, bytes);

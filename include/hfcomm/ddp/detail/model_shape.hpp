@@ -77,6 +77,9 @@ inline std::string parameter_problem(const ddp_parameter& parameter, const ddp_p
     return "the " + std::string(part) + " of parameter \"" + parameter.name + "\", " +
            std::to_string(parameter.count()) + " elements, is at address 0";
   }
+  if (!parameter.on_device && parameter.kernel == nullptr) {
+    return "parameter \"" + parameter.name + "\" has no kernel; make it with named_parameter";
+  }
   return {};
 }
 

@@ -50,7 +50,7 @@ class reducer {
   virtual ~reducer() = default;
 
   /// Returns false in the child of a fork, where no other function may be called, not even the destructor.
-  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.at_home(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
   [[nodiscard]] bool is_ready(std::size_t parameter) const { return ready_[parameter] != 0; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
   /// Returns the number of the current or next backward pass, from 1.
@@ -152,6 +152,7 @@ class reducer {
             .element = target.type,
             .reduces = true,
             .op = reduce_op::average,
+            .kernel = target.kernel,
             .bytes = target.bytes,
             .tag = pass,
             .where = where};
@@ -159,7 +160,8 @@ class reducer {
 
   /// Returns the call that this rank refuses instead of a reduction.
   [[nodiscard]] operation refusal_call(std::source_location where) const {
-    return reduction_call<float>("distributed_data_parallel", movement::to_all, 0, -1, reduce_op::average, where);
+    return reduction_call_without_kernel<float>("distributed_data_parallel", movement::to_all, 0, -1,
+                                                reduce_op::average, where);
   }
 
   /// Makes `used` tell for each parameter whether any rank used it. Collective over the host plane.

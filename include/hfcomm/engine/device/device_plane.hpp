@@ -32,7 +32,7 @@ class device_plane : public device_engine {
   }
 
   ~device_plane() override {
-    if (home_.at_home() && !process_end::begun()) {
+    if (creator_.in_creating_process() && !process_end::begun()) {
       for (const auto& lane : lanes_) {
         if (lane) {
           lane->close();
@@ -44,7 +44,7 @@ class device_plane : public device_engine {
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
 
   std::uint64_t begin(const operation& call) override {
-    if (!home_.at_home()) [[unlikely]] {
+    if (!creator_.in_creating_process()) [[unlikely]] {
       throw usage_error(context(call, 0), "this group was made before a fork; CUDA does not work in the child process");
     }
     if (lost_.load(std::memory_order_acquire) || host_->broken()) [[unlikely]] {
@@ -93,7 +93,7 @@ class device_plane : public device_engine {
   }
 
   void release(event mark) noexcept override {
-    if (home_.at_home() && !process_end::begun()) {
+    if (creator_.in_creating_process() && !process_end::begun()) {
       const std::scoped_lock lock(lanes_mutex_);
       (void)std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane && lane->give_back(mark); });
     }
@@ -262,7 +262,7 @@ class device_plane : public device_engine {
   const cuda::runtime_api& api_;       // NOLINT(*non-private-member*)
   std::shared_ptr<host_engine> host_;  // NOLINT(*non-private-member*)
   std::atomic<bool> lost_{false};      // NOLINT(*non-private-member*): set before anything is aborted
-  rendezvous::fork_guard home_;        // NOLINT(*non-private-member*)
+  rendezvous::fork_guard creator_;     // NOLINT(*non-private-member*)
 
  private:
   int ask_for_device(const operation& call, device_memory memory) {

@@ -5,19 +5,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <source_location>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/float8.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
 
 namespace hfcomm::engines {
 
@@ -61,12 +61,8 @@ class device_scaling {
       last = &factor;
     } else if (size_of(type) == 1) {
       // Of 8 bits there are few enough to know all products.
-      std::array<std::byte, 256> values{};
-      for (std::size_t value = 0; value < values.size(); ++value) {
-        values[value] = static_cast<std::byte>(value);
-      }
-      const std::byte* const inputs[] = {values.data()};
-      detail::reduce_premultiplied(type, inputs, std::span(&factor, 1), products.data(), products.size());
+      products =
+          type == element_type::float8_e4m3 ? all_products<float8_e4m3>(narrow) : all_products<float8_e5m2>(narrow);
       last = products.data();
     }
     void* arguments[] = {static_cast<void*>(&out), static_cast<void*>(&in), &elements, last};
@@ -102,6 +98,18 @@ class device_scaling {
   }
 
  private:
+  /// Returns what the factor makes of each value of 8 bits: rounded once, and a NaN without sign.
+  template <class T>
+  [[nodiscard]] static std::array<std::byte, 256> all_products(float factor) {
+    std::array<std::byte, 256> products{};
+    for (std::size_t bits = 0; bits < products.size(); ++bits) {
+      const float product = static_cast<float>(T::from_bits(static_cast<std::uint8_t>(bits))) * factor;
+      const T rounded = product == product ? T(product) : std::numeric_limits<T>::quiet_NaN();
+      products[bits] = static_cast<std::byte>(rounded.bits);
+    }
+    return products;
+  }
+
   static constexpr const char* load_factor = "ld.param.f32 %f2, [last];";
   static constexpr const char* multiply = "mul.rn.f32 %f1, %f1, %f2;";
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <bit>
 #include <string>
 
 #include <hfcomm/engine/device/device_plane.hpp>
@@ -30,9 +29,8 @@ class one_device final : public device_plane {
       // A copy would do; but a program that works with one rank must with more.
       reject(call, "NCCL has no " + std::string(to_string(call.op)));
     }
-    if (const double factor = std::bit_cast<double>(call.tag);
-        call.op == reduce_kind::premultiplied_sum && factor != 1.0) {
-      scale(call, factor, in, out, count, stream);
+    if (call.op == reduce_kind::premultiplied_sum && call.factor != 1.0) {
+      scale(call, in, out, count, stream);
       return;
     }
     copy(call, in, out, count * size_of(call.element), stream);
@@ -77,7 +75,7 @@ class one_device final : public device_plane {
   }
 
  private:
-  void scale(const operation& call, double factor, const void* in, void* out, std::size_t count, stream_ref stream) {
+  void scale(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) {
     const std::size_t bytes = count * size_of(call.element);
     const cuda::device_guard here(api_, device_of(call, {in, bytes}, {out, bytes}));
     auto& scaling = device_scaling::of(api_);
@@ -88,7 +86,7 @@ class one_device final : public device_plane {
       refuse(current(), why);
       throw engine_error(context(call, current()), why);
     }
-    scaling.scale(call.element, factor, in, out, count, stream, call.where);
+    scaling.scale(call.element, call.factor, in, out, count, stream, call.where);
   }
 
   bool in_batch_ = false;

@@ -111,7 +111,7 @@ class registered_memory {
   registered_memory(const registered_memory&) = delete;
   registered_memory& operator=(const registered_memory&) = delete;
   ~registered_memory() {
-    if (data_ == nullptr || process_end::begun() || !home_.at_home()) {
+    if (data_ == nullptr || process_end::begun() || !creator_.in_creating_process()) {
       return;
     }
     tear_down(cuda_, device_, "giving back memory",
@@ -140,7 +140,7 @@ class registered_memory {
   int device_;
   void* data_ = nullptr;
   std::shared_ptr<nccl_registration> known_;
-  rendezvous::fork_guard home_;
+  rendezvous::fork_guard creator_;
 };
 
 }  // namespace hfcomm::engines

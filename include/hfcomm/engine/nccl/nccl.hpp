@@ -28,7 +28,7 @@ class nccl final : public device_plane {
       : device_plane(std::move(host), cuda), nccl_(api), exceptions_(std::uncaught_exceptions()) {}
 
   ~nccl() override {
-    if (!home_.at_home() || process_end::begun()) {
+    if (!creator_.in_creating_process() || process_end::begun()) {
       communicators_.release();
       return;
     }

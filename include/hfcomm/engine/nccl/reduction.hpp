@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -31,7 +30,7 @@ class nccl_reduction {
     if (op) [[likely]] {
       op_ = *op;
     } else if (call.op == reduce_kind::premultiplied_sum) {
-      auto factor = scalar(call.element, std::bit_cast<double>(call.tag));
+      auto factor = scalar(call.element, call.factor);
       made_ = api.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm);
       owned_ = made_ == ncclSuccess;
     } else {

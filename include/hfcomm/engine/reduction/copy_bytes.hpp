@@ -2,93 +2,25 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <span>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/reduction/vector_unit.hpp>
 
 namespace hfcomm::detail {
 
-#if defined(__x86_64__)
-
-// The empty assembly between the loads and the stores keeps compilers from making a call of memcpy of the loop.
-
-HFCOMM_AVX2 inline void copy_avx2(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  using vector [[gnu::vector_size(32)]] = unsigned char;
-  const std::byte* const last = from + bytes / 128 * 128;
-  for (; from != last; from += 128, to += 128) {
-    vector a, b, c, d;
-    std::memcpy(&a, from, 32);
-    std::memcpy(&b, from + 32, 32);
-    std::memcpy(&c, from + 64, 32);
-    std::memcpy(&d, from + 96, 32);
-    asm("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d));
-    std::memcpy(to, &a, 32);
-    std::memcpy(to + 32, &b, 32);
-    std::memcpy(to + 64, &c, 32);
-    std::memcpy(to + 96, &d, 32);
-  }
-  std::memcpy(to, from, bytes % 128);
-}
-
-HFCOMM_AVX512 inline void copy_avx512(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  using vector [[gnu::vector_size(64)]] = unsigned char;
-  const std::byte* const last = from + bytes / 256 * 256;
-  for (; from != last; from += 256, to += 256) {
-    vector a, b, c, d;
-    std::memcpy(&a, from, 64);
-    std::memcpy(&b, from + 64, 64);
-    std::memcpy(&c, from + 128, 64);
-    std::memcpy(&d, from + 192, 64);
-    asm("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d));
-    std::memcpy(to, &a, 64);
-    std::memcpy(to + 64, &b, 64);
-    std::memcpy(to + 128, &c, 64);
-    std::memcpy(to + 192, &d, 64);
-  }
-  std::memcpy(to, from, bytes % 256);
-}
-
-#endif
-
 /// As memcpy, for bytes that another core has written or will read: the C library takes `rep movs` from a few KiB on,
 /// which moves lines between cores up to twice slower than vector loads and stores do.
-inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-#if defined(__x86_64__)
-  if (bytes >= 1024) {
-    switch (best_vector_unit()) {
-      case vector_unit::avx512: return copy_avx512(to, from, bytes);
-      case vector_unit::avx2: return copy_avx2(to, from, bytes);
-      case vector_unit::plain: break;
-    }
-  }
-#endif
-  if (bytes != 0) {  // memcpy must not get a null pointer even then
-    std::memcpy(to, from, bytes);
-  }
-}
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
-/// From one place of this rank's own memory to another, or to the same one (in place). Of much memory the C library's
-/// way is the faster one, for no line moves between cores; a little is in the cache from being sent.
-inline void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept {
-  constexpr std::size_t little = std::size_t{64} << 10;
-  if (to == from.data()) {
-    return;
-  }
-  if (from.size() > little) {
-    std::memcpy(to, from.data(), from.size());
-  } else {
-    copy_bytes(to, from.data(), from.size());
-  }
-}
+/// Copies by one vector unit, which the machine has.
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes, vector_unit unit) noexcept;
 
-/// A chunk from `source` to its place on rank `own`.
-inline void copy_received(std::byte* to, std::span<const std::byte> chunk, int source, int own) noexcept {
-  if (source == own) {
-    copy_own_bytes(to, chunk);
-  } else {
-    copy_bytes(to, chunk.data(), chunk.size());
-  }
-}
+/// Copies from one place of this rank's own memory to another, or to the same one (in place). Of much memory the C
+/// library's way is the faster one, for no line moves between cores; a little is in the cache from being sent.
+void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept;
+
+/// Copies a chunk from `source` to its place on rank `own`.
+void copy_received(std::byte* to, std::span<const std::byte> chunk, int source, int own) noexcept;
 
 }  // namespace hfcomm::detail

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,7 +66,7 @@ class site_table {
 
 /// Returns `all_reduce(1024 x float32, sum) at train.cpp:91`.
 inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,
-                                 std::uint64_t tag) {
+                                 std::uint64_t tag, std::optional<double> factor = {}) {
   std::string text(layout::site_bytes, '\0');
   for (std::size_t word = 0; word < layout::site_bytes / 8; ++word) {
     const std::uint64_t value = site.words[word].load(std::memory_order_relaxed);
@@ -95,8 +95,8 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
   }
   if ((what >> 24 & 1) != 0) {
     details.emplace_back(to_string(op));
-    if (op == reduce_kind::premultiplied_sum) {
-      details.back() += " by " + format_number(std::bit_cast<double>(tag));
+    if (op == reduce_kind::premultiplied_sum && factor) {
+      details.back() += " by " + format_number(*factor);
     }
   }
   if (pattern == movement::receive) {
@@ -104,7 +104,7 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
   } else if (root >= 0) {
     details.push_back((pattern == movement::send ? "to rank " : "root ") + std::to_string(root));
   }
-  if (tag != 0 && op != reduce_kind::premultiplied_sum) {
+  if (tag != 0) {
     details.push_back("tag " + std::to_string(tag));
   }
   std::string call = text.substr(0, first) + '(';
@@ -117,7 +117,7 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
 inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {
   return describe_call(sites[cell.site.load(std::memory_order_relaxed) % layout::site_count],
                        cell.what.load(std::memory_order_relaxed), cell.bytes.load(std::memory_order_relaxed),
-                       cell.tag.load(std::memory_order_relaxed));
+                       cell.tag.load(std::memory_order_relaxed), cell.factor.load(std::memory_order_relaxed));
 }
 
 }  // namespace hfcomm::engines

@@ -33,7 +33,7 @@ class group_memory {
     sizes_.one_shot_bytes = header().one_shot_bytes;
     // Page faults belong here, not into the first collectives. Best effort: an older kernel just faults later.
     // The mail slots wait until somebody sends a message.
-    ::madvise(segment_->data(), sizes_.mail_offset(), rendezvous::shared_segment::populate_write);
+    ::madvise(segment_->data(), sizes_.message_slots_offset(), rendezvous::shared_segment::populate_write);
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
                   layout::page_bytes();
   }
@@ -59,11 +59,11 @@ class group_memory {
     return slot(rank, step) + sizes_.slot_bytes;
   }
 
-  [[nodiscard]] layout::mailbox& mail(int rank) const noexcept { return block(rank).mail; }
+  [[nodiscard]] layout::mailbox& mailbox(int rank) const noexcept { return block(rank).messages; }
   /// Where messages of `rank` pass through.
-  [[nodiscard]] std::byte* mail_slot(int rank, std::uint32_t slot) const noexcept {
-    const auto place = static_cast<std::size_t>(rank) * layout::mail_slot_count + slot % layout::mail_slot_count;
-    return segment_->data() + sizes_.mail_offset() + place * sizes_.mail_slot_bytes;
+  [[nodiscard]] std::byte* message_slot(int rank, std::uint32_t slot) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::message_slot_count + slot % layout::message_slot_count;
+    return segment_->data() + sizes_.message_slots_offset() + place * sizes_.message_slot_bytes;
   }
 
   [[nodiscard]] const std::shared_ptr<rendezvous::shared_segment>& segment() const noexcept { return segment_; }
@@ -84,7 +84,7 @@ class group_memory {
 
   /// Something has changed for the messages of `rank`.
   void notify(int rank) const noexcept {
-    layout::mailbox& box = mail(rank);
+    layout::mailbox& box = mailbox(rank);
     box.epoch.fetch_add(1);
     if (box.sleepers.load() != 0) {
       detail::futex_wake_all(box.epoch);

@@ -42,7 +42,7 @@ class group_watch {
   group_watch& operator=(const group_watch&) = delete;
 
   ~group_watch() {
-    if (home_.at_home()) {
+    if (creator_.in_creating_process()) {
       block(rank_).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
       memory_.wake();
       for (int other = 0; other < size(); ++other) {
@@ -56,17 +56,17 @@ class group_watch {
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
-  [[nodiscard]] bool at_home() const noexcept { return home_.at_home(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
   [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
 
   /// Whether the job has more ranks on this machine than cores for them.
   [[nodiscard]] bool shares_cores() const noexcept {
-    return detail::ranks_share_cores(job_->people->size(), job_->people->of_processes());
+    return detail::ranks_share_cores(job_->roster->size(), job_->roster->of_processes());
   }
 
   /// "rank 2 (pid 4711 on node3)"
   [[nodiscard]] std::string who(int rank) const {
-    return "rank " + std::to_string(rank) + " (" + job_->people->identity(index_of(rank)) + ')';
+    return "rank " + std::to_string(rank) + " (" + job_->roster->identity(index_of(rank)) + ')';
   }
 
   /// What `rank` called last, as far as it has published it: "last called barrier() at x.cpp:7 as #3".
@@ -101,7 +101,7 @@ class group_watch {
       }
     }
     for (int rank = 0; found && found->end.how > kind::died && rank < size(); ++rank) {
-      auto end = job_->people->ending(index_of(rank));
+      auto end = job_->roster->ending(index_of(rank));
       if (end && end->how != kind::left) {
         consider(rank, std::move(end));
       }
@@ -111,7 +111,7 @@ class group_watch {
 
   /// How a rank ended, or left the group; nullopt where it is still there.
   [[nodiscard]] std::optional<rendezvous::rank_ending> ending(int rank) const {
-    if (auto end = job_->people->ending(index_of(rank))) {
+    if (auto end = job_->roster->ending(index_of(rank))) {
       return end;
     }
     const auto departed = block(rank).departed.load();
@@ -123,7 +123,7 @@ class group_watch {
     }
     // An exception is on its way up there; who catches it (launch, run_ranks) will tell its text.
     for (int patience = 0; patience < 300; ++patience) {
-      if (auto end = job_->people->ending(index_of(rank))) {
+      if (auto end = job_->roster->ending(index_of(rank))) {
         return end;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,11 +132,11 @@ class group_watch {
   }
 
   /// For an exception that left a scope, whose text only its catcher knows: waits a moment for it.
-  [[nodiscard]] std::string words_of(int rank, int milliseconds = 300) const {
-    std::string text = job_->people->words_of(index_of(rank)).value_or(std::string());
+  [[nodiscard]] std::string failure_text_of(int rank, int milliseconds = 300) const {
+    std::string text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
     for (; milliseconds > 0 && text.empty(); --milliseconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      text = job_->people->words_of(index_of(rank)).value_or(std::string());
+      text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
     }
     return text.empty() ? "an exception" : text;
   }
@@ -197,7 +197,7 @@ class group_watch {
   }
 
   /// Throws where the group is lost, or the device operation of that number can never end.
-  void look(const error_context& context, std::uint64_t number) const {
+  void check_device_operation(const error_context& context, std::uint64_t number) const {
     if (broken()) {
       throw_verdict(context);
     }
@@ -207,7 +207,7 @@ class group_watch {
       if (rank == rank_) {
         continue;
       }
-      auto end = job_->people->ending(index_of(rank));
+      auto end = job_->roster->ending(index_of(rank));
       const bool departed = block(rank).departed.load() != 0;
       // In this order: it may have begun the operation just before it left.
       const bool begun = board.begun.load() >= number;
@@ -236,7 +236,7 @@ class group_watch {
       // What exception that was is known once it is caught, if ever: who has waited for it once does not again.
       std::string why;
       if (lost.by_exception && lost.culprit != rank_) {
-        why = ": " + (has_waited_.exchange(true) ? words_of(lost.culprit, 0) : words_of(lost.culprit));
+        why = ": " + (has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit));
       }
       throw peer_error(context, text + why, lost.culprit, true);
     }
@@ -288,7 +288,7 @@ class group_watch {
   std::vector<int> members_;  // this group's ranks as indices into the roster
   int rank_;
   mutable std::atomic<bool> has_waited_{false};  // for the words of the rank that broke the group
-  rendezvous::fork_guard home_;
+  rendezvous::fork_guard creator_;
 };
 
 }  // namespace hfcomm::engines

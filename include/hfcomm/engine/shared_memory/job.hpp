@@ -12,7 +12,7 @@ namespace hfcomm::engines {
 /// What all groups of one job on one machine have in common.
 struct local_job {
   std::string id;  ///< Random; no other job has it.
-  std::shared_ptr<rendezvous::roster> people;
+  std::shared_ptr<rendezvous::roster> roster;
   std::shared_ptr<rendezvous::segment_broker> broker;
 };
 

@@ -26,7 +26,7 @@ namespace hfcomm::engines::layout {
 /// Steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4 is
 /// enough.
 inline constexpr std::uint64_t depth = 4;
-inline constexpr std::size_t inline_bytes = 80;
+inline constexpr std::size_t inline_bytes = 72;
 inline constexpr std::size_t site_count = 64;
 inline constexpr std::size_t site_bytes = 256;
 inline constexpr int max_ranks = 1024;
@@ -42,8 +42,10 @@ struct alignas(128) flag_cell {
   std::atomic<std::uint32_t> site{0};       // index into the rank's sites, modulo site_count; above it, the name's hash
   std::atomic<std::uint32_t> number{0};     // low half of the operation's number
   std::byte payload[inline_bytes]{};        // the contribution, where it fits
+  std::atomic<double> factor{1};            // operation::factor; only stored for a premultiplied sum
 };
-static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(flag_cell) == 128 && std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<double>::is_always_lock_free);
 
 /// Elements in whose multiples the work of a reduction is divided, where there are enough.
 inline constexpr std::size_t slice_unit = 128;
@@ -67,7 +69,7 @@ struct alignas(128) envelope {
   std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
   std::atomic<std::int32_t> destination{0};
   std::atomic<std::uint32_t> site{0};
-  std::atomic<std::uint64_t> fit{0};  // mail_desk::fit(): what must be equal on both sides
+  std::atomic<std::uint64_t> fit{0};  // message_endpoint::fit(): what must be equal on both sides
   std::atomic<std::uint64_t> what{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> tag{0};
@@ -83,8 +85,8 @@ struct alignas(128) envelope {
 };
 static_assert(sizeof(envelope) == 256);
 
-inline constexpr std::size_t envelope_count = 64;  // messages that a rank may offer at once
-inline constexpr std::size_t mail_slot_count = 4;  // messages that may pass at once
+inline constexpr std::size_t envelope_count = 64;     // messages that a rank may offer at once
+inline constexpr std::size_t message_slot_count = 4;  // messages that may pass at once
 
 /// A rank's side of its messages.
 struct alignas(128) mailbox {
@@ -96,7 +98,7 @@ struct alignas(128) mailbox {
 };
 
 /// A word in a rank's own memory: who finds it there can read that memory.
-struct landmark {
+struct memory_probe {
   std::int32_t pid = 0;
   std::uint64_t address = 0;
   std::uint64_t word = 0;
@@ -126,12 +128,12 @@ struct alignas(128) group_header {
 struct alignas(128) rank_block {
   flag_cell cells[depth];
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
-  landmark mark;
+  memory_probe probe;
   std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps, too
   site_text sites[site_count];
-  rendezvous::last_words failures[depth];
+  rendezvous::failure_text failures[depth];
   device_board devices;
-  mailbox mail;
+  mailbox messages;
 };
 
 /// Where a rank's buffers are, in the cell that begins an operation on larger ones: from the beginning of the segment,
@@ -167,7 +169,7 @@ struct dimensions {
   std::size_t slot_bytes;
   std::size_t result_bytes;
   std::size_t one_shot_bytes;
-  std::size_t mail_slot_bytes;
+  std::size_t message_slot_bytes;
 
   static dimensions for_ranks(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
@@ -185,11 +187,12 @@ struct dimensions {
   [[nodiscard]] std::size_t slots_offset() const {
     return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
   }
-  [[nodiscard]] std::size_t mail_offset() const {
+  [[nodiscard]] std::size_t message_slots_offset() const {
     return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
   }
   [[nodiscard]] std::size_t total_bytes() const {
-    return round_up(mail_offset() + mail_slot_bytes * mail_slot_count * static_cast<std::size_t>(ranks), page_bytes());
+    return round_up(message_slots_offset() + message_slot_bytes * message_slot_count * static_cast<std::size_t>(ranks),
+                    page_bytes());
   }
   /// The room that a new group asks for, behind the total: each rank could have all memory of the machine.
   [[nodiscard]] std::size_t heap_bytes() const {

@@ -79,11 +79,14 @@ class lockstep {
     mine.bytes.store(call.bytes, std::memory_order_relaxed);
     mine.what.store(pack_call(call, failure != nullptr), std::memory_order_relaxed);
     mine.tag.store(call.tag, std::memory_order_relaxed);
+    if (call.op == reduce_kind::premultiplied_sum) {
+      mine.factor.store(call.factor, std::memory_order_relaxed);
+    }
     mine.site.store(sites_.index_of(call, block(rank_).sites) | name_part(call), std::memory_order_relaxed);
     mine.number.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
     if (failure != nullptr) {
-      auto* words = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::last_words{};
-      words->say(*failure);
+      auto* text = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::failure_text{};
+      text->write(*failure);
       excused_ = step;
     }
     step_ = step;
@@ -184,7 +187,7 @@ class lockstep {
   void gather_factors(const operation& call, std::vector<double>& factors) const {
     factors.clear();
     for (int source = 0; call.op == reduce_kind::premultiplied_sum && source < size(); ++source) {
-      factors.push_back(std::bit_cast<double>(cell(source, step_).tag.load(std::memory_order_relaxed)));
+      factors.push_back(cell(source, step_).factor.load(std::memory_order_relaxed));
     }
   }
 
@@ -248,7 +251,7 @@ class lockstep {
   }
 
   void catch_up(const operation& call) {
-    if (!watch_->at_home()) {
+    if (!watch_->in_creating_process()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
     if (cancelled_.load(std::memory_order_relaxed)) {
@@ -340,9 +343,9 @@ class lockstep {
   void check_failure(const operation& call, int rank) const {
     const layout::flag_cell& theirs = cell(rank, step_);
     if (rank != rank_ && announces_failure(theirs)) {
-      std::string text = block(rank).failures[step_ % layout::depth].heard().value_or(std::string());
+      std::string text = block(rank).failures[step_ % layout::depth].read().value_or(std::string());
       if (text.empty()) {
-        text = watch_->words_of(rank);
+        text = watch_->failure_text_of(rank);
       }
       throw peer_error(context(call),
                        watch_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank,
@@ -355,9 +358,8 @@ class lockstep {
     const layout::flag_cell& theirs = cell(rank, step_);
     const std::uint64_t what = theirs.what.load();
     const bool equally_long = static_cast<payload>(what & 0xff) == payload::buffer;
-    const bool has_factor = static_cast<reduce_kind>(what >> 16 & 0xff) == reduce_kind::premultiplied_sum;
     const std::string text = describe_call(block(rank).sites[theirs.site.load() % layout::site_count], what,
-                                           equally_long ? theirs.bytes.load() : 0, has_factor ? 0 : theirs.tag.load());
+                                           equally_long ? theirs.bytes.load() : 0, theirs.tag.load());
     return text.substr(0, text.rfind(" at "));
   }
 

@@ -9,152 +9,158 @@
 #include <exception>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/shared_memory/mail.hpp>
+#include <hfcomm/engine/shared_memory/messages.hpp>
 
 namespace hfcomm::engines {
 
-/// The messages that a rank sends: offers them, one envelope each, and lets the bytes of those that are wanted pass
-/// through its slots. Not thread-safe.
+/// The messages that a rank sends. Offers each in an envelope, and passes the bytes of accepted ones through the rank's
+/// slots. Not thread-safe.
 class outbox {
  public:
-  explicit outbox(mail_desk& desk) : desk_(desk) {}
+  explicit outbox(message_endpoint& endpoint) : endpoint_(endpoint) {}
 
-  [[nodiscard]] mail_entries& entries() noexcept { return entries_; }
+  [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
-  /// Takes every message's next step; whether there were any.
+  /// Takes the next step of every message; returns whether there was any.
   bool progress(finished_transfers& finished) {
     bool any = false;
-    for (mail_entry& one : entries_) {
-      const bool offered = one.paper != nullptr;
-      const bool moved = offered ? follow(one) : offer(one);
+    for (pending_message& message : entries_) {
+      const bool offered = message.envelope != nullptr;
+      const bool moved = offered ? process_answer(message) : offer(message);
       if (moved) {
         any = true;
-        one.active = mail_entry::clock::now();
-        (offered ? streamed_ : offered_) = one.active;
+        message.active = pending_message::clock::now();
+        (offered ? last_progress_ : last_offer_) = message.active;
       } else if (!offered) {
-        break;  // strictly in order: no offer may overtake one that has found no envelope
+        break;  // offers are in order: none may overtake one that has found no envelope
       }
     }
     if (any) {
-      desk_.sweep(entries_, finished);
+      endpoint_.sweep(entries_, finished);
     }
     return any;
   }
 
-  /// Since when nothing has moved that this message waits for: while it waits for an envelope or a slot, those before
-  /// it count.
-  [[nodiscard]] mail_entry::clock::time_point still_since(const mail_entry& one) const noexcept {
-    return one.paper == nullptr            ? std::max(one.active, offered_)
-           : one.streaming && one.slot < 0 ? std::max(one.active, streamed_)
-                                           : one.active;
+  /// Returns the time of the last progress that this message depends on. While it waits for an envelope or a slot, the
+  /// progress of earlier messages counts.
+  [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
+    return message.envelope == nullptr             ? std::max(message.active, last_offer_)
+           : message.streaming && message.slot < 0 ? std::max(message.active, last_progress_)
+                                                   : message.active;
   }
 
-  /// For a message whose receiver is gone, and that nobody here waits for.
-  void give_up(mail_entry& one) noexcept {
-    if (one.paper != nullptr) {
-      clear_away(one);
+  /// Takes back a message whose receiver is gone and that nobody waits for.
+  void withdraw(pending_message& message) noexcept {
+    if (message.envelope != nullptr) {
+      release(message);
     }
-    mail_desk::finish(one);
+    message_endpoint::finish(message);
   }
 
  private:
-  bool offer(mail_entry& one) {
-    layout::mailbox& box = desk_.box();
+  /// Writes the message into a free envelope; returns false where none is free.
+  bool offer(pending_message& message) {
+    layout::mailbox& box = endpoint_.box();
     auto* const end = box.outgoing + layout::envelope_count;
-    auto* const paper = std::find_if(box.outgoing, end, [](const layout::envelope& candidate) {
+    auto* const envelope = std::find_if(box.outgoing, end, [](const layout::envelope& candidate) {
       return candidate.offer.load(std::memory_order_relaxed) == 0;
     });
-    if (paper == end) {
+    if (envelope == end) {
       return false;
     }
-    const operation& call = one.job->call;
-    const auto data = one.job->data;
-    // Release: a rank that still looks at an earlier message here, which was not its own, and sees this one's address
-    // must see that the earlier one is gone.
-    paper->destination.store(call.root, std::memory_order_release);
-    paper->tag.store(call.tag, std::memory_order_relaxed);
-    paper->site.store(desk_.site_of(call), std::memory_order_relaxed);
-    paper->fit.store(mail_desk::fit(call), std::memory_order_relaxed);
-    paper->what.store(pack_call(call, one.job->is_failure), std::memory_order_relaxed);
-    paper->bytes.store(call.bytes, std::memory_order_relaxed);
-    paper->filled.store(0, std::memory_order_relaxed);
-    if (!data.empty() && data.size() <= sizeof(paper->payload)) {
-      std::memcpy(paper->payload, data.data(), data.size());
+    const operation& call = message.job->call;
+    const auto data = message.job->data;
+    // Release: a rank may still read an earlier message in this envelope, which was not its own. Where it sees the
+    // destination of the new one, it must also see that the earlier one is gone.
+    envelope->destination.store(call.root, std::memory_order_release);
+    envelope->tag.store(call.tag, std::memory_order_relaxed);
+    envelope->site.store(endpoint_.site_of(call), std::memory_order_relaxed);
+    envelope->fit.store(message_endpoint::fit(call), std::memory_order_relaxed);
+    envelope->what.store(pack_call(call, message.job->is_failure), std::memory_order_relaxed);
+    envelope->bytes.store(call.bytes, std::memory_order_relaxed);
+    envelope->filled.store(0, std::memory_order_relaxed);
+    if (!data.empty() && data.size() <= sizeof(envelope->payload)) {
+      std::memcpy(envelope->payload, data.data(), data.size());
     }
-    one.paper = paper;
-    paper->offer.store(one.number);
-    const auto used = static_cast<std::uint32_t>(paper - box.outgoing) + 1;
+    message.envelope = envelope;
+    envelope->offer.store(message.number);
+    const auto used = static_cast<std::uint32_t>(envelope - box.outgoing) + 1;
     if (used > box.in_use.load(std::memory_order_relaxed)) {
       box.in_use.store(used);
     }
-    desk_.memory().notify(call.root);
+    endpoint_.memory().notify(call.root);
     return true;
   }
 
-  /// Does what the receiver's answer asks for.
-  bool follow(mail_entry& one) {
-    const std::uint64_t reply = one.paper->answer.load();
-    if (reply / 4 != one.number) {
+  /// Acts on the receiver's answer; returns whether there was one, or bytes have moved.
+  bool process_answer(pending_message& message) {
+    const std::uint64_t reply = message.envelope->answer.load();
+    if (reply / 4 != message.number) {
       return false;
     }
-    const int receiver = one.job->call.root;
+    const int receiver = message.job->call.root;
     std::exception_ptr problem;
-    switch (static_cast<mail_answer>(reply % 4)) {
-      case mail_answer::accepted: one.streaming = true; return fill(one);
-      case mail_answer::taken: break;
-      case mail_answer::refused: problem = desk_.mismatch(one, desk_.rank(), receiver, *one.paper); break;
-      case mail_answer::failed:
-        problem = std::make_exception_ptr(peer_error(desk_.context(one),
-                                                     desk_.watch().who(receiver) + " has no memory for a message of " +
-                                                         std::to_string(one.job->call.bytes) + " bytes",
-                                                     receiver, false));
+    switch (static_cast<message_answer>(reply % 4)) {
+      case message_answer::accepted: message.streaming = true; return fill_slot(message);
+      case message_answer::taken: break;
+      case message_answer::refused:
+        problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
+        break;
+      case message_answer::failed:
+        problem =
+            std::make_exception_ptr(peer_error(endpoint_.context(message),
+                                               endpoint_.watch().who(receiver) + " has no memory for a message of " +
+                                                   std::to_string(message.job->call.bytes) + " bytes",
+                                               receiver, false));
         break;
     }
-    clear_away(one);
-    mail_desk::finish(one, std::move(problem));
+    release(message);
+    message_endpoint::finish(message, std::move(problem));
     return true;
   }
 
-  /// Lets the next bytes pass into the slot, where there is one and it has room.
-  bool fill(mail_entry& one) {
-    if (one.slot < 0) {
+  /// Copies the next bytes into a slot. Returns false where none is free or it has no room.
+  bool fill_slot(pending_message& message) {
+    if (message.slot < 0) {
       const auto free = std::find(slots_used_.begin(), slots_used_.end(), false);
       if (free == slots_used_.end()) {
         return false;
       }
       *free = true;
-      one.slot = static_cast<int>(free - slots_used_.begin());
-      one.paper->slot.store(static_cast<std::uint32_t>(one.slot));
+      message.slot = static_cast<int>(free - slots_used_.begin());
+      message.envelope->slot.store(static_cast<std::uint32_t>(message.slot));
     }
-    const std::uint64_t ring = desk_.memory().sizes().mail_slot_bytes;
-    const std::uint64_t left = one.job->data.size() - one.moved;
-    const std::uint64_t room = ring - (one.moved - one.paper->drained.load());
-    // In quarters, so that both sides are at work at once.
+    const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
+    const std::uint64_t left = message.job->data.size() - message.moved;
+    const std::uint64_t room = ring - (message.moved - message.envelope->drained.load());
+    // A quarter at a time, so that both sides copy at once.
     const std::uint64_t count = std::min(left, ring / 4);
     if (count == 0 || room < count) {
       return false;
     }
-    detail::copy_bytes(desk_.memory().mail_slot(desk_.rank(), static_cast<std::uint32_t>(one.slot)) + one.moved % ring,
-                       one.job->data.data() + one.moved, count);
-    one.moved += count;
-    one.paper->filled.store(one.moved);
-    desk_.memory().notify(one.job->call.root);
+    detail::copy_bytes(endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
+                           message.moved % ring,
+                       message.job->data.data() + message.moved, count);
+    message.moved += count;
+    message.envelope->filled.store(message.moved);
+    endpoint_.memory().notify(message.job->call.root);
     return true;
   }
 
-  void clear_away(mail_entry& one) noexcept {
-    if (one.slot >= 0) {
-      slots_used_[static_cast<std::size_t>(one.slot)] = false;
-      one.slot = -1;
+  /// Frees the message's envelope and slot.
+  void release(pending_message& message) noexcept {
+    if (message.slot >= 0) {
+      slots_used_[static_cast<std::size_t>(message.slot)] = false;
+      message.slot = -1;
     }
-    one.paper->offer.store(0);
+    message.envelope->offer.store(0);
   }
 
-  mail_desk& desk_;
-  mail_entries entries_;
-  std::array<bool, layout::mail_slot_count> slots_used_{};
-  mail_entry::clock::time_point offered_{};   // when a message last found an envelope
-  mail_entry::clock::time_point streamed_{};  // when one last moved after that
+  message_endpoint& endpoint_;
+  message_list entries_;
+  std::array<bool, layout::message_slot_count> slots_used_{};
+  pending_message::clock::time_point last_offer_{};     // when a message last got an envelope
+  pending_message::clock::time_point last_progress_{};  // when an offered message last moved
 };
 
 }  // namespace hfcomm::engines

@@ -37,11 +37,11 @@ class peer_memory {
       std::random_device random;
       word_ = std::uint64_t{random()} << 32 | random();
     } catch (const std::exception&) {
-      return;  // without a landmark, nobody reads here
+      return;  // without a probe, nobody reads here
     }
-    block.mark.pid = static_cast<std::int32_t>(::getpid());
-    block.mark.address = reinterpret_cast<std::uintptr_t>(&word_);
-    block.mark.word = word_;
+    block.probe.pid = static_cast<std::int32_t>(::getpid());
+    block.probe.address = reinterpret_cast<std::uintptr_t>(&word_);
+    block.probe.word = word_;
   }
   peer_memory(const peer_memory&) = delete;
   peer_memory& operator=(const peer_memory&) = delete;
@@ -78,7 +78,7 @@ class peer_memory {
       iovec local{to.data(), to.size()};
       // NOLINTNEXTLINE(performance-no-int-to-ptr): it is no pointer of this process
       iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
-      const ssize_t count = ::process_vm_readv(memory_.block(rank).mark.pid, &local, 1, &remote, 1, 0);
+      const ssize_t count = ::process_vm_readv(memory_.block(rank).probe.pid, &local, 1, &remote, 1, 0);
       if (count < 0 && errno == EINTR) {
         continue;
       }
@@ -99,7 +99,7 @@ class peer_memory {
       return false;
     }
     for (int other = 0; other < steps_.size(); ++other) {
-      const layout::landmark& theirs = memory_.block(other).mark;
+      const layout::memory_probe& theirs = memory_.block(other).probe;
       std::uint64_t found = 0;
       if (other != steps_.rank() &&
           (theirs.pid == 0 || found == theirs.word ||

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 
@@ -58,7 +58,7 @@ class reduce {
           in_cell ? steps_.cell(source, steps_.step()).payload : steps_.slot(source, steps_.step());
     }
     steps_.gather_factors(call, factors_);
-    detail::reduce_elements(call.op, call.element, inputs_, out.data(), in.size() / size_of(call.element), factors_);
+    detail::run_kernel(call.kernel, call.op, inputs_, out.data(), in.size() / size_of(call.element), factors_);
   }
 
   /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight
@@ -114,7 +114,7 @@ class reduce {
         outputs_.push_back(peers_.at(theirs.out) + begin * width);
       }
     }
-    detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+    detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
     steps_.require_whole(call);
     steps_.publish(call);
     steps_.wait_all(call);
@@ -149,7 +149,7 @@ class reduce {
         if (receives) {
           outputs_.push_back(out.data() + begin * width);
         }
-        detail::reduce_elements(call.op, call.element, inputs_, outputs_, end - begin, factors_);
+        detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
         stage(in, index + 1, width, steps_.next());
         steps_.publish(call);
       }

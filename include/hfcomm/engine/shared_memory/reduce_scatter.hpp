@@ -10,7 +10,7 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/reduction/reduction.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 
 namespace hfcomm::engines {
@@ -83,8 +83,7 @@ class reduce_scatter {
         const std::byte* theirs = in_cell ? steps_.cell(rank, step).payload : steps_.slot(rank, step);
         inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * window);
       }
-      detail::reduce_elements(call.op, call.element, inputs_, out.data() + (from - begins_[me]), count / width,
-                              factors_);
+      detail::run_kernel(call.kernel, call.op, inputs_, out.data() + (from - begins_[me]), count / width, factors_);
     }
   }
 

@@ -38,7 +38,7 @@ class shared_heap final : public std::pmr::memory_resource {
   }
 
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    if (!home_.at_home() || alignment > layout::page_bytes() || bytes > segment_->size()) {
+    if (!creator_.in_creating_process() || alignment > layout::page_bytes() || bytes > segment_->size()) {
       throw std::bad_alloc();  // the child of a fork would take what its parent takes
     }
     const std::size_t wanted = whole_pages(bytes);
@@ -68,7 +68,7 @@ class shared_heap final : public std::pmr::memory_resource {
   void do_deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/) override {
     // In a group that is lost, a rank that was in the middle of an operation may still be writing here: then nobody
     // else gets it. And the child of a fork has the same pages, which are its parent's.
-    if (!home_.at_home() || state_.load() == lost) {
+    if (!creator_.in_creating_process() || state_.load() == lost) {
       return;
     }
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment_->data());
@@ -101,7 +101,7 @@ class shared_heap final : public std::pmr::memory_resource {
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
   const std::atomic<std::uint32_t>& state_;  // of the group's verdict, in the segment
-  rendezvous::fork_guard home_;
+  rendezvous::fork_guard creator_;
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // gaps: offset and size
 };

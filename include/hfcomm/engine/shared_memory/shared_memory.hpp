@@ -15,7 +15,7 @@
 #include <hfcomm/engine/shared_memory/exchange.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
-#include <hfcomm/engine/shared_memory/post_office.hpp>
+#include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/reduce.hpp>
 #include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
@@ -37,7 +37,7 @@ class shared_memory final : public host_engine {
                   : std::make_shared<ordinary_memory>()),
         id_(std::move(id)) {}
 
-  ~shared_memory() override { mail_->stop(); }
+  ~shared_memory() override { messages_->stop(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
   [[nodiscard]] int rank() const noexcept override { return steps_.rank(); }
@@ -51,7 +51,7 @@ class shared_memory final : public host_engine {
   void abandon(const error_context& context) noexcept override { watch_->abandon(context); }
   void cancel() noexcept override {
     steps_.cancel();
-    mail_->cancel();
+    messages_->cancel();
   }
   void condemn(const error_context& context, const std::string& what) noexcept override {
     watch_->condemn(context, what);
@@ -60,7 +60,9 @@ class shared_memory final : public host_engine {
               const std::vector<int>& missing) noexcept override {
     watch_->expire(context, what, missing);
   }
-  void look(const error_context& context, std::uint64_t number) const override { watch_->look(context, number); }
+  void look(const error_context& context, std::uint64_t number) const override {
+    watch_->check_device_operation(context, number);
+  }
   [[nodiscard]] device_board* board(int rank) const noexcept override { return &watch_->memory().block(rank).devices; }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
@@ -83,8 +85,10 @@ class shared_memory final : public host_engine {
   /// How many all-to-alls have been done by reading the others' parts where they are; for tests.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return deal_.single_copies(); }
 
-  void post(std::span<const std::shared_ptr<transfer>> transfers) override { post_office::post(mail_, transfers); }
-  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail_->complete(transfers); }
+  void post(std::span<const std::shared_ptr<transfer>> transfers) override {
+    point_to_point::post(messages_, transfers);
+  }
+  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { messages_->complete(transfers); }
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 
@@ -108,9 +112,9 @@ class shared_memory final : public host_engine {
     const auto& job = watch_->job();
     const auto mine = std::find(members.begin(), members.end(), rank());
     const bool leads = !members.empty() && members.front() == rank();
-    std::vector<int> people;
+    std::vector<int> indices;
     for (const int member : members) {
-      people.push_back(watch_->members()[static_cast<std::size_t>(member)]);
+      indices.push_back(watch_->members()[static_cast<std::size_t>(member)]);
     }
     // Every member derives the same name from what it knows already, so the name itself needs no exchange.
     std::string token;
@@ -143,7 +147,7 @@ class shared_memory final : public host_engine {
     if (!members.empty()) {
       try {
         if (hand_over(call, token, segment, members)) {
-          group = std::make_shared<shared_memory>(token, std::move(segment), job, std::move(people),
+          group = std::make_shared<shared_memory>(token, std::move(segment), job, std::move(indices),
                                                   static_cast<int>(mine - members.begin()));
         }
       } catch (...) {
@@ -221,7 +225,7 @@ class shared_memory final : public host_engine {
 
   std::shared_ptr<const group_watch> watch_;
   lockstep steps_;
-  std::shared_ptr<post_office> mail_ = std::make_shared<post_office>(watch_);
+  std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(watch_);
   std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};

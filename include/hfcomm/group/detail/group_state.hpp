@@ -13,8 +13,8 @@
 
 #include <hfcomm/engine/device_engine.hpp>
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/group/detail/work_queue.hpp>
 #include <hfcomm/group/process_group.hpp>
+#include <hfcomm/machine/work_queue.hpp>
 
 namespace hfcomm::detail {
 

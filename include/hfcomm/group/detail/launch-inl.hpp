@@ -32,7 +32,7 @@ namespace hfcomm::detail {
 inline constexpr int exception_status = 1;
 
 /// One rank from init to end, with everything it throws turned into a text and a status.
-HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options, rendezvous::epitaph& mine,
+HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options, rendezvous::exit_record& mine,
                            std::source_location where) {
   try {
     deferred_error_sink deferred_errors;
@@ -48,21 +48,22 @@ HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options
       throw;
     }
   } catch (const peer_error& problem) {
-    mine.consequence.store(1);
-    mine.words.say(problem.what());
+    mine.because_of_another.store(1);
+    mine.failure.write(problem.what());
   } catch (...) {
-    mine.words.say(current_exception_text());
+    mine.failure.write(current_exception_text());
   }
   return exception_status;
 }
 
 /// The parent's side of launch().
-class nursery {
+class child_processes {
  public:
-  nursery(int processes, rendezvous::epitaph* table) : table_(table), children_(static_cast<std::size_t>(processes)) {}
-  nursery(const nursery&) = delete;
-  nursery& operator=(const nursery&) = delete;
-  ~nursery() { stop(); }
+  child_processes(int processes, rendezvous::exit_record* table)
+      : table_(table), children_(static_cast<std::size_t>(processes)) {}
+  child_processes(const child_processes&) = delete;
+  child_processes& operator=(const child_processes&) = delete;
+  ~child_processes() { stop(); }
 
   /// Forks rank `index`; returns true in the child.
   bool fork_rank(std::size_t index) {
@@ -103,14 +104,15 @@ class nursery {
       return 0;
     }
     const child& first = children_[*culprit];
-    const auto words = table_[*culprit].words.heard();
+    const auto failure_text = table_[*culprit].failure.read();
     std::string others;
     if (const auto stopped = count_stopped(); stopped > 0) {
       others = "; " + std::to_string(stopped) + (stopped == 1 ? " other rank was" : " other ranks were") + " stopped";
     }
     std::fflush(stdout);
     std::fprintf(stderr, "[hfcomm] launch: rank %zu (pid %d) %s%s\n", *culprit, static_cast<int>(first.pid),
-                 words ? ("failed: " + *words).c_str() : describe_end(first.status).c_str(), others.c_str());
+                 failure_text ? ("failed: " + *failure_text).c_str() : describe_end(first.status).c_str(),
+                 others.c_str());
     return WIFSIGNALED(first.status) ? 128 + WTERMSIG(first.status) : WEXITSTATUS(first.status);
   }
 
@@ -139,7 +141,7 @@ class nursery {
       const pid_t found = ::waitpid(one.pid, &one.status, WNOHANG);
       if (found < 0 && errno == ECHILD) {
         // Somebody else took it (SIGCHLD is ignored, or a handler reaps): what it said of itself must do.
-        const int told = table_[index].told_status.load();
+        const int told = table_[index].reported_status.load();
         one.status = (told >= 0 ? told : exception_status) << 8;
       }
       if (found == one.pid || (found < 0 && errno == ECHILD)) {
@@ -161,7 +163,7 @@ class nursery {
       const child& one = children_[index];
       if (one.ended && !one.stopped && one.status != 0) {
         const auto weight = [&](std::size_t rank) {
-          return std::pair(table_[rank].consequence.load(), children_[rank].order);
+          return std::pair(table_[rank].because_of_another.load(), children_[rank].order);
         };
         if (!blame || weight(index) < weight(*blame)) {
           blame = index;
@@ -199,26 +201,27 @@ class nursery {
     }
   }
 
-  rendezvous::epitaph* table_;
+  rendezvous::exit_record* table_;
   std::vector<child> children_;
   int ended_ = 0;
 };
 
-/// Memory for the epitaphs that parent and children share.
-class epitaph_table {
+/// Memory for the exit records that parent and children share.
+class exit_record_table {
  public:
-  explicit epitaph_table(int ranks)
-      : segment_(rendezvous::shared_segment::anonymous(sizeof(rendezvous::epitaph) * static_cast<std::size_t>(ranks))),
-        table_(reinterpret_cast<rendezvous::epitaph*>(segment_->data())) {
+  explicit exit_record_table(int ranks)
+      : segment_(
+            rendezvous::shared_segment::anonymous(sizeof(rendezvous::exit_record) * static_cast<std::size_t>(ranks))),
+        table_(reinterpret_cast<rendezvous::exit_record*>(segment_->data())) {
     for (int rank = 0; rank < ranks; ++rank) {
-      ::new (table_ + rank) rendezvous::epitaph{};
+      ::new (table_ + rank) rendezvous::exit_record{};
     }
   }
-  [[nodiscard]] rendezvous::epitaph* get() const noexcept { return table_; }
+  [[nodiscard]] rendezvous::exit_record* get() const noexcept { return table_; }
 
  private:
   std::shared_ptr<rendezvous::shared_segment> segment_;
-  rendezvous::epitaph* table_;
+  rendezvous::exit_record* table_;
 };
 
 HFCOMM_INLINE int launch(int processes, function_ref<int()> main, std::source_location where) {
@@ -237,11 +240,11 @@ HFCOMM_INLINE int launch(int processes, function_ref<int()> main, std::source_lo
                                      std::to_string(outer.world_size) + "; use launch(1, ...) there");
     }
   }
-  const epitaph_table table(processes);
+  const exit_record_table table(processes);
   if (processes == 1) {
     const int status = run_rank(main, {}, table.get()[0], where);
-    if (const auto words = table.get()[0].words.heard()) {
-      std::fprintf(stderr, "[hfcomm] launch: rank 0 failed: %s\n", words->c_str());
+    if (const auto failure_text = table.get()[0].failure.read()) {
+      std::fprintf(stderr, "[hfcomm] launch: rank 0 failed: %s\n", failure_text->c_str());
     }
     return status;
   }
@@ -250,13 +253,13 @@ HFCOMM_INLINE int launch(int processes, function_ref<int()> main, std::source_lo
   init_options options;
   options.init_method = "job://" + rendezvous::random_id();
   options.world_size = processes;
-  nursery children(processes, table.get());
+  child_processes children(processes, table.get());
   for (int index = 0; index < processes; ++index) {
     if (children.fork_rank(static_cast<std::size_t>(index))) {
-      rendezvous::launched_epitaphs() = table.get();
+      rendezvous::exit_records_of_launch() = table.get();
       options.rank = index;
       const int status = run_rank(main, options, table.get()[index], where);
-      table.get()[index].told_status.store(status & 0xff);
+      table.get()[index].reported_status.store(status & 0xff);
       std::cout.flush();
       std::fflush(nullptr);
       ::_exit(status);

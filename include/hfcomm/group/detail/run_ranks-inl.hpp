@@ -52,8 +52,8 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
     throw usage_error({-1, 0, "run_ranks", 0, where}, "the machines' ranks do not add up to " + std::to_string(ranks));
   }
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
-  auto people = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
-  rendezvous::roster::create_in(*people, ranks);
+  auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));
+  rendezvous::roster::create_in(*roster_segment, ranks);
   auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes(), sizes.heap_bytes());
   engines::layout::create_in(*memory, sizes);
   const std::string id = rendezvous::random_id();
@@ -62,7 +62,7 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   std::vector<std::shared_ptr<rendezvous::roster>> rosters;
   for (int rank = 0; rank < ranks; ++rank) {
     members.push_back(rank);
-    rosters.push_back(std::make_shared<rendezvous::roster>(people, ranks, rank));
+    rosters.push_back(std::make_shared<rendezvous::roster>(roster_segment, ranks, rank));
     rosters.back()->enter();
   }
 
@@ -72,7 +72,7 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   const auto run = [&](int rank) {
     auto job = std::make_shared<engines::local_job>();
     job->id = id;
-    job->people = rosters[static_cast<std::size_t>(rank)];
+    job->roster = rosters[static_cast<std::size_t>(rank)];
     job->broker = broker;
     identity own;
     own.world =
@@ -88,13 +88,13 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
       deferred_error_sink deferred_errors;
       rank_main(std::as_const(own.world));
       deferred_errors.rethrow(own.world);
-      job->people->leave();
+      job->roster->leave();
     } catch (const peer_error& problem) {
-      job->people->fail(problem.what(), true);
+      job->roster->fail(problem.what(), true);
       const std::scoped_lock lock(mutex);
       consequence = consequence ? consequence : std::current_exception();
     } catch (...) {
-      job->people->fail(current_exception_text());
+      job->roster->fail(current_exception_text());
       const std::scoped_lock lock(mutex);
       own_fault = own_fault ? own_fault : std::current_exception();
     }

@@ -49,15 +49,15 @@ HFCOMM_INLINE void group_guard::drain() {
 }
 
 HFCOMM_INLINE running_call::running_call(const process_group& group, operation& call)
-    : group_(group), state_(group_access::state(group)), call_(call), guard_(group, call), engine_(state_.engine()) {
+    : checked_call(group, call), state_(group_access::state(group)), guard_(group, call), engine_(state_.engine()) {
   guard_.drain();
   call_.timeout = group.timeout();
-  if (group.tag() != 0 && call_.tag == 0 && call_.op != reduce_kind::premultiplied_sum) {
+  if (group.tag() != 0 && call_.tag == 0) {
     call_.tag = group.tag();
   }
   number_ = engine_.sequence() + 1;
   if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
-    fail_with_deferred();
+    throw_deferred();
   }
 }
 
@@ -74,43 +74,11 @@ HFCOMM_INLINE running_call::~running_call() {
 HFCOMM_INLINE std::vector<std::byte>& running_call::scratch() noexcept { return state_.scratch; }
 HFCOMM_INLINE std::pmr::vector<std::byte>& running_call::objects() { return state_.objects(); }
 
-HFCOMM_INLINE error_context running_call::context() const {
-  return {group_.rank(), group_.size(), engines::call_name(call_), number_, call_.where};
-}
-
 HFCOMM_INLINE void running_call::reject(const std::string& text) noexcept {
   try {
     engine().announce(call_, &text);
   } catch (...) {
     // The group has a worse problem, which its next operation reports; the caller's own error comes first.
-  }
-}
-
-HFCOMM_INLINE void running_call::refuse(const std::string& text) {
-  const auto where = context();
-  reject(text);
-  throw usage_error(where, text);
-}
-
-HFCOMM_INLINE void running_call::require_root() {
-  if (call_.root < 0 || call_.root >= group_.size()) [[unlikely]] {
-    refuse(engines::no_such_rank("root", call_.root, group_.size()));
-  }
-}
-
-HFCOMM_INLINE void running_call::fail_with_deferred() {
-  const std::exception_ptr problem = state_.take_deferred();
-  if (!problem) {
-    return;
-  }
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& earlier) {
-    reject(std::string("an earlier operation of this rank failed: ") + earlier.what());
-    throw;
-  } catch (...) {
-    reject("an earlier operation of this rank failed with an exception that is no std::exception");
-    throw;
   }
 }
 

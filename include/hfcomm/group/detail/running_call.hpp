@@ -12,6 +12,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
+#include <hfcomm/group/detail/checked_call.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/process_group.hpp>
 
@@ -37,7 +38,7 @@ class group_guard {
 /// One collective on one group, from the moment the caller enters: reserves the group for this thread, and knows how to
 /// fail so that the other ranks learn of it. Where an exception ends the call before the engine has it, the destructor
 /// tells them.
-class running_call {
+class running_call final : public checked_call {
  public:
   running_call(const process_group& group, operation& call);
   running_call(const running_call&) = delete;
@@ -52,15 +53,7 @@ class running_call {
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
   /// Memory for encoded objects, of the engine's kind. It allocates only once the engine has let this operation begin.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
-  /// Error context of this call; valid for its whole lifetime.
-  [[nodiscard]] error_context context() const;
-
-  /// Takes part in the operation as a failure, because this rank's arguments or data are unusable: every other rank
-  /// throws peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  void reject(const std::string& text) noexcept;
-
-  /// Rejects the operation, and throws usage_error with the same text.
-  [[noreturn]] void refuse(const std::string& text);
+  void reject(const std::string& text) noexcept override;
 
   /// Returns `work()`; where that throws, the other ranks are told what, after the words `what`.
   template <class Work>
@@ -73,27 +66,10 @@ class running_call {
     }
   }
 
-  /// Throws usage_error, and tells the others, unless `condition` holds.
-  template <class Text>
-  void require(bool condition, Text&& text) {
-    if (!condition) [[unlikely]] {
-      refuse(text());
-    }
-  }
-
-  /// Throws usage_error, and tells the others, unless the root is a rank of the group.
-  void require_root();
-
  private:
-  /// Throws the error that a destructor of this rank could not; the others must not wait for this operation in vain.
-  void fail_with_deferred();
-
-  const process_group& group_;
   group_state& state_;
-  operation& call_;
   group_guard guard_;
   host_engine& engine_;
-  std::uint64_t number_ = 0;
   bool begun_ = false;
 };
 

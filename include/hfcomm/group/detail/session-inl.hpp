@@ -35,39 +35,39 @@ HFCOMM_INLINE bool current_exception_is_consequence() {
 
 /// Tells the peers what is about to end this process: an exception that nobody caught reaches std::terminate without
 /// unwinding, so no destructor could.
-class terminate_teller {
+class terminate_reporter {
  public:
-  static void tell(const std::shared_ptr<rendezvous::roster>& people) {
+  static void report_to(const std::shared_ptr<rendezvous::roster>& roster) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
-    last_resort().store(people.get());
+    reported_roster().store(roster.get());
     if (!installed.exchange(true)) {
       std::set_terminate([] {
-        if (auto* listeners = last_resort().load(); listeners != nullptr) {
+        if (auto* receiver = reported_roster().load(); receiver != nullptr) {
           const bool thrown = std::current_exception() != nullptr;
-          listeners->fail(thrown ? current_exception_text() : "std::terminate was called",
-                          thrown && current_exception_is_consequence());
+          receiver->fail(thrown ? current_exception_text() : "std::terminate was called",
+                         thrown && current_exception_is_consequence());
         }
         previous();
       });
     }
   }
-  static void forget() noexcept { last_resort().store(nullptr); }
+  static void forget() noexcept { reported_roster().store(nullptr); }
 
  private:
-  static std::atomic<rendezvous::roster*>& last_resort() noexcept {
-    static std::atomic<rendezvous::roster*> people{nullptr};
-    return people;
+  static std::atomic<rendezvous::roster*>& reported_roster() noexcept {
+    static std::atomic<rendezvous::roster*> roster{nullptr};
+    return roster;
   }
 };
 
 }  // namespace detail
 
-HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> people)
-    : people_(std::move(people)), active_(true) {}
+HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> roster)
+    : roster_(std::move(roster)), active_(true) {}
 
 HFCOMM_INLINE session::session(session&& other) noexcept
-    : people_(std::exchange(other.people_, nullptr)), active_(std::exchange(other.active_, false)) {}
+    : roster_(std::exchange(other.roster_, nullptr)), active_(std::exchange(other.active_, false)) {}
 
 HFCOMM_INLINE session::~session() {
   if (std::uncaught_exceptions() > 0) {
@@ -78,10 +78,10 @@ HFCOMM_INLINE session::~session() {
 
 HFCOMM_INLINE void session::end() noexcept {
   if (std::exchange(active_, false)) {
-    if (people_) {
-      detail::terminate_teller::forget();
-      people_->leave();
-      people_.reset();
+    if (roster_) {
+      detail::terminate_reporter::forget();
+      roster_->leave();
+      roster_.reset();
     }
     auto& process = detail::process_identity();
     process.initialized = false;
@@ -92,8 +92,8 @@ HFCOMM_INLINE void session::end() noexcept {
 }
 
 HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) noexcept {
-  if (people_) {
-    people_->fail(why, because_of_another);
+  if (roster_) {
+    roster_->fail(why, because_of_another);
   }
 }
 
@@ -159,11 +159,11 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
                                     std::to_string(who.local_size) +
                                     " on this machine; this version of hfcomm connects ranks of one machine only");
   }
-  std::shared_ptr<rendezvous::roster> people;
+  std::shared_ptr<rendezvous::roster> roster;
   if (who.world_size > 1) {
     try {
-      auto joined = rendezvous::meet_on_this_machine(who.rendezvous, who.rank, who.world_size, options.start_timeout);
-      people = std::move(joined.people);
+      auto joined = rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout);
+      roster = std::move(joined.roster);
       process.world = detail::group_access::make(std::move(joined.engine), options.timeout);
     } catch (const usage_error& problem) {
       throw usage_error(context, problem.detail());
@@ -172,14 +172,14 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
     } catch (const engine_error& problem) {
       throw engine_error(context, problem.detail());
     }
-    detail::terminate_teller::tell(people);
+    detail::terminate_reporter::report_to(roster);
   } else {
     process.world = process_group().with_timeout(options.timeout);
   }
   process.local = process.world;
   process.leaders = who.rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
   process.initialized = true;
-  return session(std::move(people));
+  return session(std::move(roster));
 }
 
 }  // namespace hfcomm

@@ -45,7 +45,7 @@ class group_work_state : public work_state {
   }
 
   [[nodiscard]] bool done() const override {
-    if (!process_.at_home()) {
+    if (!creator_.in_creating_process()) {
       return false;  // nobody is left to finish it, or to unlock the mutex
     }
     const std::scoped_lock lock(mutex_);
@@ -65,7 +65,7 @@ class group_work_state : public work_state {
   }
 
   void forget(std::coroutine_handle<> waiter) noexcept override {
-    if (process_.at_home()) {
+    if (creator_.in_creating_process()) {
       const std::scoped_lock lock(mutex_);
       waiter_ = waiter_ == waiter ? nullptr : waiter_;
     }
@@ -98,7 +98,7 @@ class group_work_state : public work_state {
   }
 
   [[nodiscard]] std::exception_ptr problem() override {
-    if (!process_.at_home()) {
+    if (!creator_.in_creating_process()) {
       return nullptr;
     }
     const std::scoped_lock lock(mutex_);
@@ -133,7 +133,7 @@ class group_work_state : public work_state {
   }
 
   [[nodiscard]] bool drop() noexcept override {
-    if (!process_.at_home()) {
+    if (!creator_.in_creating_process()) {
       return false;
     }
     hurry();
@@ -192,7 +192,7 @@ class group_work_state : public work_state {
 
   [[nodiscard]] error_context context() const { return {rank_, size_, "work", 0, where_}; }
   void require_creating_process() const {
-    if (!process_.at_home()) {
+    if (!creator_.in_creating_process()) {
       throw usage_error(context(), "this work was started before a fork; only the parent process can wait for it");
     }
   }
@@ -203,7 +203,7 @@ class group_work_state : public work_state {
   const char* name_;
   std::source_location where_;
   int exceptions_ = std::uncaught_exceptions();
-  rendezvous::fork_guard process_;
+  rendezvous::fork_guard creator_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -20,7 +20,7 @@
 namespace hfcomm::engines {
 
 /// What a receiver says to an offer.
-enum class mail_answer : std::uint64_t {
+enum class message_answer : std::uint64_t {
   accepted,  ///< Its bytes are wanted.
   taken,     ///< All of them have arrived.
   refused,   ///< It does not fit; the receiver's call is in the envelope.
@@ -28,44 +28,44 @@ enum class mail_answer : std::uint64_t {
 };
 
 /// A transfer that is under way.
-struct mail_entry {
+struct pending_message {
   using clock = std::chrono::steady_clock;
 
   std::shared_ptr<transfer> job;
-  std::uint64_t number = 0;           ///< Of this rank's messages, from 1.
-  clock::time_point active;           ///< The last progress.
-  layout::envelope* paper = nullptr;  ///< Once offered, or found.
-  std::uint64_t offer = 0;            ///< Receiving: the sender's number.
-  int peer = -1;                      ///< Receiving: who sends, once that is known.
-  std::uint64_t total = 0;            ///< Receiving: the message's bytes.
+  std::uint64_t number = 0;              ///< Of this rank's messages, from 1.
+  clock::time_point active;              ///< The last progress.
+  layout::envelope* envelope = nullptr;  ///< Once offered, or found.
+  std::uint64_t offer = 0;               ///< Receiving: the sender's number.
+  int peer = -1;                         ///< Receiving: who sends, once that is known.
+  std::uint64_t total = 0;               ///< Receiving: the message's bytes.
   std::uint64_t moved = 0;
   int slot = -1;
-  bool streaming = false;  ///< The bytes pass through a slot, or wait for one.
-  bool appends = false;    ///< Receiving: into `transfer::object`.
-  bool bad_news = false;   ///< Receiving: the text of the sender's failure.
+  bool streaming = false;        ///< The bytes pass through a slot, or wait for one.
+  bool appends = false;          ///< Receiving: into `transfer::object`.
+  bool carries_failure = false;  ///< Receiving: the text of the sender's failure.
   bool warned = false;
 };
 
-using mail_entries = std::list<mail_entry>;
+using message_list = std::list<pending_message>;
 using finished_transfers = std::vector<std::shared_ptr<transfer>>;
 
 /// Makes the words, and knows the call sites, of both sides.
-class mail_desk {
+class message_endpoint {
  public:
-  explicit mail_desk(std::shared_ptr<const group_watch> group) : watch_(std::move(group)) {}
+  explicit message_endpoint(std::shared_ptr<const group_watch> group) : watch_(std::move(group)) {}
 
   [[nodiscard]] const group_watch& watch() const noexcept { return *watch_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return watch_->memory(); }
   [[nodiscard]] int rank() const noexcept { return watch_->rank(); }
   [[nodiscard]] int size() const noexcept { return watch_->size(); }
-  [[nodiscard]] layout::mailbox& box() const noexcept { return memory().mail(rank()); }
+  [[nodiscard]] layout::mailbox& box() const noexcept { return memory().mailbox(rank()); }
 
   [[nodiscard]] std::uint32_t site_of(const operation& call) { return sites_.index_of(call, box().sites); }
 
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
     return {rank(), size(), call_name(call), number, call.where};
   }
-  [[nodiscard]] error_context context(const mail_entry& one) const { return context(one.job->call, one.number); }
+  [[nodiscard]] error_context context(const pending_message& one) const { return context(one.job->call, one.number); }
 
   /// What must be equal on both sides.
   [[nodiscard]] static std::uint64_t fit(const operation& call) noexcept {
@@ -77,33 +77,34 @@ class mail_desk {
   }
 
   /// The sender's call, as its envelope has it.
-  [[nodiscard]] std::string text_of(int sender, const layout::envelope& paper) const {
-    return describe_call(site(sender, paper.site.load()), paper.what.load(), paper.bytes.load(), paper.tag.load());
+  [[nodiscard]] std::string text_of(int sender, const layout::envelope& envelope) const {
+    return describe_call(site(sender, envelope.site.load()), envelope.what.load(), envelope.bytes.load(),
+                         envelope.tag.load());
   }
   /// The call of a receiver that has refused.
-  [[nodiscard]] std::string refusal_of(int receiver, const layout::envelope& paper) const {
-    return describe_call(site(receiver, paper.their_site.load()), paper.their_what.load(), paper.their_bytes.load(),
-                         paper.their_tag.load());
+  [[nodiscard]] std::string refusal_of(int receiver, const layout::envelope& envelope) const {
+    return describe_call(site(receiver, envelope.their_site.load()), envelope.their_what.load(),
+                         envelope.their_bytes.load(), envelope.their_tag.load());
   }
 
-  [[nodiscard]] std::exception_ptr mismatch(const mail_entry& one, int sender, int receiver,
-                                            const layout::envelope& paper) const {
+  [[nodiscard]] std::exception_ptr mismatch(const pending_message& one, int sender, int receiver,
+                                            const layout::envelope& envelope) const {
     const std::string from = "rank " + std::to_string(sender);
     const std::string to = "rank " + std::to_string(receiver);
     return std::make_exception_ptr(mismatch_error(context(one),
                                                   from + " sends what " + to + " does not want: " + from + " called " +
-                                                      text_of(sender, paper) + ", " + to + " called " +
-                                                      refusal_of(receiver, paper),
+                                                      text_of(sender, envelope) + ", " + to + " called " +
+                                                      refusal_of(receiver, envelope),
                                                   sender, receiver));
   }
 
-  static void finish(mail_entry& one, std::exception_ptr problem = nullptr) noexcept {
+  static void finish(pending_message& one, std::exception_ptr problem = nullptr) noexcept {
     one.job->problem = std::move(problem);
     one.job->finished.store(true);
   }
 
   /// Moves what is finished out of `entries`.
-  static void sweep(mail_entries& entries, finished_transfers& finished) {
+  static void sweep(message_list& entries, finished_transfers& finished) {
     for (auto one = entries.begin(); one != entries.end();) {
       if (one->job->finished.load()) {
         finished.push_back(one->job);
@@ -116,7 +117,7 @@ class mail_desk {
 
  private:
   [[nodiscard]] const layout::site_text& site(int rank, std::uint32_t index) const noexcept {
-    return memory().mail(rank).sites[index % layout::site_count];
+    return memory().mailbox(rank).sites[index % layout::site_count];
   }
 
   std::shared_ptr<const group_watch> watch_;

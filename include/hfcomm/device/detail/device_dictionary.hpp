@@ -11,10 +11,10 @@
 #include <variant>
 #include <vector>
 
-#include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
-#include <hfcomm/collectives/reduce.hpp>
+#include <hfcomm/device/detail/device_reductions.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm {
@@ -129,8 +129,15 @@ void reduce_device_dictionary(operation_name name, const Map& values, stream_ref
   nccl_group_scope together(group, where);
   for (const auto* entry : in_order_of_keys(values)) {
     visit_device_leaf(entry->second, [&](auto span) {
-      root ? device_reduce(span, span, on_stream{stream}, *root, op, group, where)
-           : device_all_reduce(span, span, on_stream{stream}, op, group, where);
+      using value = typename decltype(span)::value_type;
+      const auto number = elements_of(span);
+      if (root) {
+        device_reduce(reduction_call_without_kernel<value>("device reduce", movement::to_root, 1, *root, op, where),
+                      number, number, on_stream{stream}, group);
+      } else {
+        device_all_reduce(reduction_call_without_kernel<value>("device all_reduce", movement::to_all, 1, -1, op, where),
+                          number, number, on_stream{stream}, group);
+      }
     });
   }
   together.end();

@@ -14,7 +14,7 @@
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
 #include <hfcomm/core/reduce_op.hpp>
-#include <hfcomm/engine/reduction/vector_unit.hpp>
+#include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 
 // The loops of a reduction, each over at most a block of elements. g++'s -O2 vectorises only loops whose number of
 // turns it knows to fit, and only where it knows that nothing overlaps in a harmful way: so there are inner loops of
@@ -39,6 +39,9 @@ inline constexpr std::size_t reduction_turns = 64;
 
 template <class T>
 inline constexpr bool is_narrow_float = is_floating_point(element_type_of<T>) && sizeof(T) < sizeof(float);
+
+template <class T>
+inline constexpr bool is_float8 = is_narrow_float<T> && sizeof(T) == 1;
 
 /// What elements of T are calculated in.
 template <class T>
@@ -162,37 +165,56 @@ template <class T>
   }
 }
 
+/// out[i] = wide[i], as a result.
+template <reduce_kind Op, class T>
+[[gnu::always_inline]] inline void narrow_block(const std::byte* wide, std::byte* out, std::size_t count,
+                                                std::size_t inputs) noexcept {
+  const auto divisor = static_cast<float>(inputs);
+  std::size_t i = 0;
+  for (; i + reduction_turns <= count; i += reduction_turns) {
+    HFCOMM_NO_OVERLAP
+    for (std::size_t k = 0; k < reduction_turns; ++k) {
+      store_element(out, i + k, conclude<Op, T>(load_element<float>(wide, i + k), divisor));
+    }
+  }
+  for (; i < count; ++i) {
+    store_element(out, i, conclude<Op, T>(load_element<float>(wide, i), divisor));
+  }
+}
+
 // The loops for each vector unit, in functions of its own.
 
 #define HFCOMM_UNIT plain_blocks
 #define HFCOMM_UNIT_BYTES 16
 #define HFCOMM_UNIT_TARGET
 #define HFCOMM_UNIT_F16C 0
-#include <hfcomm/engine/reduction/reduction_unit.inc>
+#include <hfcomm/engine/reduction/detail/reduction_unit.inc>
 
 #if defined(__x86_64__)
 #define HFCOMM_UNIT avx2_blocks
 #define HFCOMM_UNIT_BYTES 32
 #define HFCOMM_UNIT_TARGET HFCOMM_AVX2
 #define HFCOMM_UNIT_F16C 1
-#include <hfcomm/engine/reduction/reduction_unit.inc>
+#include <hfcomm/engine/reduction/detail/reduction_unit.inc>
 
 #define HFCOMM_UNIT avx512_blocks
 #define HFCOMM_UNIT_BYTES 64
 #define HFCOMM_UNIT_TARGET HFCOMM_AVX512
 #define HFCOMM_UNIT_F16C 1
-#include <hfcomm/engine/reduction/reduction_unit.inc>
+#include <hfcomm/engine/reduction/detail/reduction_unit.inc>
 #endif
 
-/// How a reduction is done with one operation on elements of one type.
+/// The loops of one operation on elements of one type.
 struct reduction_loops {
   using combining = void (*)(std::byte*, const std::byte*, const std::byte*, std::size_t) noexcept;
   using concluding = void (*)(std::byte*, const std::byte*, const std::byte*, std::size_t, std::size_t) noexcept;
   using widening = void (*)(const std::byte*, std::byte*, std::size_t) noexcept;
+  using narrowing = void (*)(const std::byte*, std::byte*, std::size_t, std::size_t) noexcept;
   combining combine = nullptr;    ///< Accumulators and elements to accumulators.
   concluding conclude = nullptr;  ///< Accumulators and the last elements to results.
   concluding both = nullptr;      ///< Two inputs' elements to results.
   widening widen = nullptr;       ///< Elements to accumulators; null where they are the same.
+  narrowing narrow = nullptr;     ///< Accumulators to results; null but for floats of 8 bits.
 };
 
 /// What sums and products are calculated in: those of two's complement integers have the same bits, signed or not.
@@ -205,16 +227,26 @@ struct wrapping<T> {
   using type = std::make_unsigned_t<T>;
 };
 
+/// Floats of 8 bits are widened and narrowed by loops of their own, with the loops of float between: their conversions
+/// take so many instructions that one copy of them for each operation would be most of all kernels' code.
 template <class Blocks, reduce_kind Op, class T>
 [[nodiscard]] inline reduction_loops loops_of() noexcept {
   // What is divided at the end is added up before.
   constexpr reduce_kind step = Op == reduce_kind::average ? reduce_kind::sum : Op;
-  reduction_loops loops{&Blocks::template combine<step, T>, &Blocks::template conclude<Op, T, true>,
-                        &Blocks::template conclude<Op, T, !is_narrow_float<T>>, nullptr};
-  if constexpr (is_narrow_float<T>) {
-    loops.widen = &Blocks::template widen<T>;
+  if constexpr (is_float8<T>) {
+    constexpr reduce_kind end = Op == reduce_kind::average ? Op : reduce_kind::sum;
+    return {.combine = &Blocks::template combine<step, float>,
+            .widen = &Blocks::template widen<T>,
+            .narrow = &Blocks::template narrow<end, T>};
+  } else {
+    reduction_loops loops{.combine = &Blocks::template combine<step, T>,
+                          .conclude = &Blocks::template conclude<Op, T, true>,
+                          .both = &Blocks::template conclude<Op, T, !is_narrow_float<T>>};
+    if constexpr (is_narrow_float<T>) {
+      loops.widen = &Blocks::template widen<T>;
+    }
+    return loops;
   }
-  return loops;
 }
 
 template <class Blocks, class T>
@@ -240,41 +272,24 @@ template <class Blocks, class T>
   return {};
 }
 
-/// For the element types that gradients and counters are of.
-template <class Blocks>
-[[nodiscard]] inline reduction_loops loops_for(reduce_kind op, element_type type) noexcept {
-  switch (type) {
-    case element_type::int32: return loops_for<Blocks, std::int32_t>(op);
-    case element_type::int64: return loops_for<Blocks, std::int64_t>(op);
-    case element_type::float16: return loops_for<Blocks, float16>(op);
-    case element_type::bfloat16: return loops_for<Blocks, bfloat16>(op);
-    case element_type::float32: return loops_for<Blocks, float>(op);
-    case element_type::float64: return loops_for<Blocks, double>(op);
-    case element_type::float8_e4m3: return loops_for<Blocks, float8_e4m3>(op);
-    case element_type::float8_e5m2: return loops_for<Blocks, float8_e5m2>(op);
-    default: return {};
-  }
-}
+/// The element types that gradients and counters are of. Integers of other widths are less often added up than they
+/// are compiled: once is enough.
+template <class T>
+inline constexpr bool has_loops_for_each_unit =
+    !std::integral<T> || std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
 
-[[nodiscard]] inline reduction_loops loops_for(vector_unit unit, reduce_kind op, element_type type) noexcept {
-  // Integers of other widths are less often added up than they are compiled: once is enough.
-  switch (type) {
-    case element_type::none: return {};
-    case element_type::int8: return loops_for<plain_blocks, std::int8_t>(op);
-    case element_type::int16: return loops_for<plain_blocks, std::int16_t>(op);
-    case element_type::uint8: return loops_for<plain_blocks, std::uint8_t>(op);
-    case element_type::uint16: return loops_for<plain_blocks, std::uint16_t>(op);
-    case element_type::uint32: return loops_for<plain_blocks, std::uint32_t>(op);
-    case element_type::uint64: return loops_for<plain_blocks, std::uint64_t>(op);
-    default: break;
-  }
-  switch (unit) {
+template <class T>
+[[nodiscard]] inline reduction_loops loops_for([[maybe_unused]] vector_unit unit, reduce_kind op) noexcept {
 #if defined(__x86_64__)
-    case vector_unit::avx512: return loops_for<avx512_blocks>(op, type);
-    case vector_unit::avx2: return loops_for<avx2_blocks>(op, type);
-#endif
-    default: return loops_for<plain_blocks>(op, type);
+  if constexpr (has_loops_for_each_unit<T>) {
+    switch (unit) {
+      case vector_unit::avx512: return loops_for<avx512_blocks, T>(op);
+      case vector_unit::avx2: return loops_for<avx2_blocks, T>(op);
+      case vector_unit::plain: break;
+    }
   }
+#endif
+  return loops_for<plain_blocks, T>(op);
 }
 
 }  // namespace hfcomm::detail

@@ -14,7 +14,7 @@ work<int> sum_much_later(const process_group& group) { co_return co_await sum_la
 
 }  // namespace
 
-TEST_CASE("unheard: a dropped work's problem fails the rank where no operation was left to throw it") {
+TEST_CASE("deferred errors: a dropped work's problem fails the rank where no operation was left to throw it") {
   for (const int ranks : rank_counts) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
@@ -32,7 +32,7 @@ TEST_CASE("unheard: a dropped work's problem fails the rank where no operation w
   }
 }
 
-TEST_CASE("unheard: so does the closing barrier of a scope") {
+TEST_CASE("deferred errors: so does the closing barrier of a scope") {
   CHECK_THROWS_AS(run_ranks(2,
                             [](const process_group& world) {
                               const auto hasty = world.with_timeout(std::chrono::milliseconds(100));
@@ -54,7 +54,7 @@ TEST_CASE("unheard: so does the closing barrier of a scope") {
                   mismatch_error);
 }
 
-TEST_CASE("unheard: what an operation has thrown is not thrown again at the end") {
+TEST_CASE("deferred errors: what an operation has thrown is not thrown again at the end") {
   at_every_size([](const process_group& world) {
     std::vector<int> values(3);
     {
@@ -65,7 +65,7 @@ TEST_CASE("unheard: what an operation has thrown is not thrown again at the end"
   });
 }
 
-TEST_CASE("unheard: an exception that drops a collective under way gets on, and the others hear of it") {
+TEST_CASE("deferred errors: an exception that drops a collective under way gets on, and the others hear of it") {
   for (const int ranks : rank_counts_from(2)) {
     std::string text;
     try {
@@ -78,7 +78,7 @@ TEST_CASE("unheard: an exception that drops a collective under way gets on, and 
         const auto problem = error_of<peer_error>([&] { (void)recv<int>(0, group); });
         CHECK(problem.peer() == 0);
         CHECK(problem.fatal());
-        CHECK_CONTAINS(problem.what(), "left all_reduce (unheard_test.cpp");
+        CHECK_CONTAINS(problem.what(), "left all_reduce (deferred_errors_test.cpp");
         CHECK_CONTAINS(problem.what(), "under way because of an exception: boom");
         CHECK(group.broken());
       });
@@ -89,7 +89,7 @@ TEST_CASE("unheard: an exception that drops a collective under way gets on, and 
   }
 }
 
-TEST_CASE("unheard: an exception that drops a message under way") {
+TEST_CASE("deferred errors: an exception that drops a message under way") {
   for (const int ranks : {2, 4}) {
     CHECK_THROWS_WITH(run_ranks(ranks,
                                 [](const process_group& world) {
@@ -103,7 +103,7 @@ TEST_CASE("unheard: an exception that drops a message under way") {
   }
 }
 
-TEST_CASE("unheard: an exception that drops a message in a group of one") {
+TEST_CASE("deferred errors: an exception that drops a message in a group of one") {
   const process_group alone;
   for (int round = 0; round < 3; ++round) {
     const auto fail = [&] {
@@ -118,7 +118,7 @@ TEST_CASE("unheard: an exception that drops a message in a group of one") {
   }
 }
 
-TEST_CASE("unheard: an exception that drops a coroutine breaks the group that it waits in") {
+TEST_CASE("deferred errors: an exception that drops a coroutine breaks the group that it waits in") {
   for (const bool nested : {false, true}) {
     for (const int ranks : {2, 3, 8}) {
       const auto rank_main = [&](const process_group& world) {
@@ -136,7 +136,7 @@ TEST_CASE("unheard: an exception that drops a coroutine breaks the group that it
   }
 }
 
-TEST_CASE("unheard: an exception that drops a work whose peers come breaks nothing") {
+TEST_CASE("deferred errors: an exception that drops a work whose peers come breaks nothing") {
   at_every_size([](const process_group& world) {
     try {
       const auto started = all_reduce_async(1, reduce_op::sum, world);

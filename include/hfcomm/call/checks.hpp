@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <hfcomm/core/concepts.hpp>
+#include <hfcomm/group/detail/checked_call.hpp>
+
+/// The argument checks of the operations on elements in memory, for their host and their device forms alike. All of
+/// them throw usage_error, and tell the other ranks. They compare addresses and numbers, and read no element.
+namespace hfcomm::detail {
+
+/// Elements in host or device memory that may be read.
+struct const_elements {
+  const std::byte* data = nullptr;
+  std::size_t count = 0;
+  std::size_t width = 1;  ///< The bytes of one element.
+
+  /// Valid after `require_memory`.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data, count * width}; }
+};
+
+/// Elements in host or device memory that may be written.
+struct elements {
+  std::byte* data = nullptr;
+  std::size_t count = 0;
+  std::size_t width = 1;  ///< The bytes of one element.
+
+  operator const_elements() const noexcept { return {data, count, width}; }  // NOLINT(*explicit*): adds const
+  /// Valid after `require_memory`.
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data, count * width}; }
+};
+
+template <buffer R>
+[[nodiscard]] const_elements elements_of(const R& range) {
+  return {reinterpret_cast<const std::byte*>(std::ranges::data(range)),
+          static_cast<std::size_t>(std::ranges::size(range)), sizeof(std::ranges::range_value_t<R>)};
+}
+template <writable_buffer R>
+[[nodiscard]] elements writable_elements_of(R& range) {
+  return {reinterpret_cast<std::byte*>(std::ranges::data(range)), static_cast<std::size_t>(std::ranges::size(range)),
+          sizeof(std::ranges::range_value_t<R>)};
+}
+
+/// Returns whether memory can hold these elements where they are said to be.
+[[nodiscard]] bool is_there(const_elements range) noexcept;
+/// Describes why `range` is not there.
+[[nodiscard]] std::string memory_problem(const_elements range);
+void require_memory(checked_call& running, const_elements range);
+
+template <buffer R>
+[[nodiscard]] bool is_there(const R& range) {
+  return is_there(elements_of(range));
+}
+template <buffer R>
+[[nodiscard]] std::string memory_problem(const R& range) {
+  return memory_problem(elements_of(range));
+}
+template <buffer R>
+void require_memory(checked_call& running, const R& range) {
+  require_memory(running, elements_of(range));
+}
+
+/// Returns whether `total` is `part` for each of `ranks`; without a product that could wrap around.
+[[nodiscard]] constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
+  const auto count = static_cast<std::size_t>(ranks);
+  return total / count == part && total % count == 0;
+}
+
+/// Returns whether two pieces of memory share a byte.
+[[nodiscard]] bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept;
+
+/// `out` must be `allowed`, a part of the input, or overlap no part of the input.
+void require_apart(checked_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
+                   std::span<const std::byte> allowed = {});
+
+/// Returns the elements of all parts. Throws where there is not one count for each rank, or no number holds the sum;
+/// `what` is the buffer in words.
+std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what);
+/// `length` must be the sum of the counts.
+void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length, const char* what);
+/// What a rank sends to itself must be what it receives from itself.
+void require_own(checked_call& running, std::size_t sent, std::size_t received);
+
+// One for each operation. Where there are `counts`, rank r's part has counts[r] elements; otherwise all parts are
+// equally long. `running.call()` has the root and the reduction.
+
+void check_all_gather(checked_call& running, const_elements in, const_elements out);
+void check_all_gather(checked_call& running, const_elements in, const_elements out,
+                      std::span<const std::size_t> counts);
+void check_all_reduce(checked_call& running, const_elements in, const_elements out);
+void check_all_to_all(checked_call& running, const_elements in, const_elements out);
+void check_all_to_all(checked_call& running, const_elements in, std::span<const std::size_t> in_counts,
+                      const_elements out, std::span<const std::size_t> out_counts);
+void check_broadcast(checked_call& running, const_elements data);
+/// Where `rank()` is not the root, `out` and `counts` are not looked at.
+void check_gather(checked_call& running, const_elements in, const_elements out);
+void check_gather(checked_call& running, const_elements in, const_elements out, std::span<const std::size_t> counts);
+/// Where `rank()` is not the root, `out` is not looked at.
+void check_reduce(checked_call& running, const_elements in, const_elements out);
+void check_reduce_scatter(checked_call& running, const_elements in, const_elements out);
+void check_reduce_scatter(checked_call& running, const_elements in, const_elements out,
+                          std::span<const std::size_t> counts);
+/// Where `rank()` is not the root, `in` and `counts` are not looked at.
+void check_scatter(checked_call& running, const_elements in, const_elements out);
+void check_scatter(checked_call& running, const_elements in, const_elements out, std::span<const std::size_t> counts);
+
+}  // namespace hfcomm::detail

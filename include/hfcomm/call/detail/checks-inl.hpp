@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/checks.hpp>
+#include <hfcomm/core/config.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE bool is_there(const_elements range) noexcept {
+  return range.count == 0 ||
+         (range.data != nullptr &&
+          range.count <= static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / range.width);
+}
+
+HFCOMM_INLINE std::string memory_problem(const_elements range) {
+  const std::string count = std::to_string(range.count);
+  return range.data == nullptr ? "a buffer of " + count + " elements is at address 0"
+                               : "no memory has room for " + count + " elements";
+}
+
+HFCOMM_INLINE void require_memory(checked_call& running, const_elements range) {
+  if (!is_there(range)) [[unlikely]] {
+    running.refuse(memory_problem(range));
+  }
+}
+
+HFCOMM_INLINE bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
+  const std::less<const std::byte*> before;
+  return !one.empty() && !other.empty() && before(one.data(), other.data() + other.size()) &&
+         before(other.data(), one.data() + one.size());
+}
+
+HFCOMM_INLINE void require_apart(checked_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
+                                 std::span<const std::byte> allowed) {
+  const bool same = out.data() == allowed.data() && out.size() == allowed.size();
+  if (overlap(in, out) && !same) [[unlikely]] {
+    running.refuse("the output overlaps the input");
+  }
+}
+
+HFCOMM_INLINE std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what) {
+  if (counts.size() != static_cast<std::size_t>(running.size())) {
+    running.refuse(std::string(what) + " has " + std::to_string(counts.size()) + " counts for " +
+                 std::to_string(running.size()) + " ranks");
+  }
+  std::size_t total = 0;
+  for (const std::size_t count : counts) {
+    if (__builtin_add_overflow(total, count, &total)) {
+      running.refuse(std::string(what) + " has counts whose sum no number can hold");
+    }
+  }
+  return total;
+}
+
+HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length,
+                               const char* what) {
+  const std::size_t sum = require_counts(running, counts, what);
+  if (length != sum) {
+    running.refuse(std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
+                 std::to_string(sum));
+  }
+}
+
+HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::size_t received) {
+  if (sent != received) {
+    running.refuse("the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
+                 std::to_string(received) + " where it is received");
+  }
+}
+
+/// The part of rank `rank`, of parts of `count` elements each.
+HFCOMM_INLINE std::span<const std::byte> part_of_rank(const_elements whole, std::size_t count, int rank) {
+  return whole.bytes().subspan(static_cast<std::size_t>(rank) * count * whole.width, count * whole.width);
+}
+/// The part of rank `rank`, of parts of `counts[r]` elements.
+HFCOMM_INLINE std::span<const std::byte> part_of_rank(const_elements whole, std::span<const std::size_t> counts,
+                                                      int rank) {
+  const auto begin = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+  return whole.bytes().subspan(begin * whole.width, counts[static_cast<std::size_t>(rank)] * whole.width);
+}
+
+/// `part`, "the input" or "the output", must have this rank's count.
+HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const std::size_t> counts, std::size_t length,
+                                         const char* part) {
+  const std::size_t count = counts[static_cast<std::size_t>(running.rank())];
+  if (length != count) {
+    running.refuse(std::string(part) + " has " + std::to_string(length) + " elements, the count of rank " +
+                 std::to_string(running.rank()) + " is " + std::to_string(count));
+  }
+}
+
+/// `whole` must have a part as long as `part` for each rank; `verb` is what the ranks do with one.
+HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole, std::size_t part, const char* what,
+                                       const char* verb) {
+  if (!is_one_for_each(whole, part, running.size())) {
+    running.refuse(std::string(what) + " has " + std::to_string(whole) + " elements, but " +
+                 std::to_string(running.size()) + " ranks " + verb + ' ' + std::to_string(part) + " each");
+  }
+}
+
+/// `out`, "the output" or "the root's output", must be as long as the input.
+HFCOMM_INLINE void require_equal_length(checked_call& running, std::size_t in, std::size_t out, const char* what) {
+  if (out != in) {
+    running.refuse(std::string(what) + " has " + std::to_string(out) + " elements, the input " + std::to_string(in));
+  }
+}
+
+HFCOMM_INLINE void check_all_gather(checked_call& running, const_elements in, const_elements out) {
+  require_memory(running, in);
+  require_memory(running, out);
+  require_equal_parts(running, out.count, in.count, "the output", "contribute");
+  require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, in.count, running.rank()));
+}
+
+HFCOMM_INLINE void check_all_gather(checked_call& running, const_elements in, const_elements out,
+                                    std::span<const std::size_t> counts) {
+  require_memory(running, in);
+  require_memory(running, out);
+  require_sum(running, counts, out.count, "the output");
+  require_count_of_rank(running, counts, in.count, "the input");
+  require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, counts, running.rank()));
+}
+
+HFCOMM_INLINE void check_all_reduce(checked_call& running, const_elements in, const_elements out) {
+  require_valid(running, running.call());
+  require_memory(running, in);
+  require_memory(running, out);
+  require_apart(running, in.bytes(), out.bytes(), in.bytes());
+  require_equal_length(running, in.count, out.count, "the output");
+}
+
+HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, const_elements out) {
+  require_memory(running, in);
+  require_memory(running, out);
+  if (in.count % static_cast<std::size_t>(running.size()) != 0) {
+    running.refuse("the input's " + std::to_string(in.count) + " elements cannot be divided by " +
+                 std::to_string(running.size()) + " ranks");
+  }
+  require_equal_length(running, in.count, out.count, "the output");
+  require_apart(running, in.bytes(), out.bytes());
+}
+
+HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, std::span<const std::size_t> in_counts,
+                                    const_elements out, std::span<const std::size_t> out_counts) {
+  require_memory(running, in);
+  require_memory(running, out);
+  require_sum(running, in_counts, in.count, "the input");
+  require_sum(running, out_counts, out.count, "the output");
+  const auto rank = static_cast<std::size_t>(running.rank());
+  require_own(running, in_counts[rank], out_counts[rank]);
+  require_apart(running, in.bytes(), out.bytes());
+}
+
+HFCOMM_INLINE void check_broadcast(checked_call& running, const_elements data) {
+  running.require_root();
+  require_memory(running, data);
+}
+
+HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_elements out) {
+  running.require_root();
+  require_memory(running, in);
+  if (running.rank() == running.call().root) {
+    require_equal_parts(running, out.count, in.count, "the root's output", "contribute");
+    require_memory(running, out);
+    require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, in.count, running.rank()));
+  }
+}
+
+HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_elements out,
+                                std::span<const std::size_t> counts) {
+  running.require_root();
+  require_memory(running, in);
+  if (running.rank() == running.call().root) {
+    require_memory(running, out);
+    require_sum(running, counts, out.count, "the root's output");
+    require_own(running, in.count, counts[static_cast<std::size_t>(running.rank())]);
+    require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, counts, running.rank()));
+  }
+}
+
+HFCOMM_INLINE void check_reduce(checked_call& running, const_elements in, const_elements out) {
+  running.require_root();
+  require_valid(running, running.call());
+  require_memory(running, in);
+  if (running.rank() == running.call().root) {
+    require_memory(running, out);
+    require_apart(running, in.bytes(), out.bytes(), in.bytes());
+    require_equal_length(running, in.count, out.count, "the root's output");
+  }
+}
+
+HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in, const_elements out) {
+  require_valid(running, running.call());
+  require_memory(running, in);
+  require_memory(running, out);
+  require_equal_parts(running, in.count, out.count, "the input", "get");
+  require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, out.count, running.rank()));
+}
+
+HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in, const_elements out,
+                                        std::span<const std::size_t> counts) {
+  require_valid(running, running.call());
+  require_memory(running, in);
+  require_memory(running, out);
+  require_sum(running, counts, in.count, "the input");
+  require_count_of_rank(running, counts, out.count, "the output");
+  require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, counts, running.rank()));
+}
+
+HFCOMM_INLINE void check_scatter(checked_call& running, const_elements in, const_elements out) {
+  running.require_root();
+  require_memory(running, out);
+  if (running.rank() == running.call().root) {
+    require_memory(running, in);
+    require_equal_parts(running, in.count, out.count, "the root's input", "get");
+    require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, out.count, running.rank()));
+  }
+}
+
+HFCOMM_INLINE void check_scatter(checked_call& running, const_elements in, const_elements out,
+                                 std::span<const std::size_t> counts) {
+  running.require_root();
+  require_memory(running, out);
+  if (running.rank() == running.call().root) {
+    require_memory(running, in);
+    require_sum(running, counts, in.count, "the root's input");
+    require_own(running, counts[static_cast<std::size_t>(running.rank())], out.count);
+    require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, counts, running.rank()));
+  }
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/collectives/barrier.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+
+namespace hfcomm {
+
+HFCOMM_INLINE void barrier(const process_group& group, std::source_location where) {
+  operation call{.name = "barrier", .where = where};
+  detail::running_call running(group, call);
+  no_receiver nothing;
+  running.engine().exchange(call, {}, nothing);
+}
+
+HFCOMM_INLINE work<void> barrier_async(const process_group& group, std::source_location where) {
+  return detail::start("barrier", group, where, [group, where] { barrier(group, where); });
+}
+
+}  // namespace hfcomm

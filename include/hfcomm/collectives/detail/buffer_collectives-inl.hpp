@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/collectives/detail/receivers.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+
+namespace hfcomm::detail {
+
+HFCOMM_INLINE void all_gather_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_all_gather(running, in, out);
+  table_receiver table(out.bytes(), group.rank());
+  running.engine().exchange(call, in.bytes(), table);
+}
+
+HFCOMM_INLINE void all_gather_parts(operation call, const_elements in, elements out,
+                                    std::span<const std::size_t> counts, const process_group& group) {
+  call.type_hash = mix(call.type_hash, fingerprint(counts));
+  running_call running(group, call);
+  check_all_gather(running, in, out, counts);
+  const auto places = parts_of(out.bytes(), counts, out.width);
+  parts_receiver received(places, group.rank());
+  running.engine().exchange(call, in.bytes(), received);
+}
+
+HFCOMM_INLINE void all_reduce_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_all_reduce(running, in, out);
+  running.engine().reduce(call, in.bytes(), out.bytes());
+}
+
+HFCOMM_INLINE void all_to_all_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_all_to_all(running, in, out);
+  table_receiver received(out.bytes(), group.rank());
+  running.engine().deal(call, {.equal = in.bytes()}, received);
+}
+
+HFCOMM_INLINE void all_to_all_parts(operation call, const_elements in, std::span<const std::size_t> in_counts,
+                                    elements out, std::span<const std::size_t> out_counts, const process_group& group) {
+  running_call running(group, call);
+  check_all_to_all(running, in, in_counts, out, out_counts);
+  const auto parts = parts_of(in.bytes(), in_counts, in.width);
+  const auto places = parts_of(out.bytes(), out_counts, out.width);
+  const auto expected = in_bytes(out_counts, out.width);
+  parts_receiver received(places, group.rank());
+  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+}
+
+HFCOMM_INLINE void broadcast_buffer(operation call, elements data, const process_group& group) {
+  running_call running(group, call);
+  check_broadcast(running, data);
+  in_place_receiver received(data.bytes());
+  running.engine().exchange(call, data.bytes(), received);
+}
+
+HFCOMM_INLINE void gather_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_gather(running, in, out);
+  table_receiver table(out.bytes(), group.rank());
+  running.engine().exchange(call, in.bytes(), table);
+}
+
+HFCOMM_INLINE void gather_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
+                                const process_group& group) {
+  running_call running(group, call);
+  check_gather(running, in, out, counts);
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::uint64_t> expected(ranks);
+  std::vector<std::span<std::byte>> places(ranks);
+  if (group.rank() == call.root) {
+    expected = in_bytes(counts, out.width);
+    places = parts_of(out.bytes(), counts, out.width);
+  }
+  std::vector<std::span<const std::byte>> parts(ranks);
+  parts[static_cast<std::size_t>(call.root)] = in.bytes();
+  parts_receiver received(places, group.rank());
+  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+}
+
+HFCOMM_INLINE void reduce_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_reduce(running, in, out);
+  running.engine().reduce(call, in.bytes(), out.bytes());
+}
+
+HFCOMM_INLINE void reduce_scatter_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_reduce_scatter(running, in, out);
+  const auto lengths = in_bytes(equal_counts(out.count, group.size()), out.width);
+  running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
+}
+
+HFCOMM_INLINE void reduce_scatter_parts(operation call, const_elements in, elements out,
+                                        std::span<const std::size_t> counts, const process_group& group) {
+  call.type_hash = mix(call.type_hash, fingerprint(counts));
+  running_call running(group, call);
+  check_reduce_scatter(running, in, out, counts);
+  const auto lengths = in_bytes(counts, out.width);
+  running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
+}
+
+HFCOMM_INLINE void scatter_buffer(operation call, const_elements in, elements out, const process_group& group) {
+  running_call running(group, call);
+  check_scatter(running, in, out);
+  parcels parts;
+  if (group.rank() == call.root) {
+    parts.equal = in.bytes();
+  }
+  std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
+  places[static_cast<std::size_t>(call.root)] = out.bytes();
+  parts_receiver received(places, group.rank());
+  running.engine().deal(call, parts, received);
+}
+
+HFCOMM_INLINE void scatter_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
+                                 const process_group& group) {
+  running_call running(group, call);
+  check_scatter(running, in, out, counts);
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::span<const std::byte>> parts(ranks);
+  if (group.rank() == call.root) {
+    call.bytes = in.bytes().size();
+    parts = parts_of(in.bytes(), counts, in.width);
+  }
+  std::vector<std::uint64_t> expected(ranks);
+  expected[static_cast<std::size_t>(call.root)] = out.bytes().size();
+  std::vector<std::span<std::byte>> places(ranks);
+  places[static_cast<std::size_t>(call.root)] = out.bytes();
+  parts_receiver received(places, group.rank());
+  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+}
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+
+namespace hfcomm::detail {
+
+/// Puts one source's bytes where they belong.
+class in_place_receiver final : public receiver {
+ public:
+  explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
+
+  void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t offset,
+               std::uint64_t /*total*/) override {
+    if (target_.data() + offset != chunk.data()) {
+      copy_bytes(target_.data() + offset, chunk.data(), chunk.size());
+    }
+  }
+
+ private:
+  std::span<std::byte> target_;
+};
+
+/// Puts what comes from each rank into that rank's part.
+class parts_receiver final : public receiver {
+ public:
+  parts_receiver(std::span<const std::span<std::byte>> parts, int own) : parts_(parts), own_(own) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t /*total*/) override {
+    if (!chunk.empty()) {
+      copy_received(parts_[static_cast<std::size_t>(source)].data() + offset, chunk, source, own_);
+    }
+  }
+  std::byte* place_for(int source, std::uint64_t /*total*/) override {
+    return parts_[static_cast<std::size_t>(source)].data();
+  }
+
+ private:
+  std::span<const std::span<std::byte>> parts_;
+  int own_;
+};
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+#include <span>
+
+#include <hfcomm/device/detail/device_moves.hpp>
+
+namespace hfcomm {
+
+/// Every rank's device memory, in rank order, in `out` on every rank, which is `group.size()` times as long as `in`;
+/// `in` may be this rank's own place in it. Any trivially copyable type. Put on the stream; returns at once.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", movement::to_all,
+                                                                    as_device_span(in).size(), -1, where),
+                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
+                            group);
+}
+
+/// Parts of different lengths: rank r contributes `counts[r]` elements; the counts are the same on all ranks.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", movement::to_all,
+                                                                    as_device_span(in).size(), -1, where),
+                            detail::device_elements(in), detail::device_elements(out), counts,
+                            detail::on_stream{stream}, group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  return detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", movement::to_all,
+                                                                           as_device_span(in).size(), -1, where),
+                                   detail::device_elements(in), detail::device_elements(out),
+                                   detail::on_own_stream{stream}, group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                             const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  return detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", movement::to_all,
+                                                                           as_device_span(in).size(), -1, where),
+                                   detail::device_elements(in), detail::device_elements(out), counts,
+                                   detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/device/detail/device_reductions.hpp>
+
+namespace hfcomm {
+
+/// Reduces device memory element by element into every rank's `out`, which is as long as `in` and may be `in`. Put on
+/// the stream, where it comes after what is there and before what follows; returns at once. The order of additions is
+/// NCCL's: all ranks get the same bits, but 16-bit floats may be rounded more than once, and `average` divides in the
+/// elements' type.
+///
+/// Throws usage_error for memory that is not the current communicator's device's, 16-bit integers and bitwise
+/// reductions (NCCL has neither); the other ranks hear of it where they wait (`synchronize`).
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                                "device all_reduce", movement::to_all, as_device_span(in).size(), -1, op, where),
+                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
+                            group);
+}
+
+/// In place.
+template <writable_reducible_device_range R>
+void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  const auto range = detail::device_elements(data);
+  detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
+                                "device all_reduce", movement::to_all, as_device_span(data).size(), -1, op, where),
+                            range, range, detail::on_stream{stream}, group);
+}
+
+/// The same on a stream of the group's own, behind what is on `stream` by now; what follows there need not wait.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,
+                             detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                             const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  return detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                                       "device all_reduce", movement::to_all, as_device_span(in).size(), -1, op, where),
+                                   detail::device_elements(in), detail::device_elements(out),
+                                   detail::on_own_stream{stream}, group);
+}
+
+template <writable_reducible_device_range R>
+device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+                             const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  const auto range = detail::device_elements(data);
+  return detail::device_all_reduce(
+      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", movement::to_all,
+                                                               as_device_span(data).size(), -1, op, where),
+      range, range, detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+#include <span>
+
+#include <hfcomm/device/detail/device_moves.hpp>
+
+namespace hfcomm {
+
+/// Gives every rank its part of every rank's device memory: rank r's `out` has the r-th parts of all `in`s, in rank
+/// order. Any trivially copyable type. Put on the stream; returns at once.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  detail::device_all_to_all(detail::buffer_call<device_value_t<In>>("device all_to_all", movement::to_all,
+                                                                    as_device_span(in).size(), -1, where),
+                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
+                            group);
+}
+
+/// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must
+/// be what its receiver wants: without device checks (`with_device_checks`) nothing compares them.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
+                std::span<const std::size_t> out_counts, stream_ref stream, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  detail::device_all_to_all(detail::uneven_call<device_value_t<In>>("device all_to_all", movement::to_all,
+                                                                    as_device_span(in).size(), -1, where),
+                            detail::device_elements(in), in_counts, detail::device_elements(out), out_counts,
+                            detail::on_stream{stream}, group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  return detail::device_all_to_all(detail::buffer_call<device_value_t<In>>("device all_to_all", movement::to_all,
+                                                                           as_device_span(in).size(), -1, where),
+                                   detail::device_elements(in), detail::device_elements(out),
+                                   detail::on_own_stream{stream}, group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work all_to_all_async(const In& in, std::span<const std::size_t> in_counts, Out&& out,
+                             std::span<const std::size_t> out_counts, stream_ref stream,
+                             const process_group& group = world(),
+                             std::source_location where = std::source_location::current()) {
+  return detail::device_all_to_all(detail::uneven_call<device_value_t<In>>("device all_to_all", movement::to_all,
+                                                                           as_device_span(in).size(), -1, where),
+                                   detail::device_elements(in), in_counts, detail::device_elements(out), out_counts,
+                                   detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/core/stream_ref.hpp>
+#include <hfcomm/device/device_work.hpp>
+#include <hfcomm/group/session.hpp>
+
+namespace hfcomm {
+
+/// What follows on the stream begins once the streams of all ranks have come to their barriers. Returns at once: the
+/// host does not wait.
+void barrier(stream_ref stream, const process_group& group = world(),
+             std::source_location where = std::source_location::current());
+
+/// The same on a stream of the group's own, behind what is on `stream` by now.
+device_work barrier_async(stream_ref stream, const process_group& group = world(),
+                          std::source_location where = std::source_location::current());
+
+}  // namespace hfcomm

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/device/detail/device_moves.hpp>
+
+namespace hfcomm {
+
+/// Gives every rank the root's device memory, of any trivially copyable type, in place and of the same length
+/// everywhere. Put on the stream; returns at once.
+template <writable_device_range R>
+void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
+               std::source_location where = std::source_location::current()) {
+  detail::device_broadcast(detail::buffer_call<device_value_t<R>>("device broadcast", movement::from_root,
+                                                                  as_device_span(data).size(), root, where),
+                           detail::device_elements(data), detail::on_stream{stream}, group);
+}
+
+/// The same on a stream of the group's own, behind what is on `stream` by now.
+template <writable_device_range R>
+device_work broadcast_async(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return detail::device_broadcast(detail::buffer_call<device_value_t<R>>("device broadcast", movement::from_root,
+                                                                         as_device_span(data).size(), root, where),
+                                  detail::device_elements(data), detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

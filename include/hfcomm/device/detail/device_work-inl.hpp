@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/device/device_work.hpp>
+#include <hfcomm/machine/bounded_call.hpp>
+
+namespace hfcomm {
+
+HFCOMM_INLINE device_work::device_work(std::shared_ptr<device_engine> engine, device_engine::event mark,
+                                       stream_ref origin, const operation& call, std::uint64_t number) noexcept
+    : engine_(std::move(engine)), mark_(mark), origin_(origin), call_(call), number_(number) {}
+
+HFCOMM_INLINE device_work::device_work(device_work&& other) noexcept
+    : engine_(std::move(other.engine_)),
+      mark_(std::exchange(other.mark_, nullptr)),
+      origin_(other.origin_),
+      call_(other.call_),
+      number_(other.number_),
+      waited_(other.waited_) {}
+
+HFCOMM_INLINE device_work& device_work::operator=(device_work&& other) noexcept {
+  if (this != &other) {
+    drop();
+    engine_ = std::move(other.engine_);
+    mark_ = std::exchange(other.mark_, nullptr);
+    origin_ = other.origin_;
+    call_ = other.call_;
+    number_ = other.number_;
+    waited_ = other.waited_;
+  }
+  return *this;
+}
+
+HFCOMM_INLINE device_work::~device_work() { drop(); }
+
+HFCOMM_INLINE void device_work::wait(stream_ref stream) {
+  engine().order(call_, mark_, stream);
+  waited_ = true;
+}
+
+HFCOMM_INLINE bool device_work::done() const { return engine().done(call_, {mark_, origin_}); }
+
+HFCOMM_INLINE void device_work::synchronize() {
+  (void)engine().await(call_, number_, {mark_, origin_}, {});
+  waited_ = true;
+}
+
+HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds patience) {
+  if (patience <= std::chrono::nanoseconds::zero()) {
+    return done();
+  }
+  const bool reached = engine().await(call_, number_, {mark_, origin_}, patience);
+  waited_ = waited_ || reached;
+  return reached;
+}
+
+HFCOMM_INLINE device_engine& device_work::engine() const {
+  if (mark_ == nullptr) {
+    throw usage_error({}, "this work was moved from");
+  }
+  return *engine_;
+}
+
+HFCOMM_INLINE void device_work::drop() noexcept {
+  if (mark_ == nullptr) {
+    return;
+  }
+  if (!waited_ && !engines::process_end::begun()) {
+    try {
+      engine_->order(call_, mark_, origin_);
+    } catch (const error&) {
+      // CUDA is broken or gone: there is nothing left to order.
+    }
+  }
+  engine_->release(std::exchange(mark_, nullptr));
+  engine_.reset();
+}
+
+}  // namespace hfcomm

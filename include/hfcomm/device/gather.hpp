@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+#include <span>
+
+#include <hfcomm/device/detail/device_moves.hpp>
+
+namespace hfcomm {
+
+/// Every rank's device memory, in rank order, in the root's `out`, which is `group.size()` times as long as `in`;
+/// elsewhere `out` is not looked at and may be empty. Any trivially copyable type. Put on the stream; returns at once.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void gather(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
+            std::source_location where = std::source_location::current()) {
+  detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", movement::to_root,
+                                                                as_device_span(in).size(), root, where),
+                        detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+}
+
+/// Parts of different lengths: the root gets `counts[r]` elements from rank r; `counts` is looked at on the root only.
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
+            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", movement::to_root,
+                                                                as_device_span(in).size(), root, where),
+                        detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream},
+                        group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work gather_async(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", movement::to_root,
+                                                                       as_device_span(in).size(), root, where),
+                               detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream},
+                               group);
+}
+
+template <device_range In, writable_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
+                         const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", movement::to_root,
+                                                                       as_device_span(in).size(), root, where),
+                               detail::device_elements(in), detail::device_elements(out), counts,
+                               detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

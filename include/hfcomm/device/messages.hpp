@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/device/detail/device_message.hpp>
+#include <hfcomm/group/session.hpp>
+
+namespace hfcomm {
+
+/// Sends device memory to one rank, whose stream receives as many elements of the same type: nothing compares them. Put
+/// on the stream; returns at once. Two ranks that both send first wait for each other on their devices: use
+/// `send_receive`, or an nccl_group_scope. The group must have been connected (`connect_device`) by all its ranks.
+template <device_range R>
+void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
+          std::source_location where = std::source_location::current()) {
+  const detail::message_side part{detail::device_elements(data), destination};
+  detail::device_message("device send", movement::send, &part, nullptr, detail::on_stream{stream}, group, where);
+}
+
+/// The same on a stream of the group's own, behind what is on `stream` by now.
+template <device_range R>
+device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
+                  std::source_location where = std::source_location::current()) {
+  const detail::message_side part{detail::device_elements(data), destination};
+  return detail::device_message("device isend", movement::send, &part, nullptr, detail::on_own_stream{stream}, group,
+                                where);
+}
+
+/// Receives the next device memory that one rank sends here: as many elements of the same type. Put on the stream;
+/// returns at once.
+template <writable_device_range R>
+void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
+          std::source_location where = std::source_location::current()) {
+  const detail::message_side part{detail::device_elements(data), source};
+  detail::device_message("device recv", movement::receive, nullptr, &part, detail::on_stream{stream}, group, where);
+}
+
+/// The same on a stream of the group's own, behind what is on `stream` by now.
+template <writable_device_range R>
+device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
+                  std::source_location where = std::source_location::current()) {
+  const detail::message_side part{detail::device_elements(data), source};
+  return detail::device_message("device irecv", movement::receive, nullptr, &part, detail::on_own_stream{stream}, group,
+                                where);
+}
+
+/// Sends device memory to one rank and receives some from another (or the same, or oneself) at once. Put on the stream;
+/// returns at once.
+template <device_range Out, writable_device_range In>
+void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
+                  const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  const detail::message_side out{detail::device_elements(data), destination};
+  const detail::message_side in{detail::device_elements(into), source};
+  detail::device_message("device send_receive", movement::send, &out, &in, detail::on_stream{stream}, group, where);
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+
+#include <hfcomm/device/detail/device_reductions.hpp>
+
+namespace hfcomm {
+
+/// Reduces device memory element by element into the root's `out`; elsewhere `out` is not looked at. Otherwise as
+/// `all_reduce` of device memory.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void reduce(const In& in, Out&& out, stream_ref stream, int root,
+            detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+            std::source_location where = std::source_location::current()) {
+  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                            "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
+                        detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+}
+
+/// In place on the root; elsewhere the data stays as it is.
+template <writable_reducible_device_range R>
+void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  const auto range = detail::device_elements(data);
+  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
+                            "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
+                        range, range, detail::on_stream{stream}, group);
+}
+
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
+                         detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
+                                   "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
+                               detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream},
+                               group);
+}
+
+template <writable_reducible_device_range R>
+device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+                         const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  const auto range = detail::device_elements(data);
+  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
+                                   "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
+                               range, range, detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

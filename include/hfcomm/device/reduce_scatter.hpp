@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <source_location>
+#include <span>
+
+#include <hfcomm/device/detail/device_reductions.hpp>
+
+namespace hfcomm {
+
+/// Reduces device memory and leaves each rank one part of the result in `out`, which may be this rank's part of `in`;
+/// `in` is `group.size()` times as long. Otherwise as `all_reduce` of device memory.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                    const process_group& group = world(),
+                    std::source_location where = std::source_location::current()) {
+  detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+}
+
+/// Parts of different lengths: rank r gets `counts[r]` elements; the counts are the same on all ranks.
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                    detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+                    std::source_location where = std::source_location::current()) {
+  detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream}, group);
+}
+
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
+                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                                 const process_group& group = world(),
+                                 std::source_location where = std::source_location::current()) {
+  return detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
+}
+
+template <reducible_device_range In, writable_reducible_device_range Out>
+  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
+                                 const process_group& group = world(),
+                                 std::source_location where = std::source_location::current()) {
+  return detail::device_reduce_scatter(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
+}
+
+}  // namespace hfcomm

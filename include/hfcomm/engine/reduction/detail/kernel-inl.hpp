@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <tuple>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/reduction/detail/reduction_blocks.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
+
+namespace hfcomm::detail {
+
+/// The C++ type that the elements of an element type are calculated as.
+template <element_type Type>
+using element_of_type = std::tuple_element_t<
+    static_cast<std::size_t>(Type),
+    std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+               std::uint64_t, float16, bfloat16, float, double, float8_e4m3, float8_e5m2>>;
+
+/// Elements as what they are calculated in.
+template <class T>
+[[nodiscard]] inline accumulator_of<T> accumulator_at(const std::byte* data, std::size_t index) noexcept {
+  return load_element<T>(data, index);
+}
+
+/// Reduces one input: the result is the input but for NaNs and roundings.
+template <class T>
+void conclude_alone([[maybe_unused]] reduce_kind op, const std::byte* input, std::byte* out,
+                    std::size_t count) noexcept {
+  if constexpr (!std::integral<T>) {
+    if (is_narrow_float<T> || (op != reduce_kind::min && op != reduce_kind::max)) {
+      for (std::size_t i = 0; i < count; ++i) {
+        store_element(out, i, conclude<reduce_kind::sum, T>(accumulator_at<T>(input, i), 1));
+      }
+      return;
+    }
+  }
+  if (input != out && count != 0) {
+    std::memcpy(out, input, count * sizeof(T));
+  }
+}
+
+/// `scaled[i]` = element i times `factor`, rounded. Not inlined: in sight of the sum that follows, compilers for
+/// machines with a fused multiply-add would leave out the product's rounding.
+template <class T>
+[[gnu::noinline]] void scale_elements(const std::byte* data, std::size_t count, accumulator_of<T> factor,
+                                      accumulator_of<T>* scaled) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    scaled[i] = accumulator_at<T>(data, i) * factor;
+  }
+}
+
+/// The sum of what each input's factor makes of its own.
+template <class T>
+void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<const double> factors, std::byte* out,
+                          std::size_t count) noexcept {
+  using A = accumulator_of<T>;
+  constexpr std::size_t block = 256;
+  A sums[block] = {};
+  A scaled[block] = {};
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t size = std::min(block, count - begin);
+    const std::size_t offset = begin * sizeof(T);
+    scale_elements<T>(inputs[0] + offset, size, static_cast<A>(factors[0]), sums);
+    for (std::size_t k = 1; k < inputs.size(); ++k) {
+      scale_elements<T>(inputs[k] + offset, size, static_cast<A>(factors[k]), scaled);
+      for (std::size_t i = 0; i < size; ++i) {
+        sums[i] = sums[i] + scaled[i];
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      store_element(out + offset, i, conclude<reduce_kind::sum, T>(sums[i], A(1)));
+    }
+  }
+}
+
+/// Copies part of the first output to the others.
+HFCOMM_INLINE void copy_to_other_outputs(std::span<std::byte* const> outs, std::size_t offset,
+                                         std::size_t bytes) noexcept {
+  for (std::byte* const out : outs.subspan(1)) {
+    copy_bytes(out + offset, outs[0] + offset, bytes);
+  }
+}
+
+/// Reduces at least two inputs of elements of `width` bytes, block by block.
+HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, std::span<const std::byte* const> inputs,
+                             std::span<std::byte* const> outs, std::size_t count) noexcept {
+  alignas(64) std::byte sums[reduction_bytes];
+  const bool two = inputs.size() == 2;
+  const std::size_t block = loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t size = std::min(block, count - begin);
+    const std::size_t offset = begin * width;
+    const std::byte* so_far = inputs[0] + offset;
+    if (loops.widen != nullptr && !two) {
+      loops.widen(so_far, sums, size);
+      so_far = sums;
+    }
+    for (std::size_t index = 1; index + 1 < inputs.size(); ++index) {
+      loops.combine(sums, so_far, inputs[index] + offset, size);
+      so_far = sums;
+    }
+    (two ? loops.both : loops.conclude)(outs[0] + offset, so_far, inputs.back() + offset, size, inputs.size());
+    copy_to_other_outputs(outs, offset, size * width);
+  }
+}
+
+/// The same for elements of one byte, each input of which is widened before it is combined.
+HFCOMM_INLINE void run_widened_loops(const reduction_loops& loops, std::span<const std::byte* const> inputs,
+                                     std::span<std::byte* const> outs, std::size_t count) noexcept {
+  constexpr std::size_t block = reduction_bytes / sizeof(float);
+  alignas(64) std::byte sums[reduction_bytes];
+  alignas(64) std::byte next[reduction_bytes];
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t size = std::min(block, count - begin);
+    loops.widen(inputs[0] + begin, sums, size);
+    for (const std::byte* const input : inputs.subspan(1)) {
+      loops.widen(input + begin, next, size);
+      loops.combine(sums, sums, next, size);
+    }
+    loops.narrow(sums, outs[0] + begin, size, inputs.size());
+    copy_to_other_outputs(outs, begin, size);
+  }
+}
+
+template <element_type Type>
+void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
+                     std::size_t count, [[maybe_unused]] std::span<const double> factors, vector_unit unit) noexcept {
+  using T = element_of_type<Type>;
+  static_assert(element_type_of<T> == Type);
+  if constexpr (is_floating_point(Type)) {
+    if (op == reduce_kind::premultiplied_sum) {
+      reduce_premultiplied<T>(inputs, factors, outs[0], count);
+      copy_to_other_outputs(outs, 0, count * sizeof(T));
+      return;
+    }
+  }
+  if (inputs.size() == 1) {
+    conclude_alone<T>(op, inputs[0], outs[0], count);
+    copy_to_other_outputs(outs, 0, count * sizeof(T));
+  } else if constexpr (is_float8<T>) {
+    run_widened_loops(loops_for<T>(unit, op), inputs, outs, count);
+  } else {
+    run_loops(loops_for<T>(unit, op), sizeof(T), inputs, outs, count);
+  }
+}
+
+#if defined(HFCOMM_COMPILED)
+using kernel_function = void(reduce_kind, std::span<const std::byte* const>, std::span<std::byte* const>, std::size_t,
+                             std::span<const double>, vector_unit) noexcept;
+template kernel_function reduce_elements<element_type::int8>;
+template kernel_function reduce_elements<element_type::int16>;
+template kernel_function reduce_elements<element_type::int32>;
+template kernel_function reduce_elements<element_type::int64>;
+template kernel_function reduce_elements<element_type::uint8>;
+template kernel_function reduce_elements<element_type::uint16>;
+template kernel_function reduce_elements<element_type::uint32>;
+template kernel_function reduce_elements<element_type::uint64>;
+template kernel_function reduce_elements<element_type::float16>;
+template kernel_function reduce_elements<element_type::bfloat16>;
+template kernel_function reduce_elements<element_type::float32>;
+template kernel_function reduce_elements<element_type::float64>;
+template kernel_function reduce_elements<element_type::float8_e4m3>;
+template kernel_function reduce_elements<element_type::float8_e5m2>;
+#endif
+
+}  // namespace hfcomm::detail

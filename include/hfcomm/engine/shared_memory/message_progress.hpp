@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/engine/shared_memory/inbox.hpp>
+#include <hfcomm/engine/shared_memory/outbox.hpp>
+#include <hfcomm/machine/waiting.hpp>
+
+namespace hfcomm::engines {
+
+/// The messages of a rank that are under way, in both directions. Moves them on, and breaks the group where one of them
+/// can never finish. Not thread-safe, except `endpoint`, `cancel` and `is_halted`.
+class message_progress {
+ public:
+  using clock = pending_message::clock;
+
+  explicit message_progress(std::shared_ptr<const group_watch> watch) : endpoint_(std::move(watch)) {}
+  message_progress(const message_progress&) = delete;
+  message_progress& operator=(const message_progress&) = delete;
+
+  /// Returns the endpoint, whose const functions any thread may call.
+  [[nodiscard]] const message_endpoint& endpoint() const noexcept { return endpoint_; }
+
+  /// Adds transfers, in this order.
+  void add(std::span<const std::shared_ptr<transfer>> transfers) {
+    message_list outgoing;
+    message_list incoming;
+    for (const auto& one : transfers) {
+      (one->call.pattern == movement::send ? outgoing : incoming).push_back({.job = one, .active = clock::now()});
+    }
+    for (auto* fresh : {&outgoing, &incoming}) {
+      for (pending_message& message : *fresh) {
+        message.number = ++last_number_;
+        unattended_ += message.job->listener ? 1 : 0;
+      }
+    }
+    outbox_.entries().splice(outbox_.entries().end(), outgoing);
+    inbox_.entries().splice(inbox_.entries().end(), incoming);
+  }
+
+  /// Makes every transfer fail, those under way and those to come.
+  void cancel() noexcept { cancelled_.store(true); }
+  /// Returns whether no message can finish any more: the group is broken, or its messages were cancelled.
+  [[nodiscard]] bool is_halted() const noexcept { return endpoint_.watch().broken() || cancelled_.load(); }
+
+  /// Returns whether transfers with a listener are under way. Nobody waits for those, so a thread moves them on.
+  [[nodiscard]] bool has_unattended() const noexcept { return unattended_ != 0; }
+
+  /// Takes one step of every transfer; returns whether there was any.
+  bool advance(finished_transfers& finished) {
+    const std::size_t before = finished.size();
+    bool any = false;
+    if (is_halted()) {
+      fail_everything(finished);
+    } else {
+      any = outbox_.progress(finished);
+      any = inbox_.progress(finished) || any;
+    }
+    count_finished(finished, before);
+    return any;
+  }
+
+  /// Breaks the group where a transfer waits for a lost rank, or longer than its deadline. Warns about slow ones.
+  void check_peers(finished_transfers& finished, clock::time_point now) {
+    drop_failure_texts(finished);
+    std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: the ranks that may send
+    for (const bool sends : {true, false}) {
+      for (pending_message& message : sends ? outbox_.entries() : inbox_.entries()) {
+        if (message.job->is_failure) {
+          continue;
+        }
+        const auto missing = awaited_ranks(message);
+        const int peer = peer_of(message);
+        const auto place = static_cast<std::size_t>(peer >= 0 ? peer : endpoint_.size());
+        const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing);
+        alive[place] = !lost;
+        const auto waited = now - (sends ? outbox_.idle_since(message) : inbox_.idle_since(message));
+        const auto limit = message.job->call.timeout;
+        if (lost || (limit.count() > 0 && waited >= limit)) {
+          // The peer may have sent or taken it at the last moment.
+          if (!advance(finished) && !is_halted()) {
+            break_group(message, lost, missing);
+            advance(finished);
+          }
+          return;
+        }
+        if (!message.warned && waited >= warn_after_) {
+          message.warned = true;
+          endpoint_.watch().warn(endpoint_.context(message), missing, waited);
+        }
+      }
+    }
+  }
+
+ private:
+  void count_finished(const finished_transfers& finished, std::size_t from) noexcept {
+    for (; from < finished.size(); ++from) {
+      unattended_ -= finished[from]->listener ? 1 : 0;
+    }
+  }
+
+  /// Returns the other rank of a message; -1 where any rank may send it.
+  [[nodiscard]] static int peer_of(const pending_message& message) {
+    return message.peer >= 0 ? message.peer : message.job->call.root;
+  }
+
+  /// Returns the ranks that a transfer waits for.
+  [[nodiscard]] std::vector<int> awaited_ranks(const pending_message& message) const {
+    const int peer = peer_of(message);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < endpoint_.size(); ++rank) {
+      if (peer >= 0 ? rank == peer : rank != endpoint_.rank() || endpoint_.size() == 1) {
+        ranks.push_back(rank);
+      }
+    }
+    return ranks;
+  }
+
+  /// Drops texts of failures that no rank can take any more. They are no reason to break the group.
+  void drop_failure_texts(finished_transfers& finished) {
+    const std::size_t before = finished.size();
+    for (pending_message& message : outbox_.entries()) {
+      if (message.job->is_failure && endpoint_.watch().ending(message.job->call.root)) {
+        outbox_.withdraw(message);
+      }
+    }
+    message_endpoint::sweep(outbox_.entries(), finished);
+    count_finished(finished, before);
+  }
+
+  /// Returns the lost rank because of which no message can come from, or go to, `peer` (-1: any rank).
+  [[nodiscard]] std::optional<group_watch::loss> find_loss(int peer, const std::vector<int>& missing) const {
+    auto lost = endpoint_.watch().find_loss(missing, [](int) { return false; });
+    if (!lost || peer >= 0 || lost->end.how != group_watch::kind::left) {
+      return lost;
+    }
+    // A message from any rank may come as long as one of them is there.
+    const bool all_left = std::all_of(missing.begin(), missing.end(),
+                                      [&](int rank) { return endpoint_.watch().ending(rank).has_value(); });
+    return all_left ? lost : std::nullopt;
+  }
+
+  void break_group(const pending_message& message, const std::optional<group_watch::loss>& lost,
+                   const std::vector<int>& missing) {
+    try {
+      if (lost) {
+        endpoint_.watch().break_group(endpoint_.context(message), *lost);
+      }
+      endpoint_.watch().break_group(endpoint_.context(message), missing, timeout_text(message, missing));
+    } catch (const error&) {
+      // Each transfer gets the verdict with its own context: see fail_everything.
+    }
+  }
+
+  [[nodiscard]] std::string timeout_text(const pending_message& message, const std::vector<int>& missing) const {
+    const operation& call = message.job->call;
+    const bool sends = call.pattern == movement::send;
+    std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
+                       call_name(call) + " #" + std::to_string(message.number) + " (" + detail::describe(call.where) +
+                       ") with tag " + std::to_string(call.tag) + " within " + format_duration(call.timeout) +
+                       ", so rank " + std::to_string(endpoint_.rank()) + " gave up.";
+    if (!sends) {
+      text += inbox_.unwanted();  // often the explanation
+    } else if (message.envelope == nullptr) {
+      text += " It was not offered yet: " + std::to_string(layout::envelope_count) +
+              " earlier messages of this rank have not been received.";
+    }
+    return text;
+  }
+
+  void fail_everything(finished_transfers& finished) {
+    for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
+      for (pending_message& message : *messages) {
+        try {
+          if (endpoint_.watch().broken()) {
+            endpoint_.watch().throw_verdict(endpoint_.context(message));
+          }
+          throw engine_error(endpoint_.context(message), "the group is being closed");
+        } catch (...) {
+          message_endpoint::finish(message, std::current_exception());
+        }
+      }
+      message_endpoint::sweep(*messages, finished);
+    }
+  }
+
+  std::chrono::milliseconds warn_after_ = detail::warning_time();
+  std::atomic<bool> cancelled_{false};
+  message_endpoint endpoint_;
+  outbox outbox_{endpoint_};
+  inbox inbox_{endpoint_};
+  std::uint64_t last_number_ = 0;
+  std::size_t unattended_ = 0;  // transfers under way that have a listener
+};
+
+}  // namespace hfcomm::engines

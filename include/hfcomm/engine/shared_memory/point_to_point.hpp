@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <hfcomm/engine/shared_memory/message_progress.hpp>
+#include <hfcomm/machine/waiting.hpp>
+#include <hfcomm/machine/work_queue.hpp>
+#include <hfcomm/machine/worker.hpp>
+
+namespace hfcomm::engines {
+
+/// Messages between two ranks of a group, independent of its collectives.
+///
+/// A sender offers a message in one of its envelopes. The receiver looks for an offer that fits what it wants, and
+/// answers. A small message is in the envelope. The bytes of a larger one then pass through one of the sender's slots,
+/// a ring that one side fills and the other drains. Both sides finish when the receiver has everything. Both fail where
+/// the message is not what the receiver wants.
+///
+/// A thread that waits moves on all messages of this rank. A worker, started with the first one, does that for
+/// transfers that nobody waits for. Their continuations run on other threads, for as long as they need. Any thread may
+/// call.
+class point_to_point {
+ public:
+  explicit point_to_point(std::shared_ptr<const group_watch> watch)
+      : patience_(detail::patience::of(!watch->shares_cores())), progress_(std::move(watch)) {}
+  point_to_point(const point_to_point&) = delete;
+  point_to_point& operator=(const point_to_point&) = delete;
+
+  void abandon(const error_context& context) noexcept { watch().abandon(context); }
+  [[nodiscard]] bool broken() const noexcept { return watch().broken(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return watch().in_creating_process(); }
+
+  /// Starts transfers, in this order. Throws usage_error in the child of a fork, and engine_error where the worker
+  /// cannot be started; then no transfer was started. Other errors are kept in the transfers.
+  static void post(const std::shared_ptr<point_to_point>& self, std::span<const std::shared_ptr<transfer>> transfers) {
+    const operation& first = transfers.front()->call;
+    if (!self->in_creating_process()) {
+      throw usage_error(self->endpoint().context(first, 0),
+                        "this group was made before a fork; the child process is not a rank of it");
+    }
+    const bool needs_worker =
+        std::any_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->listener != nullptr; });
+    finished_transfers finished;
+    {
+      const auto held = self->worker_.lock();
+      if (needs_worker) {
+        self->worker_.start(self->endpoint().context(first, 0), "messages", [self] { self->run_worker(); });
+      }
+      self->progress_.add(transfers);
+      self->progress_.advance(finished);
+    }
+    if (needs_worker) {
+      self->worker_.wake();
+    }
+    self->report_finished(finished);
+  }
+
+  /// Waits until all of them are finished. Their errors stay in the transfers.
+  void complete(std::span<const std::shared_ptr<transfer>> transfers) {
+    const auto all_finished = [&] {
+      return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
+    };
+    while (!all_finished()) {
+      const std::uint32_t epoch = endpoint().box().epoch.load();
+      if (!advance() && !all_finished()) {
+        wait_for_change(epoch, patience_);
+      }
+    }
+  }
+
+  /// Makes every transfer fail, those under way and those to come.
+  void cancel() noexcept {
+    progress_.cancel();
+    notify_own_threads();
+  }
+
+  /// Ends the messages when the group ends. Unfinished works keep their group, so there are none, unless it is broken.
+  /// The text of a failure that no rank has taken is dropped.
+  void stop() noexcept {
+    if (!in_creating_process()) {
+      return;  // the child of a fork has no worker, and the lock may be held for ever
+    }
+    if (broken()) {
+      advance();  // finishes the transfers that somebody may wait for
+    }
+    worker_.request_stop();
+    std::shared_ptr<detail::work_queue> continuations;
+    {
+      const auto held = worker_.lock();
+      continuations = std::move(continuations_);
+    }
+    if (continuations) {
+      continuations->drain();
+      continuations->stop();
+    }
+    notify_own_threads();
+    worker_.stop();  // on the worker's thread where a continuation has dropped the last handle
+  }
+
+ private:
+  using clock = pending_message::clock;
+
+  static constexpr std::chrono::milliseconds check_interval{20};
+
+  [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
+  [[nodiscard]] const group_watch& watch() const noexcept { return endpoint().watch(); }
+  void notify_own_threads() const noexcept { endpoint().memory().notify(endpoint().rank()); }
+
+  void run_worker() {
+    while (true) {
+      const std::uint32_t epoch = endpoint().box().epoch.load();
+      {
+        auto held = worker_.lock();
+        if (!worker_.wait_for_work(held, [this] { return progress_.has_unattended(); })) {
+          return;
+        }
+      }
+      if (!advance()) {
+        wait_for_change(epoch, detail::patience{});
+      }
+    }
+  }
+
+  /// Moves on all transfers, and checks their peers at intervals. Returns whether anything was done.
+  bool advance() {
+    finished_transfers finished;
+    bool moved = false;
+    {
+      const auto held = worker_.lock();
+      moved = progress_.advance(finished);
+      if (const auto now = clock::now(); now >= next_check_) {
+        next_check_ = now + check_interval;
+        progress_.check_peers(finished, now);
+      }
+    }
+    report_finished(finished);
+    return moved || !finished.empty();
+  }
+
+  /// Tells the listeners of finished transfers, and wakes the threads that wait for one.
+  void report_finished(const finished_transfers& finished) {
+    if (finished.empty()) {
+      return;
+    }
+    for (const auto& one : finished) {
+      if (const auto listener = std::exchange(one->listener, nullptr); listener && listener->on_finish()) {
+        run_continuation([listener] { listener->continue_caller(); });
+      }
+    }
+    notify_own_threads();
+  }
+
+  /// Runs the continuation of a transfer on a thread that the messages do not need.
+  void run_continuation(const std::function<void()>& continuation) {
+    std::shared_ptr<detail::work_queue> queue;
+    {
+      const auto held = worker_.lock();
+      if (!continuations_) {
+        continuations_ = std::make_shared<detail::work_queue>([] {});
+      }
+      queue = continuations_;
+    }
+    try {
+      queue->push([continuation] { return continuation; });
+    } catch (const std::system_error&) {
+      continuation();  // the system has no other thread for it
+    }
+  }
+
+  /// Waits until the mailbox has changed since `epoch`, or for one check interval.
+  void wait_for_change(std::uint32_t epoch, const detail::patience& patience) {
+    layout::mailbox& box = endpoint().box();
+    if (detail::wait_briefly(patience, [&]() noexcept { return box.epoch.load() != epoch; })) {
+      return;
+    }
+    box.sleepers.fetch_add(1);
+    if (box.epoch.load() == epoch) {
+      detail::futex_wait(box.epoch, epoch, check_interval);
+    }
+    box.sleepers.fetch_sub(1);
+  }
+
+  detail::patience patience_;
+  message_progress progress_;
+  std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
+  clock::time_point next_check_{};
+  detail::worker worker_;  // protects the members before it, except patience_
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/version.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/machine/roster.hpp>
+#include <hfcomm/machine/segment_broker.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+
+/// Packets of the rendezvous, and the state that it ends with.
+namespace hfcomm::rendezvous {
+
+/// A process's part of its job: the world group's engine and the job's roster.
+struct membership {
+  std::shared_ptr<host_engine> engine;
+  std::shared_ptr<rendezvous::roster> roster;
+};
+
+namespace local {
+
+/// The first packet of a rank, by which it introduces itself to rank 0.
+struct hello {
+  char magic[8] = {'h', 'f', 'c', 'o', 'm', 'm', '-', '1'};
+  std::uint32_t version = wire_version;
+  std::uint32_t block_bytes = sizeof(engines::layout::rank_block);  // another compiler's layout is another version
+  std::int32_t rank = 0;
+  std::int32_t world_size = 0;
+  std::int32_t pid = 0;
+
+  [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
+};
+
+/// The first byte of every other packet. Rank 0 sends `welcome` with the job's memory, the other ranks answer `ready`,
+/// and rank 0 lets them `go`. The last three are errors with a text.
+inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
+
+/// Sends a packet of that kind, cut to the longest packet.
+inline void send_text(local_connection& connection, std::byte kind, const std::string& text) {
+  std::string bytes = static_cast<char>(kind) + text;
+  bytes.resize(std::min(bytes.size(), local_connection::max_packet));
+  connection.send(std::as_bytes(std::span(bytes)));
+}
+
+/// Returns the text of a `timed_out` packet, which begins with the missing ranks: "1 4\nthe error".
+inline std::string timed_out_text(const std::vector<int>& missing, const std::string& error) {
+  std::string text;
+  for (const int rank : missing) {
+    text += std::to_string(rank) + ' ';
+  }
+  return text + '\n' + error;
+}
+
+/// Throws timeout_error from the text of a `timed_out` packet.
+[[noreturn]] inline void throw_timed_out(const std::string& text) {
+  const auto end = std::min(text.find('\n'), text.size());
+  std::istringstream list(text.substr(0, end));
+  std::vector<int> missing;
+  for (int rank = 0; list >> rank;) {
+    missing.push_back(rank);
+  }
+  throw timeout_error(error_context{}, text.substr(std::min(end + 1, text.size())), std::move(missing));
+}
+
+/// Throws the error that rank 0 sent, if the packet is one, and engine_error where rank 0 has closed the connection.
+inline void throw_if_refused(const packet& answer) {
+  if (answer.bytes.empty()) {
+    throw engine_error(error_context{}, "rank 0 went away while the job was starting");
+  }
+  const std::string text(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
+  if (answer.bytes.front() == refused) {
+    throw usage_error(error_context{}, text);
+  }
+  if (answer.bytes.front() == failed) {
+    throw engine_error(error_context{}, text);
+  }
+  if (answer.bytes.front() == timed_out) {
+    throw_timed_out(text);
+  }
+}
+
+/// Makes the world group's engine, and enters the job's roster as `rank`.
+inline membership make_membership(std::shared_ptr<shared_segment> roster_segment, std::shared_ptr<shared_segment> world,
+                                  const std::string& id, int rank, int world_size) {
+  auto job = std::make_shared<engines::local_job>();
+  job->id = id;
+  job->roster = std::make_shared<roster>(std::move(roster_segment), world_size, rank);
+  job->broker = std::make_shared<process_broker>();
+  job->roster->enter();
+  std::vector<int> members(static_cast<std::size_t>(world_size));
+  std::iota(members.begin(), members.end(), 0);
+  auto roster_of_job = job->roster;
+  return {std::make_shared<engines::shared_memory>(id, std::move(world), std::move(job), std::move(members), rank),
+          std::move(roster_of_job)};
+}
+
+}  // namespace local
+
+}  // namespace hfcomm::rendezvous

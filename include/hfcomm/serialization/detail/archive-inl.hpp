@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/serialization/archive.hpp>
+#include <hfcomm/serialization/object.hpp>
+
+namespace hfcomm {
+
+namespace serialization {
+
+HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
+  const std::size_t used = written().size();
+  const std::span<std::byte> before = enlarge_(spill_, 0);
+  const bool moves = before.empty() || begin_ != before.data() + kept_;
+  // By what was written, not by what is kept: many small objects behind each other would each set all that to zero.
+  const std::span<std::byte> spill = enlarge_(spill_, kept_ + std::max({used + more, 2 * used, std::size_t{256}}));
+  if (moves && used != 0) {
+    std::memcpy(spill.data() + kept_, begin_, used);
+  }
+  begin_ = spill.data() + kept_;
+  next_ = begin_ + used;
+  end_ = spill.data() + spill.size();
+}
+
+HFCOMM_INLINE void output_archive::fail_for_depth() {
+  throw usage_error({}, "objects are nested more than " + std::to_string(max_depth) + " deep");
+}
+
+HFCOMM_INLINE void input_archive::fail(std::string detail) { throw decode_error({}, std::move(detail)); }
+
+HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
+  fail(std::to_string(keys) + " keys are " + std::to_string(different) + " different ones");
+}
+
+HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail("a bool is " + std::to_string(value)); }
+
+HFCOMM_INLINE void input_archive::fail_for_depth() {
+  fail("objects are nested more than " + std::to_string(max_depth) + " deep");
+}
+
+HFCOMM_INLINE void input_archive::fail_for_bytes(std::uint64_t size) const {
+  fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
+}
+
+HFCOMM_INLINE void input_archive::fail_for_elements(std::uint64_t count, std::size_t element_size) const {
+  fail("there are " + std::to_string(count) + " elements " +
+       (element_size != 0 ? "of " + std::to_string(element_size) + " bytes " : std::string()) + "in " +
+       std::to_string(remaining()) + " bytes");
+}
+
+HFCOMM_INLINE void input_archive::fail_for_rest() const {
+  fail(std::to_string(remaining()) + " of " + std::to_string(bytes_.size()) + " bytes are left over");
+}
+
+}  // namespace serialization
+
+namespace detail {
+
+HFCOMM_INLINE void fail_for_size(std::size_t wanted, std::size_t bytes) {
+  throw decode_error({}, std::to_string(wanted) + " bytes are wanted where there are " + std::to_string(bytes));
+}
+
+HFCOMM_INLINE void rethrow_as_decode_error() {
+  try {
+    throw;
+  } catch (const error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw decode_error({}, "there is not enough memory for it");
+  } catch (const std::exception& problem) {
+    throw decode_error({}, problem.what());
+  } catch (...) {
+    throw decode_error({}, "its load function threw something that is no std::exception");
+  }
+}
+
+}  // namespace detail
+
+}  // namespace hfcomm
