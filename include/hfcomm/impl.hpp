@@ -34,6 +34,7 @@
 #include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
 #include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
 #include <hfcomm/ddp/detail/join-inl.hpp>
+#include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
 #include <hfcomm/engine/detail/table_receiver-inl.hpp>

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <hfcomm/cuda/nccl_api.hpp>
+#include <hfcomm/cuda/runtime_api.hpp>
 
 #include <atomic>
 #include <chrono>
