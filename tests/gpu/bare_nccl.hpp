@@ -11,7 +11,9 @@
 
 #include <unistd.h>
 
+#include <hfcomm/engine/nccl/communicator.hpp>
 #include "../process/processes.hpp"
+
 #include "device.hpp"
 
 /// Whether NCCL has two ranks on one GPU, asked without anything of hfcomm's planes: what does not work here is no

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ranks.hpp"
+#include "../multi_rank/ranks.hpp"
 
 #include <array>
 
