@@ -11,7 +11,6 @@
 
 #include <hfcomm/call/detail/async-inl.hpp>
 #include <hfcomm/call/detail/checks-inl.hpp>
-#include <hfcomm/call/detail/device_call-inl.hpp>
 #include <hfcomm/call/detail/refuse-inl.hpp>
 #include <hfcomm/call/detail/uneven-inl.hpp>
 #include <hfcomm/collectives/detail/barrier-inl.hpp>
@@ -34,6 +33,7 @@
 #include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
 #include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
 #include <hfcomm/ddp/detail/join-inl.hpp>
+#include <hfcomm/device/detail/device_call-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>

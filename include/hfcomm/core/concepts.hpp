@@ -10,7 +10,6 @@
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/plain.hpp>
-#include <hfcomm/serialization/serializable.hpp>
 
 namespace hfcomm {
 

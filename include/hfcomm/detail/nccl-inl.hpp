@@ -16,8 +16,8 @@
 #include <hfcomm/device/detail/device_watch-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/registered_buffer-inl.hpp>
-#include <hfcomm/engine/device/one_device.hpp>
 #include <hfcomm/engine/nccl/nccl.hpp>
+#include <hfcomm/engine/nccl/one_device.hpp>
 
 namespace hfcomm::detail {
 

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/core/hash.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/refuse.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/join_session.hpp>
@@ -20,6 +19,7 @@
 #include <hfcomm/ddp/detail/registered_model.hpp>
 #include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 
 namespace hfcomm::detail {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/engine/device_engine.hpp>
 
 namespace hfcomm::detail {

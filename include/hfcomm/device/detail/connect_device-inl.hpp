@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/connect_device.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm {

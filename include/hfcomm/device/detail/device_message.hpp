@@ -4,7 +4,7 @@
 #include <source_location>
 #include <span>
 
-#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 
 /// What messages between devices have in common.
 namespace hfcomm::detail {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 
 /// The operations that move elements between devices, without the elements' type: each enters the group, checks its
 /// arguments, and hands addresses to the engine. `call` says the rest: the name, the type, the root. `How` is on_stream

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <span>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/call/uneven.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 
 /// The operations that reduce elements on devices, without the elements' type. Otherwise as device_moves.hpp.
 namespace hfcomm::detail {

@@ -13,7 +13,7 @@
 #include <source_location>
 #include <thread>
 
-#include <hfcomm/call/device_call.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/device/detail/device_notes.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 

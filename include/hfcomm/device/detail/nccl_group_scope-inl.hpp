@@ -4,8 +4,8 @@
 #include <exception>
 #include <utility>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/device/detail/device_notes.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>

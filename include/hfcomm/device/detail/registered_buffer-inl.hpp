@@ -4,8 +4,8 @@
 #include <limits>
 #include <string>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/device/registered_buffer.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 

@@ -19,10 +19,10 @@
 #include <hfcomm/cuda/teardown.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
-#include <hfcomm/engine/device/registered_memory.hpp>
 #include <hfcomm/engine/nccl/agreement.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/first_operation.hpp>
+#include <hfcomm/engine/nccl/registered_memory.hpp>
 #include <hfcomm/engine/nccl/types.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 

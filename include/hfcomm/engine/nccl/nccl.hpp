@@ -14,9 +14,9 @@
 #include <utility>
 
 #include <hfcomm/engine/device/device_plane.hpp>
-#include <hfcomm/engine/device/one_device.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/communicators.hpp>
+#include <hfcomm/engine/nccl/one_device.hpp>
 #include <hfcomm/engine/nccl/reduction.hpp>
 
 namespace hfcomm::engines {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/call/device_call.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/device/detail/device_notes.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <hfcomm/engine/device/device_plane.hpp>
 #include <hfcomm/engine/device/device_scaling.hpp>
-#include <hfcomm/engine/device/registered_memory.hpp>
-#include <hfcomm/engine/self.hpp>
+#include <hfcomm/engine/nccl/registered_memory.hpp>
 
 namespace hfcomm::engines {
 
