@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/call.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm {
 

@@ -13,6 +13,7 @@
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/file_path.hpp>
 #include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 

@@ -7,6 +7,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm::engines {

@@ -5,6 +5,7 @@
 
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
 
 namespace hfcomm::detail {
 

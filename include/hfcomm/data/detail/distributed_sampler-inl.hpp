@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/data/detail/splitmix64.hpp>
 #include <hfcomm/data/distributed_sampler.hpp>
 

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/call.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/all_reduce_params.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm {
 

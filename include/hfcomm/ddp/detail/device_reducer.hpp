@@ -14,6 +14,7 @@
 #include <hfcomm/ddp/detail/reducer.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/engine/device_engine.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
 

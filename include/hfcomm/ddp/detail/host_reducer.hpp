@@ -15,6 +15,7 @@
 
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::detail {

@@ -14,6 +14,7 @@
 #include <hfcomm/call/refuse.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
 
 namespace hfcomm::detail {
 

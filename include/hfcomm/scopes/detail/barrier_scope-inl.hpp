@@ -6,6 +6,7 @@
 #include <hfcomm/call/refuse.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/scopes/barrier_scope.hpp>
 
 namespace hfcomm {

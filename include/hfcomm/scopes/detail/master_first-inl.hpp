@@ -5,6 +5,8 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/group/detail/deferred_errors.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/scopes/master_first.hpp>
 
