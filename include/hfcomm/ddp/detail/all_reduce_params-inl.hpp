@@ -29,10 +29,12 @@ inline std::vector<coalesced_piece> pieces_by_type(std::span<const ddp_parameter
   std::vector<coalesced_piece> pieces;
   pieces.reserve(parameters.size());
   for (const auto& parameter : parameters) {
-    pieces.push_back({parameter.type, parameter.*part, parameter.kernel});
+    // Behind those of its type that came before it: few types, so this is short.
+    const auto place =
+        std::upper_bound(pieces.begin(), pieces.end(), parameter.type,
+                         [](element_type type, const coalesced_piece& piece) { return type < piece.type; });
+    pieces.insert(place, {parameter.type, parameter.*part, parameter.kernel});
   }
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const coalesced_piece& left, const coalesced_piece& right) { return left.type < right.type; });
   return pieces;
 }
 

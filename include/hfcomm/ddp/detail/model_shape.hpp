@@ -122,10 +122,13 @@ inline void require_equal_models(const std::vector<std::vector<model_part>>& mod
       const std::string first = text_at(0);
       const std::string other = text_at(rank);
       if (first != other) {
-        throw mismatch_error(context,
-                             "the models differ: as number " + std::to_string(index) + " rank 0 has " + first +
-                                 ", rank " + std::to_string(rank) + " has " + other,
-                             0, static_cast<int>(rank));
+        std::string text = "the models differ: as number " + std::to_string(index) + " rank 0 has ";
+        text += first;
+        text += ", rank ";
+        text += std::to_string(rank);
+        text += " has ";
+        text += other;
+        throw mismatch_error(context, text, 0, static_cast<int>(rank));
       }
     }
   }
@@ -140,7 +143,7 @@ inline void check_model_shape(std::span<const ddp_parameter> parameters, std::sp
   if (!problem.empty()) {
     operation call = object_call<std::vector<model_part>>("distributed_data_parallel", movement::to_all, -1, where);
     running_call running(group, call);
-    running.require(false, [&] { return problem; });
+    running.refuse(problem);
   }
   require_equal_models(collect_objects("distributed_data_parallel", movement::to_all,
                                        describe_model(parameters, buffers), -1, group, where),

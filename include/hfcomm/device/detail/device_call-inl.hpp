@@ -90,7 +90,7 @@ HFCOMM_INLINE const process_group& prepare_device_call(const process_group& grou
   if (group.checks_devices() && call.pattern != movement::send && call.pattern != movement::receive) [[unlikely]] {
     compare_device_calls(group, call, parts);
   }
-  return group;
+  return group;  // NOLINT(bugprone-return-const-ref-from-parameter): the caller's, who keeps it
 }
 
 HFCOMM_INLINE running_device_call::running_device_call(const process_group& group, operation& call,

@@ -102,7 +102,7 @@ class child_processes {
   };
 
   /// Prints how the rank to blame failed; returns the status for launch().
-  int report(std::size_t culprit) const {
+  [[nodiscard]] int report(std::size_t culprit) const {
     const child& first = children_[culprit];
     const auto text = table_[culprit].failure.read();
     std::string others;
