@@ -203,7 +203,8 @@ TEST_CASE("messages: one too large for the receiver's memory fails on both sides
     // More than a vector can hold: nothing that a sanitizer would have to allocate.
     for (const std::uint64_t bytes : {std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max()}) {
       if (world.rank() == 0) {
-        auto call = detail::object_call<std::string>("send", movement::send, 1, std::source_location::current());
+        auto call =
+            detail::object_call<std::string>("send", engines::movement::send, 1, std::source_location::current());
         call.bytes = bytes;
         const auto lie = std::make_shared<transfer>(call);
         engine.post({&lie, 1});

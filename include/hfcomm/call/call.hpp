@@ -107,7 +107,7 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   if constexpr (plain<T>) {
     bytes = std::as_bytes(std::span(&value, 1));
   } else {
-    const std::span<std::byte> room = running.engine().stage(call);
+    const std::span<std::byte> room = running.engine().staging_memory(call);
     serialization::output_bytes out(running.objects(), 0, room);
     encode_or_tell(running, call, value, out);
     bytes = out.written();

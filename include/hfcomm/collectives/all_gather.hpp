@@ -17,7 +17,7 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> all_gather(const T& value, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
-  return detail::collect_objects("all_gather", movement::to_all, value, -1, group, where);
+  return detail::collect_objects("all_gather", engines::movement::to_all, value, -1, group, where);
 }
 
 /// Every rank's elements, in rank order, in `out` on every rank: `out` holds `in.size() * group.size()` elements
@@ -26,7 +26,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::all_gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+  detail::all_gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", engines::movement::to_all,
                                                                                 std::ranges::size(in), -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
@@ -39,7 +39,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::all_gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_gather", movement::to_all,
+  detail::all_gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_gather", engines::movement::to_all,
                                                                                std::ranges::size(in), -1, where),
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }

@@ -17,7 +17,7 @@ template <reducible_buffer In, writable_reducible_buffer Out>
 void all_reduce(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   detail::all_reduce_buffer(detail::reduction_call<std::ranges::range_value_t<In>>(
-                                "all_reduce", movement::to_all, std::ranges::size(in), -1, op, where),
+                                "all_reduce", engines::movement::to_all, std::ranges::size(in), -1, op, where),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -42,7 +42,7 @@ template <reducible_element T>
 template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] T all_reduce(const T& value, BinaryOp op, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::fold(detail::collect_objects("all_reduce", movement::to_all, value, -1, group, where), op);
+  return detail::fold(detail::collect_objects("all_reduce", engines::movement::to_all, value, -1, group, where), op);
 }
 
 /// Reduces a view (std::span) or shared_buffer of plain elements, of any such type, element by element and in place, on
@@ -57,8 +57,8 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::fold_elements("all_reduce", movement::to_all, std::span<std::ranges::range_value_t<R>>(data), -1, op, group,
-                        where);
+  detail::fold_elements("all_reduce", engines::movement::to_all, std::span<std::ranges::range_value_t<R>>(data), -1, op,
+                        group, where);
 }
 
 /// Starts to reduce element by element; both buffers must stay until the work is done.

@@ -18,7 +18,7 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> all_to_all(const std::vector<T>& values, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<T>("all_to_all", movement::to_all, -1, where);
+  auto call = detail::object_call<T>("all_to_all", engines::movement::to_all, -1, where);
   detail::running_call running(group, call);
   const auto ranks = static_cast<std::size_t>(group.size());
   running.require(values.size() == ranks, [&] {
@@ -28,7 +28,7 @@ template <serializable T>
   std::vector<T> result(ranks);
   const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };
   detail::object_receiver<T, decltype(store)> received(running, store);
-  running.engine().deal(call, {.outgoing = parts}, received);
+  running.engine().all_to_all_v(call, {.outgoing = parts}, received);
   return result;
 }
 
@@ -41,7 +41,7 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
   const std::size_t count = std::ranges::size(in) / static_cast<std::size_t>(group.size());
   detail::all_to_all_buffer(
-      detail::buffer_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all, count, -1, where),
+      detail::buffer_call<std::ranges::range_value_t<In>>("all_to_all", engines::movement::to_all, count, -1, where),
       detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -54,7 +54,7 @@ template <buffer In, writable_buffer Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::all_to_all_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_to_all", movement::to_all,
+  detail::all_to_all_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_to_all", engines::movement::to_all,
                                                                                std::ranges::size(in), -1, where),
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }

@@ -41,7 +41,7 @@ template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  detail::broadcast_buffer(detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", movement::from_root,
+  detail::broadcast_buffer(detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", engines::movement::from_root,
                                                                               std::ranges::size(data), root, where),
                            detail::writable_elements_of(data), group);
 }

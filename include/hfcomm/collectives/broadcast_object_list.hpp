@@ -85,7 +85,7 @@ void broadcast_object_list(std::vector<T>& list, int root = 0, const process_gro
 template <serializable... T>
 void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<std::tuple<T...>>("broadcast_object_list", movement::from_root, root, where);
+  auto call = detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where);
   detail::running_call running(group, call);
   running.require_root();
   auto& bytes = running.scratch();

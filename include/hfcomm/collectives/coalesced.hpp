@@ -78,8 +78,9 @@ void broadcast(L&& list, int root, const coalesce_options& options, const proces
                std::source_location where = std::source_location::current()) {
   using element = detail::list_element_t<L>;
   const auto pieces = detail::pieces_of(list);
-  detail::broadcast_pieces(detail::buffer_call<element>("coalesced broadcast", movement::from_root, 0, root, where),
-                           pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+  detail::broadcast_pieces(
+      detail::buffer_call<element>("coalesced broadcast", engines::movement::from_root, 0, root, where), pieces,
+      options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }
 
 /// The same with chunks of 25 MiB.
@@ -99,7 +100,8 @@ template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   using element = detail::list_element_t<L>;
-  const auto call = detail::reduction_call<element>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
+  const auto call =
+      detail::reduction_call<element>("coalesced all_reduce", engines::movement::to_all, 0, -1, op, where);
   const auto pieces = detail::pieces_of(list, call.kernel);
   detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }

@@ -98,7 +98,8 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, int root = 0,
                                              const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
-  operation call = detail::object_call<std::vector<T>>("collect_results", movement::to_all, root, where);
+  engines::operation call =
+      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where);
   detail::running_call running(group, call);
   running.require_root();
   const auto context = running.context();
@@ -127,8 +128,8 @@ template <class T>
                                              std::size_t size, int root = 0, const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
   static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
-  operation call = detail::object_call<std::pair<std::vector<std::size_t>, std::vector<T>>>(
-      "collect_results", movement::to_all, root, where);
+  engines::operation call = detail::object_call<std::pair<std::vector<std::size_t>, std::vector<T>>>(
+      "collect_results", engines::movement::to_all, root, where);
   detail::running_call running(group, call);
   running.require_root();
   detail::require_indices(running, indices, values.size(), size);

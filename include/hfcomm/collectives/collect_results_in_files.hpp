@@ -47,7 +47,8 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results_in_files(std::vector<T> part, std::size_t size, const file_path& directory,
                                                       int root = 0, const process_group& group = world(),
                                                       std::source_location where = std::source_location::current()) {
-  operation call = detail::object_call<std::vector<T>>("collect_results_in_files", movement::to_all, root, where);
+  engines::operation call =
+      detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where);
   detail::running_call running(group, call);
   running.require_root();
   const auto context = running.context();

@@ -16,7 +16,7 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> gather(const T& value, int root = 0, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::collect_objects("gather", movement::to_root, value, root, group, where);
+  return detail::collect_objects("gather", engines::movement::to_root, value, root, group, where);
 }
 
 /// Every rank's elements, in rank order, in the root's `out`, which holds `in.size() * group.size()` elements;
@@ -25,7 +25,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, int root = 0, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  detail::gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("gather", movement::to_root,
+  detail::gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
                                                                             std::ranges::size(in), root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
@@ -38,7 +38,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("gather", movement::to_root,
+  detail::gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
                                                                            std::ranges::size(in), root, where),
                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }

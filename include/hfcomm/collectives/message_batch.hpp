@@ -59,10 +59,10 @@ class message_batch {
   void run();
 
  private:
-  message_batch& add(std::shared_ptr<transfer> message);
+  message_batch& add(std::shared_ptr<engines::transfer> message);
 
   process_group group_;
-  std::vector<std::shared_ptr<transfer>> messages_;
+  std::vector<std::shared_ptr<engines::transfer>> messages_;
   std::vector<std::function<void()>> after_;
 };
 

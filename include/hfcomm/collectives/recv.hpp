@@ -56,8 +56,8 @@ template <serializable T>
 work<T> irecv(int source, const process_group& group = world(), int tag = 0,
               std::source_location where = std::source_location::current()) {
   const auto message = detail::incoming_object<T>("irecv", source, detail::partner::any_rank, group, tag, where);
-  return detail::start_message(group, message,
-                               [group](const transfer& came) { return detail::take_object<T>(group, came).value; });
+  return detail::start_message(
+      group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
 }
 
 /// Starts to receive an object from whoever sends one; the work's value is the object and its sender.
@@ -66,7 +66,7 @@ work<received<T>> irecv(any_source_t /*source*/, const process_group& group = wo
                         std::source_location where = std::source_location::current()) {
   const auto message = detail::incoming_object<T>("irecv", detail::anyone, detail::partner::unknown, group, tag, where);
   return detail::start_message(group, message,
-                               [group](const transfer& came) { return detail::take_object<T>(group, came); });
+                               [group](const engines::transfer& came) { return detail::take_object<T>(group, came); });
 }
 
 /// Starts to receive elements into a buffer, which must stay until the work is done.
@@ -75,7 +75,7 @@ template <buffer_view R>
 work<void> irecv(R&& data, int source, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
   const auto message = detail::incoming_buffer("irecv", data, source, detail::partner::any_rank, group, tag, where);
-  return detail::start_message(group, message, [](const transfer& /*came*/) {});
+  return detail::start_message(group, message, [](const engines::transfer& /*came*/) {});
 }
 
 /// Starts to receive elements from whoever sends some; the work's value is the sender.
@@ -85,7 +85,7 @@ work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = 
                 std::source_location where = std::source_location::current()) {
   const auto message =
       detail::incoming_buffer("irecv", data, detail::anyone, detail::partner::unknown, group, tag, where);
-  return detail::start_message(group, message, [](const transfer& came) { return came.source; });
+  return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
 }
 
 }  // namespace hfcomm

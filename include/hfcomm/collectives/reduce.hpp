@@ -17,7 +17,7 @@ template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void reduce(const In& in, Out&& out, int root, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::reduce_buffer(detail::reduction_call<std::ranges::range_value_t<In>>("reduce", movement::to_root,
+  detail::reduce_buffer(detail::reduction_call<std::ranges::range_value_t<In>>("reduce", engines::movement::to_root,
                                                                                std::ranges::size(in), root, op, where),
                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
@@ -44,7 +44,7 @@ template <reducible_element T>
 template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, BinaryOp op, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  std::vector<T> values = detail::collect_objects("reduce", movement::to_root, value, root, group, where);
+  std::vector<T> values = detail::collect_objects("reduce", engines::movement::to_root, value, root, group, where);
   return values.empty() ? std::nullopt : std::optional<T>(detail::fold(std::move(values), op));
 }
 
@@ -55,8 +55,8 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  detail::fold_elements("reduce", movement::to_root, std::span<std::ranges::range_value_t<R>>(data), root, op, group,
-                        where);
+  detail::fold_elements("reduce", engines::movement::to_root, std::span<std::ranges::range_value_t<R>>(data), root, op,
+                        group, where);
 }
 
 /// Starts to reduce into the root's `out`; both buffers must stay until the work is done.

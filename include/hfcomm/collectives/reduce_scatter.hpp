@@ -21,7 +21,7 @@ void reduce_scatter(const In& in, Out&& out, detail::op_for<std::ranges::range_v
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::reduce_scatter_buffer(detail::reduction_call<std::ranges::range_value_t<In>>(
-                                    "reduce_scatter", movement::to_all, std::ranges::size(in), -1, op, where),
+                                    "reduce_scatter", engines::movement::to_all, std::ranges::size(in), -1, op, where),
                                 detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -34,7 +34,7 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::reduce_scatter_parts(detail::reduction_call<std::ranges::range_value_t<In>>(
-                                   "reduce_scatter", movement::to_all, std::ranges::size(in), -1, op, where),
+                                   "reduce_scatter", engines::movement::to_all, std::ranges::size(in), -1, op, where),
                                detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 

@@ -19,7 +19,7 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] T scatter(const std::vector<T>& values, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<T>("scatter", movement::from_root, root, where);
+  auto call = detail::object_call<T>("scatter", engines::movement::from_root, root, where);
   detail::running_call running(group, call);
   running.require_root();
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -39,7 +39,7 @@ template <serializable T>
   std::optional<T> mine;
   const auto store = [&](int, T&& received) { mine = std::move(received); };
   detail::object_receiver<T, decltype(store)> received(running, store);
-  running.engine().deal(call, {.outgoing = parts}, received);
+  running.engine().all_to_all_v(call, {.outgoing = parts}, received);
   return std::move(*mine);
 }
 
@@ -49,7 +49,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  detail::scatter_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+  detail::scatter_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("scatter", engines::movement::from_root,
                                                                              std::ranges::size(out), root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), group);
 }
@@ -62,7 +62,7 @@ template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
              const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::scatter_parts(detail::uneven_call<std::ranges::range_value_t<In>>("scatter", movement::from_root,
+  detail::scatter_parts(detail::uneven_call<std::ranges::range_value_t<In>>("scatter", engines::movement::from_root,
                                                                             std::ranges::size(out), root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }

@@ -38,7 +38,7 @@ work<void> isend(const T& value, int destination, const process_group& group = w
                  std::source_location where = std::source_location::current()) {
   const auto message =
       detail::outgoing_object("isend", value, destination, detail::partner::any_rank, group, tag, where);
-  return detail::start_message(group, message, [](const transfer& /*sent*/) {});
+  return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
 }
 
 /// Starts to send a buffer's elements, which must stay untouched until the work is done.
@@ -48,7 +48,7 @@ work<void> isend(R&& data, int destination, const process_group& group = world()
                  std::source_location where = std::source_location::current()) {
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::partner::any_rank, group, tag, where);
-  return detail::start_message(group, message, [](const transfer& /*sent*/) {});
+  return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
 }
 
 }  // namespace hfcomm

@@ -14,7 +14,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", movement::to_all,
+  detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", engines::movement::to_all,
                                                                     as_device_span(in).size(), -1, where),
                             detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
                             group);
@@ -25,7 +25,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", movement::to_all,
+  detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", engines::movement::to_all,
                                                                     as_device_span(in).size(), -1, where),
                             detail::device_elements(in), detail::device_elements(out), counts,
                             detail::on_stream{stream}, group);
@@ -35,10 +35,10 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", movement::to_all,
-                                                                           as_device_span(in).size(), -1, where),
-                                   detail::device_elements(in), detail::device_elements(out),
-                                   detail::on_own_stream{stream}, group);
+  return detail::device_all_gather(
+      detail::buffer_call<device_value_t<In>>("device all_gather", engines::movement::to_all, as_device_span(in).size(),
+                                              -1, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
 template <device_range In, writable_device_range Out>
@@ -46,10 +46,10 @@ template <device_range In, writable_device_range Out>
 device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", movement::to_all,
-                                                                           as_device_span(in).size(), -1, where),
-                                   detail::device_elements(in), detail::device_elements(out), counts,
-                                   detail::on_own_stream{stream}, group);
+  return detail::device_all_gather(
+      detail::uneven_call<device_value_t<In>>("device all_gather", engines::movement::to_all, as_device_span(in).size(),
+                                              -1, where),
+      detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
 }
 
 }  // namespace hfcomm

@@ -18,10 +18,10 @@ template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
-                                "device all_reduce", movement::to_all, as_device_span(in).size(), -1, op, where),
-                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
-                            group);
+  detail::device_all_reduce(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device all_reduce", engines::movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
 /// In place.
@@ -29,9 +29,10 @@ template <writable_reducible_device_range R>
 void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
-  detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
-                                "device all_reduce", movement::to_all, as_device_span(data).size(), -1, op, where),
-                            range, range, detail::on_stream{stream}, group);
+  detail::device_all_reduce(
+      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", engines::movement::to_all,
+                                                               as_device_span(data).size(), -1, op, where),
+      range, range, detail::on_stream{stream}, group);
 }
 
 /// The same on a stream of the group's own, behind what is on `stream` by now; what follows there need not wait.
@@ -41,10 +42,10 @@ device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,
                              detail::op_for<device_value_t<In>> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
-                                       "device all_reduce", movement::to_all, as_device_span(in).size(), -1, op, where),
-                                   detail::device_elements(in), detail::device_elements(out),
-                                   detail::on_own_stream{stream}, group);
+  return detail::device_all_reduce(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device all_reduce", engines::movement::to_all,
+                                                                as_device_span(in).size(), -1, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
 template <writable_reducible_device_range R>
@@ -53,7 +54,7 @@ device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_
                              std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
   return detail::device_all_reduce(
-      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", movement::to_all,
+      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", engines::movement::to_all,
                                                                as_device_span(data).size(), -1, op, where),
       range, range, detail::on_own_stream{stream}, group);
 }

@@ -14,7 +14,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::device_all_to_all(detail::buffer_call<device_value_t<In>>("device all_to_all", movement::to_all,
+  detail::device_all_to_all(detail::buffer_call<device_value_t<In>>("device all_to_all", engines::movement::to_all,
                                                                     as_device_span(in).size(), -1, where),
                             detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
                             group);
@@ -27,7 +27,7 @@ template <device_range In, writable_device_range Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, stream_ref stream, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::device_all_to_all(detail::uneven_call<device_value_t<In>>("device all_to_all", movement::to_all,
+  detail::device_all_to_all(detail::uneven_call<device_value_t<In>>("device all_to_all", engines::movement::to_all,
                                                                     as_device_span(in).size(), -1, where),
                             detail::device_elements(in), in_counts, detail::device_elements(out), out_counts,
                             detail::on_stream{stream}, group);
@@ -37,10 +37,10 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_to_all(detail::buffer_call<device_value_t<In>>("device all_to_all", movement::to_all,
-                                                                           as_device_span(in).size(), -1, where),
-                                   detail::device_elements(in), detail::device_elements(out),
-                                   detail::on_own_stream{stream}, group);
+  return detail::device_all_to_all(
+      detail::buffer_call<device_value_t<In>>("device all_to_all", engines::movement::to_all, as_device_span(in).size(),
+                                              -1, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
 template <device_range In, writable_device_range Out>
@@ -49,10 +49,11 @@ device_work all_to_all_async(const In& in, std::span<const std::size_t> in_count
                              std::span<const std::size_t> out_counts, stream_ref stream,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_to_all(detail::uneven_call<device_value_t<In>>("device all_to_all", movement::to_all,
-                                                                           as_device_span(in).size(), -1, where),
-                                   detail::device_elements(in), in_counts, detail::device_elements(out), out_counts,
-                                   detail::on_own_stream{stream}, group);
+  return detail::device_all_to_all(
+      detail::uneven_call<device_value_t<In>>("device all_to_all", engines::movement::to_all, as_device_span(in).size(),
+                                              -1, where),
+      detail::device_elements(in), in_counts, detail::device_elements(out), out_counts, detail::on_own_stream{stream},
+      group);
 }
 
 }  // namespace hfcomm

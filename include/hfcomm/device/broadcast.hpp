@@ -12,7 +12,7 @@ namespace hfcomm {
 template <writable_device_range R>
 void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  detail::device_broadcast(detail::buffer_call<device_value_t<R>>("device broadcast", movement::from_root,
+  detail::device_broadcast(detail::buffer_call<device_value_t<R>>("device broadcast", engines::movement::from_root,
                                                                   as_device_span(data).size(), root, where),
                            detail::device_elements(data), detail::on_stream{stream}, group);
 }
@@ -21,9 +21,10 @@ void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& g
 template <writable_device_range R>
 device_work broadcast_async(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::device_broadcast(detail::buffer_call<device_value_t<R>>("device broadcast", movement::from_root,
-                                                                         as_device_span(data).size(), root, where),
-                                  detail::device_elements(data), detail::on_own_stream{stream}, group);
+  return detail::device_broadcast(
+      detail::buffer_call<device_value_t<R>>("device broadcast", engines::movement::from_root,
+                                             as_device_span(data).size(), root, where),
+      detail::device_elements(data), detail::on_own_stream{stream}, group);
 }
 
 }  // namespace hfcomm

@@ -19,8 +19,8 @@ namespace hfcomm {
 /// Thread-safety: one thread at a time for each work; different works from different threads.
 class [[nodiscard]] device_work {
  public:
-  device_work(std::shared_ptr<device_engine> engine, device_engine::event mark, stream_ref origin,
-              const operation& call, std::uint64_t number) noexcept;
+  device_work(std::shared_ptr<engines::device_engine> engine, engines::device_engine::event mark, stream_ref origin,
+              const engines::operation& call, std::uint64_t number) noexcept;
   /// What was moved from may be assigned to or dropped; everything else is a usage_error.
   device_work(device_work&& other) noexcept;
   /// Drops what it had.
@@ -42,13 +42,13 @@ class [[nodiscard]] device_work {
 
  private:
   /// Throws usage_error where this was moved from.
-  [[nodiscard]] device_engine& engine() const;
+  [[nodiscard]] engines::device_engine& engine() const;
   void drop() noexcept;
 
-  std::shared_ptr<device_engine> engine_;
-  device_engine::event mark_;
+  std::shared_ptr<engines::device_engine> engine_;
+  engines::device_engine::event mark_;
   stream_ref origin_;
-  operation call_;
+  engines::operation call_;
   std::uint64_t number_;
   bool waited_ = false;
 };

@@ -14,7 +14,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void gather(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", movement::to_root,
+  detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", engines::movement::to_root,
                                                                 as_device_span(in).size(), root, where),
                         detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
@@ -24,7 +24,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", movement::to_root,
+  detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", engines::movement::to_root,
                                                                 as_device_span(in).size(), root, where),
                         detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream},
                         group);
@@ -34,7 +34,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work gather_async(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", movement::to_root,
+  return detail::device_gather(detail::buffer_call<device_value_t<In>>("device gather", engines::movement::to_root,
                                                                        as_device_span(in).size(), root, where),
                                detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream},
                                group);
@@ -45,7 +45,7 @@ template <device_range In, writable_device_range Out>
 device_work gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", movement::to_root,
+  return detail::device_gather(detail::uneven_call<device_value_t<In>>("device gather", engines::movement::to_root,
                                                                        as_device_span(in).size(), root, where),
                                detail::device_elements(in), detail::device_elements(out), counts,
                                detail::on_own_stream{stream}, group);

@@ -15,7 +15,8 @@ template <device_range R>
 void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   const detail::message_side part{detail::device_elements(data), destination};
-  detail::device_message("device send", movement::send, &part, nullptr, detail::on_stream{stream}, group, where);
+  detail::device_message("device send", engines::movement::send, &part, nullptr, detail::on_stream{stream}, group,
+                         where);
 }
 
 /// The same on a stream of the group's own, behind what is on `stream` by now.
@@ -23,8 +24,8 @@ template <device_range R>
 device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
   const detail::message_side part{detail::device_elements(data), destination};
-  return detail::device_message("device isend", movement::send, &part, nullptr, detail::on_own_stream{stream}, group,
-                                where);
+  return detail::device_message("device isend", engines::movement::send, &part, nullptr, detail::on_own_stream{stream},
+                                group, where);
 }
 
 /// Receives the next device memory that one rank sends here: as many elements of the same type. Put on the stream;
@@ -33,7 +34,8 @@ template <writable_device_range R>
 void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   const detail::message_side part{detail::device_elements(data), source};
-  detail::device_message("device recv", movement::receive, nullptr, &part, detail::on_stream{stream}, group, where);
+  detail::device_message("device recv", engines::movement::receive, nullptr, &part, detail::on_stream{stream}, group,
+                         where);
 }
 
 /// The same on a stream of the group's own, behind what is on `stream` by now.
@@ -41,8 +43,8 @@ template <writable_device_range R>
 device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
   const detail::message_side part{detail::device_elements(data), source};
-  return detail::device_message("device irecv", movement::receive, nullptr, &part, detail::on_own_stream{stream}, group,
-                                where);
+  return detail::device_message("device irecv", engines::movement::receive, nullptr, &part,
+                                detail::on_own_stream{stream}, group, where);
 }
 
 /// Sends device memory to one rank and receives some from another (or the same, or oneself) at once. Put on the stream;
@@ -52,7 +54,8 @@ void send_receive(const Out& data, int destination, In&& into, int source, strea
                   const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const detail::message_side out{detail::device_elements(data), destination};
   const detail::message_side in{detail::device_elements(into), source};
-  detail::device_message("device send_receive", movement::send, &out, &in, detail::on_stream{stream}, group, where);
+  detail::device_message("device send_receive", engines::movement::send, &out, &in, detail::on_stream{stream}, group,
+                         where);
 }
 
 }  // namespace hfcomm

@@ -29,7 +29,7 @@ class nccl_group_scope {
 
  private:
   process_group group_;
-  operation call_;
+  engines::operation call_;
   bool open_ = false;
 };
 

@@ -15,7 +15,7 @@ void reduce(const In& in, Out&& out, stream_ref stream, int root,
             detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
   detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
-                            "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
+                            "device reduce", engines::movement::to_root, as_device_span(in).size(), root, op, where),
                         detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
@@ -25,7 +25,7 @@ void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
   detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
-                            "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
+                            "device reduce", engines::movement::to_root, as_device_span(data).size(), root, op, where),
                         range, range, detail::on_stream{stream}, group);
 }
 
@@ -34,10 +34,10 @@ template <reducible_device_range In, writable_reducible_device_range Out>
 device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
                          detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
-                                   "device reduce", movement::to_root, as_device_span(in).size(), root, op, where),
-                               detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream},
-                               group);
+  return detail::device_reduce(
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce", engines::movement::to_root,
+                                                                as_device_span(in).size(), root, op, where),
+      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
 template <writable_reducible_device_range R>
@@ -45,9 +45,10 @@ device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<d
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
   const auto range = detail::device_elements(data);
-  return detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
-                                   "device reduce", movement::to_root, as_device_span(data).size(), root, op, where),
-                               range, range, detail::on_own_stream{stream}, group);
+  return detail::device_reduce(
+      detail::reduction_call_without_kernel<device_value_t<R>>("device reduce", engines::movement::to_root,
+                                                               as_device_span(data).size(), root, op, where),
+      range, range, detail::on_own_stream{stream}, group);
 }
 
 }  // namespace hfcomm

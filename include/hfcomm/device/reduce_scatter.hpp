@@ -16,7 +16,7 @@ void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<d
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
                                                                 as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
@@ -28,7 +28,7 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                     detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
                                                                 as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream}, group);
 }
@@ -40,7 +40,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
                                  const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
                                                                 as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
@@ -52,7 +52,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::s
                                  const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", movement::to_all,
+      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
                                                                 as_device_span(in).size(), -1, op, where),
       detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
 }

@@ -43,8 +43,8 @@ class registered_buffer {
   explicit registered_buffer(std::size_t size, const process_group& group = world(),
                              std::source_location where = std::source_location::current())
       : size_(size) {
-    memory_ = detail::allocate_registered(detail::buffer_call<T>("registered_buffer", movement::none, size, -1, where),
-                                          size, sizeof(T), group);
+    memory_ = detail::allocate_registered(
+        detail::buffer_call<T>("registered_buffer", engines::movement::none, size, -1, where), size, sizeof(T), group);
   }
   registered_buffer(registered_buffer&& other) noexcept
       : memory_(std::move(other.memory_)), size_(std::exchange(other.size_, 0)) {}

@@ -14,7 +14,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void scatter(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  detail::device_scatter(detail::buffer_call<device_value_t<In>>("device scatter", movement::from_root,
+  detail::device_scatter(detail::buffer_call<device_value_t<In>>("device scatter", engines::movement::from_root,
                                                                  as_device_span(out).size(), root, where),
                          detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
@@ -24,7 +24,7 @@ template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
              const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_scatter(detail::uneven_call<device_value_t<In>>("device scatter", movement::from_root,
+  detail::device_scatter(detail::uneven_call<device_value_t<In>>("device scatter", engines::movement::from_root,
                                                                  as_device_span(out).size(), root, where),
                          detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream},
                          group);
@@ -35,7 +35,7 @@ template <device_range In, writable_device_range Out>
 device_work scatter_async(const In& in, Out&& out, stream_ref stream, int root = 0,
                           const process_group& group = world(),
                           std::source_location where = std::source_location::current()) {
-  return detail::device_scatter(detail::buffer_call<device_value_t<In>>("device scatter", movement::from_root,
+  return detail::device_scatter(detail::buffer_call<device_value_t<In>>("device scatter", engines::movement::from_root,
                                                                         as_device_span(out).size(), root, where),
                                 detail::device_elements(in), detail::device_elements(out),
                                 detail::on_own_stream{stream}, group);
@@ -46,7 +46,7 @@ template <device_range In, writable_device_range Out>
 device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,
                           const process_group& group = world(),
                           std::source_location where = std::source_location::current()) {
-  return detail::device_scatter(detail::uneven_call<device_value_t<In>>("device scatter", movement::from_root,
+  return detail::device_scatter(detail::uneven_call<device_value_t<In>>("device scatter", engines::movement::from_root,
                                                                         as_device_span(out).size(), root, where),
                                 detail::device_elements(in), detail::device_elements(out), counts,
                                 detail::on_own_stream{stream}, group);

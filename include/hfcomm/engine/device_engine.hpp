@@ -14,7 +14,13 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
 
-namespace hfcomm {
+namespace hfcomm::detail {
+
+class device_notes;
+
+}  // namespace hfcomm::detail
+
+namespace hfcomm::engines {
 
 /// A part of a device operation that goes to, or comes from, one rank.
 struct device_part {
@@ -28,12 +34,6 @@ struct device_memory {
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
-
-namespace detail {
-
-class device_notes;
-
-}  // namespace detail
 
 /// Carries device memory between the ranks of one group: the counterpart of host_engine, which it has beside it for
 /// whatever the ranks have to agree on. Everything is put on a stream and returns at once; nothing here waits for a
@@ -151,7 +151,13 @@ class device_engine {
   std::atomic<detail::device_notes*> notes_{nullptr};
 };
 
-namespace detail {
+}  // namespace hfcomm::engines
+
+namespace hfcomm::detail {
+
+using engines::device_engine;
+using engines::device_memory;
+using engines::device_part;
 
 /// How a group gets its device engine. Set by <hfcomm/nccl.hpp>, which alone knows of CUDA; null in a program that was
 /// compiled without.
@@ -162,6 +168,4 @@ inline std::atomic<device_engine_factory>& device_engines() noexcept {
   return factory;
 }
 
-}  // namespace detail
-
-}  // namespace hfcomm
+}  // namespace hfcomm::detail

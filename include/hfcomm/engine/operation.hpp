@@ -12,7 +12,7 @@
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 
-namespace hfcomm {
+namespace hfcomm::engines {
 
 /// The name of an operation as the user wrote it, hashed while compiling.
 struct operation_name {
@@ -74,4 +74,13 @@ struct operation {
   }
 };
 
-}  // namespace hfcomm
+}  // namespace hfcomm::engines
+
+namespace hfcomm::detail {
+
+using engines::movement;
+using engines::operation;
+using engines::operation_name;
+using engines::payload;
+
+}  // namespace hfcomm::detail

@@ -11,7 +11,7 @@
 
 #include <hfcomm/engine/operation.hpp>
 
-namespace hfcomm {
+namespace hfcomm::engines {
 
 /// A listener for the end of a transfer.
 class transfer_listener {
@@ -49,4 +49,11 @@ struct transfer {
   std::atomic<bool> finished{false};
 };
 
-}  // namespace hfcomm
+}  // namespace hfcomm::engines
+
+namespace hfcomm::detail {
+
+using engines::transfer;
+using engines::transfer_listener;
+
+}  // namespace hfcomm::detail

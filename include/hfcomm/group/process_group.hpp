@@ -17,8 +17,10 @@
 
 namespace hfcomm {
 
+namespace engines {
 class host_engine;
 struct operation;
+}  // namespace engines
 
 namespace detail {
 class group_state;
@@ -112,10 +114,10 @@ class process_group {
 
  private:
   friend struct detail::group_access;
-  process_group(std::shared_ptr<host_engine> engine, std::chrono::nanoseconds timeout);
+  process_group(std::shared_ptr<engines::host_engine> engine, std::chrono::nanoseconds timeout);
 
   /// Returns a new group of these ranks, with a device plane where this one has one.
-  [[nodiscard]] std::optional<process_group> part(const operation& call, std::span<const int> members) const;
+  [[nodiscard]] std::optional<process_group> part(const engines::operation& call, std::span<const int> members) const;
 
   std::shared_ptr<detail::group_state> state_;
   int rank_ = 0;

@@ -25,7 +25,7 @@ namespace hfcomm::rendezvous {
 
 /// A process's part of its job: the world group's engine and the job's roster.
 struct membership {
-  std::shared_ptr<host_engine> engine;
+  std::shared_ptr<engines::host_engine> engine;
   std::shared_ptr<rendezvous::roster> roster;
 };
 

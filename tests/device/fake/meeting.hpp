@@ -35,7 +35,8 @@ class meeting {
   }
 
   /// Waits for the others; null where `aborted` was set meanwhile.
-  [[nodiscard]] std::shared_ptr<hfcomm::host_engine> join(int rank, int ranks, const std::atomic<bool>& aborted) {
+  [[nodiscard]] std::shared_ptr<hfcomm::engines::host_engine> join(int rank, int ranks,
+                                                                   const std::atomic<bool>& aborted) {
     std::unique_lock lock(mutex_);
     if (static_cast<std::size_t>(ranks) != present_.size() || present_[static_cast<std::size_t>(rank)]) {
       throw std::runtime_error("rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
@@ -97,8 +98,8 @@ class meeting_places {
 
 /// Meets ranks that are processes; null where `aborted` was set meanwhile. The rendezvous cannot be interrupted, so
 /// each attempt is a short one.
-inline std::shared_ptr<hfcomm::host_engine> meet_processes(const std::string& key, int rank, int ranks,
-                                                           const std::atomic<bool>& aborted) {
+inline std::shared_ptr<hfcomm::engines::host_engine> meet_processes(const std::string& key, int rank, int ranks,
+                                                                    const std::atomic<bool>& aborted) {
   while (!aborted.load()) {
     try {
       return hfcomm::rendezvous::join_local_job(key, rank, ranks, std::chrono::seconds(2)).engine;

@@ -38,7 +38,7 @@ inline std::string text_of(const ncclUniqueId& id) {
 }
 
 /// Waits for the other ranks of an id; null where this one was aborted meanwhile.
-inline std::shared_ptr<hfcomm::host_engine> meet(world& all, const std::string& id, const ncclComm& comm) {
+inline std::shared_ptr<hfcomm::engines::host_engine> meet(world& all, const std::string& id, const ncclComm& comm) {
   if (id.rfind(id_of_processes, 0) == 0) {
     return meet_processes(id, comm.rank, comm.ranks, comm.aborted);
   }

@@ -9,9 +9,9 @@
 namespace hfcomm {
 
 HFCOMM_INLINE void barrier(const process_group& group, std::source_location where) {
-  operation call{.name = "barrier", .where = where};
+  engines::operation call{.name = "barrier", .where = where};
   detail::running_call running(group, call);
-  no_receiver nothing;
+  engines::no_receiver nothing;
   running.engine().exchange(call, {}, nothing);
 }
 

@@ -40,7 +40,7 @@ HFCOMM_INLINE void all_to_all_buffer(operation call, const_elements in, elements
   running_call running(group, call);
   check_all_to_all(running, in, out);
   table_receiver received(out.bytes(), group.rank());
-  running.engine().deal(call, {.equal = in.bytes()}, received);
+  running.engine().all_to_all_v(call, {.equal = in.bytes()}, received);
 }
 
 HFCOMM_INLINE void all_to_all_parts(operation call, const_elements in, std::span<const std::size_t> in_counts,
@@ -51,7 +51,7 @@ HFCOMM_INLINE void all_to_all_parts(operation call, const_elements in, std::span
   const auto places = parts_of(out.bytes(), out_counts, out.width);
   const auto expected = in_bytes(out_counts, out.width);
   parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
 HFCOMM_INLINE void broadcast_buffer(operation call, elements data, const process_group& group) {
@@ -82,7 +82,7 @@ HFCOMM_INLINE void gather_parts(operation call, const_elements in, elements out,
   std::vector<std::span<const std::byte>> parts(ranks);
   parts[static_cast<std::size_t>(call.root)] = in.bytes();
   parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
 HFCOMM_INLINE void reduce_buffer(operation call, const_elements in, elements out, const process_group& group) {
@@ -110,14 +110,14 @@ HFCOMM_INLINE void reduce_scatter_parts(operation call, const_elements in, eleme
 HFCOMM_INLINE void scatter_buffer(operation call, const_elements in, elements out, const process_group& group) {
   running_call running(group, call);
   check_scatter(running, in, out);
-  parcels parts;
+  rank_parts parts;
   if (group.rank() == call.root) {
     parts.equal = in.bytes();
   }
   std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
   places[static_cast<std::size_t>(call.root)] = out.bytes();
   parts_receiver received(places, group.rank());
-  running.engine().deal(call, parts, received);
+  running.engine().all_to_all_v(call, parts, received);
 }
 
 HFCOMM_INLINE void scatter_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
@@ -135,7 +135,7 @@ HFCOMM_INLINE void scatter_parts(operation call, const_elements in, elements out
   std::vector<std::span<std::byte>> places(ranks);
   places[static_cast<std::size_t>(call.root)] = out.bytes();
   parts_receiver received(places, group.rank());
-  running.engine().deal(call, {.outgoing = parts, .expected = expected}, received);
+  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
 }  // namespace hfcomm::detail

@@ -28,7 +28,7 @@ HFCOMM_INLINE void message_batch::run() {
   }
 }
 
-HFCOMM_INLINE message_batch& message_batch::add(std::shared_ptr<transfer> message) {
+HFCOMM_INLINE message_batch& message_batch::add(std::shared_ptr<engines::transfer> message) {
   messages_.push_back(std::move(message));
   return *this;
 }

@@ -16,7 +16,7 @@
 namespace hfcomm {
 
 HFCOMM_INLINE std::uint64_t shared_random_seed(const process_group& group, std::source_location where) {
-  auto call = detail::buffer_call<std::uint64_t>("shared_random_seed", movement::from_root, 1, 0, where);
+  auto call = detail::buffer_call<std::uint64_t>("shared_random_seed", engines::movement::from_root, 1, 0, where);
   detail::running_call running(group, call);
   std::uint64_t seed = 0;
   if (group.rank() == 0) {

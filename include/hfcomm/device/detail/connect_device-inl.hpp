@@ -13,7 +13,7 @@ HFCOMM_INLINE void connect_device(const process_group& group, std::source_locati
 }
 
 HFCOMM_INLINE void synchronize(stream_ref stream, const process_group& group, std::source_location where) {
-  operation call{.name = "synchronize", .where = where};
+  engines::operation call{.name = "synchronize", .where = where};
   call.timeout = group.timeout();
   auto& state = detail::group_access::state(group);
   // An engine that is made here is used only to query the stream; it was never connected.

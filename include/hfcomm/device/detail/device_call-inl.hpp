@@ -80,7 +80,7 @@ HFCOMM_INLINE void compare_device_calls(const process_group& group, operation ca
     outgoing.emplace_back(static_cast<const std::byte*>(nullptr), parts->sent[rank] * parts->width);  // never read
     expected.push_back(parts->expected[rank] * parts->width);
   }
-  running.engine().deal(call, {.outgoing = outgoing, .expected = expected, .lengths_alone = true}, nothing);
+  running.engine().all_to_all_v(call, {.outgoing = outgoing, .expected = expected, .lengths_only = true}, nothing);
 }
 
 /// Connects the group, and compares the ranks' calls where that is wanted. Returns the group.

@@ -10,8 +10,9 @@
 
 namespace hfcomm {
 
-HFCOMM_INLINE device_work::device_work(std::shared_ptr<device_engine> engine, device_engine::event mark,
-                                       stream_ref origin, const operation& call, std::uint64_t number) noexcept
+HFCOMM_INLINE device_work::device_work(std::shared_ptr<engines::device_engine> engine,
+                                       engines::device_engine::event mark, stream_ref origin,
+                                       const engines::operation& call, std::uint64_t number) noexcept
     : engine_(std::move(engine)), mark_(mark), origin_(origin), call_(call), number_(number) {}
 
 HFCOMM_INLINE device_work::device_work(device_work&& other) noexcept
@@ -58,7 +59,7 @@ HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds patience) {
   return reached;
 }
 
-HFCOMM_INLINE device_engine& device_work::engine() const {
+HFCOMM_INLINE engines::device_engine& device_work::engine() const {
   if (mark_ == nullptr) {
     throw usage_error({}, "this work was moved from");
   }

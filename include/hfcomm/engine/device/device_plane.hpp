@@ -27,7 +27,7 @@ namespace hfcomm::engines {
 class device_plane : public device_engine {
  public:
   device_plane(std::shared_ptr<host_engine> host, const cuda::runtime_api& api)
-      : api_(api), host_(std::move(host)), board_(host_->board(host_->rank())) {
+      : api_(api), host_(std::move(host)), board_(host_->health().board_of(host_->rank())) {
     process_end::watch();
   }
 
@@ -47,7 +47,7 @@ class device_plane : public device_engine {
     if (!creator_.in_creating_process()) [[unlikely]] {
       throw usage_error(context(call, 0), "this group was made before a fork; CUDA does not work in the child process");
     }
-    if (lost_.load(std::memory_order_acquire) || host_->broken()) [[unlikely]] {
+    if (lost_.load(std::memory_order_acquire) || host_->health().is_broken()) [[unlikely]] {
       throw_lost(call);
     }
     if (call.pattern == movement::send || call.pattern == movement::receive) {
@@ -169,7 +169,7 @@ class device_plane : public device_engine {
   [[noreturn]] void expire(const operation& call, std::uint64_t number) override {
     std::vector<int> missing;
     for (int rank = 0; number != 0 && rank < host_->size(); ++rank) {
-      if (const auto* theirs = host_->board(rank); theirs != nullptr && theirs->begun.load() < number) {
+      if (const auto* theirs = host_->health().board_of(rank); theirs != nullptr && theirs->begun.load() < number) {
         missing.push_back(rank);
       }
     }
@@ -180,9 +180,9 @@ class device_plane : public device_engine {
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";
     remember(why);
-    host_->expire(context(call, number), why, missing);
+    host_->health().expire(context(call, number), why, missing);
     abort();
-    host_->look(context(call, number), 0);
+    host_->health().check_device_operation(context(call, number), 0);
     throw timeout_error(context(call, number), why, missing);
   }
 
@@ -231,7 +231,7 @@ class device_plane : public device_engine {
   [[noreturn]] void throw_lost(const operation& call) {
     abort();
     const auto here = context(call, sequence());
-    host_->look(here, 0);
+    host_->health().check_device_operation(here, 0);
     const std::scoped_lock lock(loss_mutex_);
     throw engine_error(here, loss_.empty() ? "the device operations of this group were aborted" : loss_);
   }
@@ -239,7 +239,7 @@ class device_plane : public device_engine {
   /// This rank gives up: the others hear it, and what waits on the devices is freed. The first reason stays.
   void lose(const operation& call, std::uint64_t number, const std::string& why) {
     remember(why);
-    host_->condemn(context(call, number), why);
+    host_->health().condemn(context(call, number), why);
     abort();
   }
   void remember(const std::string& why) {

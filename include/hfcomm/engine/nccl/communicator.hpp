@@ -128,7 +128,7 @@ class nccl_communicator {
                            const cuda::thread_on_device here(cuda, device);
                            result->store(known->begin(made->data(), bytes));
                          },
-                         [&] { host.look(ranks.context(), 0); });
+                         [&] { host.health().check_device_operation(ranks.context(), 0); });
                      if (!ended) {
                        throw timeout_error(
                            ranks.context(),
@@ -278,7 +278,8 @@ class nccl_communicator {
 
     void require(ncclResult_t result, ncclComm_t polled, const char* what) const {
       if (result == ncclInProgress) {
-        result = made_.settle(polled, call_.timeout, context_, what, [&] { host_.look(context_, 0); });
+        result = made_.settle(polled, call_.timeout, context_, what,
+                              [&] { host_.health().check_device_operation(context_, 0); });
       }
       if (result != ncclSuccess) {
         throw engine_error(context_, std::string(what) + ": " + nccl_text(nccl(), result));

@@ -37,7 +37,7 @@ class nccl_first_operation {
     const bool ended = run_watched(
         call.timeout, [self = *this, result, thread] { self.perform(*thread, *result); },
         [&] {
-          host.look(context, 0);
+          host.health().check_device_operation(context, 0);
           ncclResult_t state = ncclSuccess;
           if (thread->load() == whereabouts::outside) {
             (void)nccl_.ncclCommGetAsyncError(one_, &state);

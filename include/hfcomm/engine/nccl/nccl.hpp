@@ -38,7 +38,7 @@ class nccl final : public device_plane {
     // With a rank lost, or this one on its way out, what is under way would never end.
     bool in_vain = lost_.load() || std::uncaught_exceptions() > exceptions_;
     try {
-      host_->look(context({.name = "connect_device"}, 0), sequence());
+      host_->health().check_device_operation(context({.name = "connect_device"}, 0), sequence());
     } catch (...) {
       in_vain = true;
     }
@@ -240,7 +240,7 @@ class nccl final : public device_plane {
 
   void check(const operation& call, std::uint64_t number) override {
     try {
-      host_->look(context(call, number), number);
+      host_->health().check_device_operation(context(call, number), number);
     } catch (...) {
       abort();
       throw;
@@ -339,7 +339,7 @@ class nccl final : public device_plane {
       const auto context = this->context(call, current());
       try {
         result = here.communicator().settle(here.comm(), call.timeout, context, "NCCL's part of the call",
-                                            [&] { host_->look(context, sequence()); });
+                                            [&] { host_->health().check_device_operation(context, sequence()); });
       } catch (const timeout_error&) {
         leave();
         expire(call, sequence());
@@ -384,7 +384,7 @@ class nccl final : public device_plane {
     const auto here = context(call, current());
     try {
       for (auto waited = std::chrono::milliseconds(0); waited < hearsay; waited += std::chrono::milliseconds(10)) {
-        host_->look(here, 0);
+        host_->health().check_device_operation(here, 0);
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
     } catch (...) {

@@ -15,6 +15,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
@@ -23,8 +24,8 @@
 
 namespace hfcomm::engines {
 
-/// The ranks of a group and their liveness. Once a rank is lost, all ranks throw the same verdict. Any thread may call.
-class group_watch {
+/// The liveness of ranks that share a machine. It reads the job's roster, and keeps the verdict in the group's memory.
+class group_watch final : public group_health {
  public:
   using kind = rendezvous::rank_ending::kind;
   struct loss {
@@ -34,16 +35,14 @@ class group_watch {
 
   group_watch(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
               std::vector<int> members, int rank)
-      : memory_(std::move(segment), static_cast<int>(members.size())),
+      : group_health(rank, static_cast<int>(members.size())),
+        memory_(std::move(segment), static_cast<int>(members.size())),
         job_(std::move(job)),
-        members_(std::move(members)),
-        rank_(rank) {}
-  group_watch(const group_watch&) = delete;
-  group_watch& operator=(const group_watch&) = delete;
+        members_(std::move(members)) {}
 
-  ~group_watch() {
+  ~group_watch() override {
     if (creator_.in_creating_process()) {
-      block(rank_).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
+      block(rank()).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
       memory_.wake();
       for (int other = 0; other < size(); ++other) {
         memory_.notify(other);
@@ -51,13 +50,11 @@ class group_watch {
     }
   }
 
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
-  [[nodiscard]] bool broken() const noexcept { return header().lost.state.load() == 2; }
+  [[nodiscard]] bool is_broken() const noexcept override { return header().lost.state.load() == 2; }
 
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept {
@@ -157,13 +154,14 @@ class group_watch {
     break_group(context, lost.rank, {}, false,
                 [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
   }
-  /// Breaks the group because this rank leaves an operation under way. Does not throw.
-  void abandon(const error_context& context, bool because_of_exception = true) const noexcept {
+  void abandon(const error_context& context) const noexcept override { abandon(context, true); }
+  /// The same, where this rank may also leave an operation under way without an exception.
+  void abandon(const error_context& context, bool because_of_exception) const noexcept {
     try {
-      break_group(context, rank_, {}, because_of_exception, [&] {
+      break_group(context, this->rank(), {}, because_of_exception, [&] {
         const std::string operation = context.operation + " (" + detail::describe(context.where) + ')';
-        return who(rank_) + (because_of_exception ? " left " + operation + " under way because of an exception"
-                                                  : " left the group in the middle of " + operation);
+        return who(this->rank()) + (because_of_exception ? " left " + operation + " under way because of an exception"
+                                                         : " left the group in the middle of " + operation);
       });
     } catch (...) {
       // The verdict is for the other ranks; this rank continues to throw its own exception.
@@ -181,15 +179,15 @@ class group_watch {
     });
   }
 
-  /// Breaks the group on behalf of the device plane: see host_engine.
-  void condemn(const error_context& context, const std::string& what) const noexcept {
+  void condemn(const error_context& context, const std::string& what) const noexcept override {
     try {
-      break_group(context, rank_, {}, false, [&] { return who(rank_) + ' ' + what; });
+      break_group(context, this->rank(), {}, false, [&] { return who(this->rank()) + ' ' + what; });
     } catch (...) {
       // The verdict is for the other ranks; the caller throws its own error.
     }
   }
-  void expire(const error_context& context, const std::string& what, const std::vector<int>& missing) const noexcept {
+  void expire(const error_context& context, const std::string& what,
+              const std::vector<int>& missing) const noexcept override {
     try {
       break_group(context, missing, what);
     } catch (...) {
@@ -197,15 +195,14 @@ class group_watch {
     }
   }
 
-  /// Throws where the group is broken, or where the device operation of that number can never end.
-  void check_device_operation(const error_context& context, std::uint64_t number) const {
-    if (broken()) {
+  void check_device_operation(const error_context& context, std::uint64_t number) const override {
+    if (is_broken()) {
       throw_verdict(context);
     }
     std::optional<loss> found;
     for (int rank = 0; rank < size(); ++rank) {
       const device_board& board = block(rank).devices;
-      if (rank == rank_) {
+      if (rank == this->rank()) {
         continue;
       }
       auto end = job_->roster->ending(index_of(rank));
@@ -219,7 +216,8 @@ class group_watch {
       } else if (departed && !begun && !found) {
         // `ending` waits for the text where an exception is unwinding that rank.
         found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, "has left the group"})});
-      } else if (const auto refused = board.refusal_until(number, block(rank_).devices); refused != 0 && !found) {
+      } else if (const auto refused = board.refusal_until(number, block(this->rank()).devices);
+                 refused != 0 && !found) {
         found.emplace(
             loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
       }
@@ -229,6 +227,9 @@ class group_watch {
     }
   }
 
+  [[nodiscard]] device_board* board_of(int rank) const noexcept override { return &block(rank).devices; }
+
+  /// Throws the verdict of a broken group.
   [[noreturn]] void throw_verdict(const error_context& context) const {
     const layout::verdict& lost = header().lost;
     const std::string text =
@@ -236,7 +237,7 @@ class group_watch {
     if (lost.culprit >= 0) {
       // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;
-      if (lost.by_exception && lost.culprit != rank_) {
+      if (lost.by_exception && lost.culprit != this->rank()) {
         why = ": " + (has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit));
       }
       throw peer_error(context, text + why, lost.culprit, true);
@@ -286,8 +287,7 @@ class group_watch {
 
   group_memory memory_;
   std::shared_ptr<local_job> job_;
-  std::vector<int> members_;  // this group's ranks as indices into the roster
-  int rank_;
+  std::vector<int> members_;                     // this group's ranks as indices into the roster
   mutable std::atomic<bool> has_waited_{false};  // for the failure text of the rank that broke the group
   rendezvous::fork_guard creator_;
 };

@@ -160,7 +160,7 @@ class lockstep {
   /// memory, before the step that tells them so: who leaves an operation early breaks the group before that memory
   /// goes, so where the group is whole, what was read there is good.
   void require_whole(const operation& call) const {
-    if (watch_->broken()) {
+    if (watch_->is_broken()) {
       watch_->throw_verdict(context(call));
     }
   }
@@ -289,7 +289,7 @@ class lockstep {
     while (true) {
       header().sleepers.fetch_add(1);
       const std::uint32_t epoch = header().wake_epoch.load();
-      if (!arrived() && !watch_->broken() && !cancelled_.load()) {
+      if (!arrived() && !watch_->is_broken() && !cancelled_.load()) {
         detail::futex_wait(header().wake_epoch, epoch, look_interval);
       }
       header().sleepers.fetch_sub(1);

@@ -52,7 +52,7 @@ class message_progress {
   /// Makes every transfer fail, those under way and those to come.
   void cancel() noexcept { cancelled_.store(true); }
   /// Returns whether no message can finish any more: the group is broken, or its messages were cancelled.
-  [[nodiscard]] bool is_halted() const noexcept { return endpoint_.watch().broken() || cancelled_.load(); }
+  [[nodiscard]] bool is_halted() const noexcept { return endpoint_.watch().is_broken() || cancelled_.load(); }
 
   /// Returns whether transfers with a listener are under way. Nobody waits for those, so a thread moves them on.
   [[nodiscard]] bool has_unattended() const noexcept { return unattended_ != 0; }
@@ -183,7 +183,7 @@ class message_progress {
     for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
       for (pending_message& message : *messages) {
         try {
-          if (endpoint_.watch().broken()) {
+          if (endpoint_.watch().is_broken()) {
             endpoint_.watch().throw_verdict(endpoint_.context(message));
           }
           throw engine_error(endpoint_.context(message), "the group is being closed");

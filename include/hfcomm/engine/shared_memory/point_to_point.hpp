@@ -35,7 +35,7 @@ class point_to_point {
   point_to_point& operator=(const point_to_point&) = delete;
 
   void abandon(const error_context& context) noexcept { watch().abandon(context); }
-  [[nodiscard]] bool broken() const noexcept { return watch().broken(); }
+  [[nodiscard]] bool is_broken() const noexcept { return watch().is_broken(); }
   [[nodiscard]] bool in_creating_process() const noexcept { return watch().in_creating_process(); }
 
   /// Starts transfers, in this order. Throws usage_error in the child of a fork, and engine_error where the worker
@@ -88,7 +88,7 @@ class point_to_point {
     if (!in_creating_process()) {
       return;  // the child of a fork has no worker, and the lock may be held for ever
     }
-    if (broken()) {
+    if (is_broken()) {
       advance();  // finishes the transfers that somebody may wait for
     }
     worker_.request_stop();

@@ -15,21 +15,88 @@
 
 namespace hfcomm::engines {
 
-/// A group of one: every operation works, nothing leaves the process.
-class self final : public host_engine {
+/// The messages of a group of one, to itself. They go the way of all others, over memory of their own, which the first
+/// message makes. Any thread may call.
+class messages_to_self {
  public:
-  self() = default;
-  ~self() override {
-    if (mail_) {
-      mail_->stop();
+  messages_to_self() = default;
+  messages_to_self(const messages_to_self&) = delete;
+  messages_to_self& operator=(const messages_to_self&) = delete;
+  ~messages_to_self() {
+    if (messages_) {
+      messages_->stop();
     }
   }
 
+  /// Returns what carries them. A new one after a deadline: no other rank could be out of step. And a new one in the
+  /// child of a fork, which is a group of one, too.
+  std::shared_ptr<point_to_point> get() {
+    std::unique_lock lock(mutex_);
+    std::shared_ptr<point_to_point> old;
+    if (messages_ && messages_->in_creating_process() && messages_->is_broken()) {
+      old = std::exchange(messages_, nullptr);
+    }
+    if (!messages_ || !messages_->in_creating_process()) {
+      messages_ = make();
+    }
+    auto current = messages_;
+    lock.unlock();  // a continuation of the old one's transfers may come back here
+    if (old) {
+      old->stop();
+    }
+    return current;
+  }
+
+  void abandon(const error_context& context) noexcept {
+    const std::scoped_lock lock(mutex_);
+    if (messages_) {
+      messages_->abandon(context);
+    }
+  }
+
+ private:
+  static std::shared_ptr<point_to_point> make() {
+    auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
+    rendezvous::roster::create_in(*roster_segment, 1);
+    auto job = std::make_shared<local_job>();
+    job->roster = std::make_shared<rendezvous::roster>(std::move(roster_segment), 1, 0);
+    job->roster->enter();
+    const auto sizes = layout::dimensions::for_ranks(1);
+    auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
+    layout::create_in(*memory, sizes);
+    return std::make_shared<point_to_point>(
+        std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
+  }
+
+  std::mutex mutex_;
+  std::shared_ptr<point_to_point> messages_;  // once there is a message
+};
+
+/// The health of a group of one: it has no other rank to lose.
+class health_of_one final : public group_health {
+ public:
+  explicit health_of_one(std::shared_ptr<messages_to_self> messages)
+      : group_health(0, 1), messages_(std::move(messages)) {}
+
+  [[nodiscard]] bool is_broken() const noexcept override { return false; }
+  void abandon(const error_context& context) const noexcept override { messages_->abandon(context); }
+  void condemn(const error_context& /*context*/, const std::string& /*what*/) const noexcept override {}
+  void expire(const error_context& /*context*/, const std::string& /*what*/,
+              const std::vector<int>& /*missing*/) const noexcept override {}
+  void check_device_operation(const error_context& /*context*/, std::uint64_t /*number*/) const override {}
+  [[nodiscard]] device_board* board_of(int /*rank*/) const noexcept override { return nullptr; }
+
+ private:
+  std::shared_ptr<messages_to_self> messages_;
+};
+
+/// The engine of a group of one: every operation works, nothing leaves the process.
+class self final : public host_engine {
+ public:
+  self() : self(std::make_shared<messages_to_self>()) {}
+
   [[nodiscard]] std::string_view name() const noexcept override { return "self"; }
-  [[nodiscard]] int rank() const noexcept override { return 0; }
-  [[nodiscard]] int size() const noexcept override { return 1; }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool broken() const noexcept override { return false; }
   [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
   [[nodiscard]] bool same_name_everywhere(bool /*failures_count*/) const noexcept override { return true; }
 
@@ -54,10 +121,10 @@ class self final : public host_engine {
     }
   }
 
-  void deal(const operation& call, const parcels& mine, receiver& out) override {
+  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) override {
     ++sequence_;
-    if (mine.lengths_alone) {
-      return;  // the caller has compared a rank's part for itself
+    if (mine.lengths_only) {
+      return;  // the caller has compared the lengths of a rank's part for itself
     }
     const std::span<const std::byte> part = mine.part_for(call, 0);
     out.receive(0, part, 0, part.size());
@@ -69,9 +136,8 @@ class self final : public host_engine {
   }
 
   void prepare(const operation& /*call*/) override {}
-  [[nodiscard]] std::span<std::byte> stage(const operation& /*call*/) override { return {}; }
   void announce(const operation& /*call*/, const std::string* /*failure*/) override { ++sequence_; }
-  void await(const operation& /*call*/, int /*source*/) override { ++sequence_; }
+  void wait_for(const operation& /*call*/, int /*source*/) override { ++sequence_; }
 
   std::shared_ptr<host_engine> subgroup(const operation& /*call*/, std::span<const int> members) override {
     ++sequence_;
@@ -79,59 +145,21 @@ class self final : public host_engine {
   }
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
-    const auto office = mail();
-    point_to_point::post(office, transfers);
+    point_to_point::post(messages_->get(), transfers);
   }
-  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { mail()->complete(transfers); }
+  void complete(std::span<const std::shared_ptr<transfer>> transfers) override {
+    messages_->get()->complete(transfers);
+  }
 
-  void abandon(const error_context& context) noexcept override {
-    const std::scoped_lock lock(mail_mutex_);
-    if (mail_) {
-      mail_->abandon(context);
-    }
-  }
   void cancel() noexcept override {}
-  void condemn(const error_context& /*context*/, const std::string& /*what*/) noexcept override {}
-  void expire(const error_context& /*context*/, const std::string& /*what*/,
-              const std::vector<int>& /*missing*/) noexcept override {}
-  void look(const error_context& /*context*/, std::uint64_t /*number*/) const override {}
-  [[nodiscard]] device_board* board(int /*rank*/) const noexcept override { return nullptr; }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
-  void set_polite(bool /*polite*/) noexcept override {}
 
  private:
-  /// Messages to oneself go through the same post office as all others, over memory of our own.
-  std::shared_ptr<point_to_point> mail() {
-    std::unique_lock lock(mail_mutex_);
-    // After a deadline, a new one: a group of one has nobody who could be out of step. And the child of a fork is a
-    // group of one, too.
-    std::shared_ptr<point_to_point> old;
-    if (mail_ && mail_->in_creating_process() && mail_->broken()) {
-      old = std::exchange(mail_, nullptr);
-    }
-    if (!mail_ || !mail_->in_creating_process()) {
-      auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
-      rendezvous::roster::create_in(*roster_segment, 1);
-      auto job = std::make_shared<local_job>();
-      job->roster = std::make_shared<rendezvous::roster>(std::move(roster_segment), 1, 0);
-      job->roster->enter();
-      const auto sizes = layout::dimensions::for_ranks(1);
-      auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
-      layout::create_in(*memory, sizes);
-      mail_ = std::make_shared<point_to_point>(
-          std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
-    }
-    auto office = mail_;
-    lock.unlock();  // what waits for the old one's transfers may come back here
-    if (old) {
-      old->stop();
-    }
-    return office;
-  }
+  explicit self(std::shared_ptr<messages_to_self> messages)
+      : host_engine(std::make_shared<health_of_one>(messages)), messages_(std::move(messages)) {}
 
   std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
-  std::mutex mail_mutex_;
-  std::shared_ptr<point_to_point> mail_;    // once there is a message
+  std::shared_ptr<messages_to_self> messages_;
   std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so
 };
 

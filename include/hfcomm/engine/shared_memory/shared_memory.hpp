@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/shared_memory/deal.hpp>
+#include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
 #include <hfcomm/engine/shared_memory/exchange.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
@@ -30,40 +30,20 @@ class shared_memory final : public host_engine {
   /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
   shared_memory(std::string id, std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                 std::vector<int> members, int rank)
-      : watch_(std::make_shared<group_watch>(std::move(segment), std::move(job), std::move(members), rank)),
-        steps_(watch_),
-        heap_(watch_->memory().heap_bytes() != 0
-                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(watch_->memory(), rank))
-                  : std::make_shared<ordinary_memory>()),
-        id_(std::move(id)) {}
-
+      : shared_memory(std::move(id), std::make_shared<const group_watch>(std::move(segment), std::move(job),
+                                                                         std::move(members), rank)) {}
   ~shared_memory() override { messages_->stop(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
-  [[nodiscard]] int rank() const noexcept override { return steps_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return steps_.size(); }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
-  [[nodiscard]] bool broken() const noexcept override { return watch_->broken(); }
   [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
   [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept override {
     return steps_.same_name_everywhere(failures_count);
   }
-  void abandon(const error_context& context) noexcept override { watch_->abandon(context); }
   void cancel() noexcept override {
     steps_.cancel();
     messages_->cancel();
   }
-  void condemn(const error_context& context, const std::string& what) noexcept override {
-    watch_->condemn(context, what);
-  }
-  void expire(const error_context& context, const std::string& what,
-              const std::vector<int>& missing) noexcept override {
-    watch_->expire(context, what, missing);
-  }
-  void look(const error_context& context, std::uint64_t number) const override {
-    watch_->check_device_operation(context, number);
-  }
-  [[nodiscard]] device_board* board(int rank) const noexcept override { return &watch_->memory().block(rank).devices; }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
   void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
 
@@ -75,7 +55,9 @@ class shared_memory final : public host_engine {
     reduce_.run(call, in, out);
   }
 
-  void deal(const operation& call, const parcels& mine, receiver& out) override { deal_.run(call, mine, out); }
+  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) override {
+    all_to_all_v_.run(call, mine, out);
+  }
 
   void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
                       std::span<std::byte> out) override {
@@ -83,7 +65,7 @@ class shared_memory final : public host_engine {
   }
 
   /// How many all-to-alls have been done by reading the others' parts where they are; for tests.
-  [[nodiscard]] std::uint64_t single_copies() const noexcept { return deal_.single_copies(); }
+  [[nodiscard]] std::uint64_t single_copies() const noexcept { return all_to_all_v_.single_copies(); }
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
     point_to_point::post(messages_, transfers);
@@ -92,7 +74,7 @@ class shared_memory final : public host_engine {
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 
-  [[nodiscard]] std::span<std::byte> stage(const operation& call) override {
+  [[nodiscard]] std::span<std::byte> staging_memory(const operation& call) override {
     steps_.prepare(call);
     return {steps_.slot(rank(), steps_.next()), steps_.sizes().slot_bytes};
   }
@@ -102,7 +84,7 @@ class shared_memory final : public host_engine {
     steps_.publish(call, failure, true);
   }
 
-  void await(const operation& call, int source) override {
+  void wait_for(const operation& call, int source) override {
     steps_.begin(call);
     steps_.publish(call);
     steps_.wait_for(call, source);
@@ -168,12 +150,21 @@ class shared_memory final : public host_engine {
   }
 
  private:
+  shared_memory(std::string id, std::shared_ptr<const group_watch> watch)
+      : host_engine(watch),
+        watch_(std::move(watch)),
+        steps_(watch_),
+        heap_(watch_->memory().heap_bytes() != 0
+                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(watch_->memory(), rank()))
+                  : std::make_shared<ordinary_memory>()),
+        id_(std::move(id)) {}
+
   /// Thrown while waiting for a rank that has announced that it will not come.
   struct given_up {};
 
   /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
   [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
-    if (!watch_->broken()) {  // a lost rank is known to all already; what went wrong here alone is not
+    if (!watch_->is_broken()) {  // a lost rank is known to all already; what went wrong here alone is not
       const std::string text = detail::current_exception_detail();
       announce(call, &text);
     }
@@ -230,7 +221,7 @@ class shared_memory final : public host_engine {
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};
   engines::reduce reduce_{steps_, peers_};
-  engines::deal deal_{steps_, peers_};
+  engines::all_to_all_v all_to_all_v_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_};
   std::string id_;
 };

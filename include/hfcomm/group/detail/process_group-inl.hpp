@@ -111,13 +111,14 @@ HFCOMM_INLINE void deferred_error_sink::rethrow(const process_group& world) {
 HFCOMM_INLINE process_group::process_group()
     : state_(std::make_shared<detail::group_state>(nullptr)), checks_devices_(detail::device_checks_wanted()) {}
 
-HFCOMM_INLINE process_group::process_group(std::shared_ptr<host_engine> engine, std::chrono::nanoseconds timeout)
+HFCOMM_INLINE process_group::process_group(std::shared_ptr<engines::host_engine> engine,
+                                           std::chrono::nanoseconds timeout)
     : rank_(engine->rank()), size_(engine->size()), timeout_(timeout), checks_devices_(detail::device_checks_wanted()) {
   state_ = std::make_shared<detail::group_state>(std::move(engine));
 }
 
 HFCOMM_INLINE std::string_view process_group::host_backend() const noexcept {
-  const host_engine* const engine = state_->engine_if_made();
+  const engines::host_engine* const engine = state_->engine_if_made();
   return engine != nullptr ? engine->name() : "self";
 }
 
@@ -126,8 +127,8 @@ HFCOMM_INLINE std::string_view process_group::device_backend() const noexcept {
 }
 
 HFCOMM_INLINE bool process_group::broken() const noexcept {
-  const host_engine* const engine = state_->engine_if_made();
-  return engine != nullptr && engine->broken();
+  const engines::host_engine* const engine = state_->engine_if_made();
+  return engine != nullptr && engine->health().is_broken();
 }
 
 HFCOMM_INLINE std::shared_ptr<std::pmr::memory_resource> process_group::shared_memory() const {

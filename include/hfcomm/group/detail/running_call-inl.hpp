@@ -65,7 +65,7 @@ HFCOMM_INLINE running_call::~running_call() {
   if (!begun_) {
     reject("an exception ended its part before that began");
   }
-  if (state_.devices && engine_.broken()) [[unlikely]] {
+  if (state_.devices && engine_.health().is_broken()) [[unlikely]] {
     state_.devices->abort();  // its kernels wait for ranks that will not come
   }
   state_.trim_scratch();

@@ -44,11 +44,11 @@ class lists_receiver final : public receiver {
 }  // namespace detail
 
 HFCOMM_INLINE process_group process_group::split(int color, int key, std::source_location where) const {
-  operation call{.name = "split",
-                 .pattern = movement::to_all,
-                 .content = payload::buffer,
-                 .bytes = 2 * sizeof(int),
-                 .where = where};
+  engines::operation call{.name = "split",
+                          .pattern = engines::movement::to_all,
+                          .content = engines::payload::buffer,
+                          .bytes = 2 * sizeof(int),
+                          .where = where};
   detail::running_call running(*this, call);
   running.require(color >= 0,
                   [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
@@ -67,13 +67,14 @@ HFCOMM_INLINE process_group process_group::split(int color, int key, std::source
     return std::pair(choices[static_cast<std::size_t>(left)][1], left) <
            std::pair(choices[static_cast<std::size_t>(right)][1], right);
   });
-  operation make{.name = "split", .where = where, .timeout = timeout_};
+  engines::operation make{.name = "split", .where = where, .timeout = timeout_};
   return *part(make, members);
 }
 
 HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
                                                                    std::source_location where) const {
-  operation call{.name = "subgroup", .pattern = movement::to_all, .content = payload::object, .where = where};
+  engines::operation call{
+      .name = "subgroup", .pattern = engines::movement::to_all, .content = engines::payload::object, .where = where};
   call.bytes = ranks.size_bytes();
   detail::running_call running(*this, call);
   std::vector<bool> seen(static_cast<std::size_t>(size()));
@@ -99,14 +100,14 @@ HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<con
     }
   }
   const bool inside = seen[static_cast<std::size_t>(rank())];
-  operation make{.name = "subgroup", .where = where, .timeout = timeout_};
+  engines::operation make{.name = "subgroup", .where = where, .timeout = timeout_};
   return part(make, inside ? ranks : std::span<const int>());
 }
 
-HFCOMM_INLINE std::optional<process_group> process_group::part(const operation& call,
+HFCOMM_INLINE std::optional<process_group> process_group::part(const engines::operation& call,
                                                                std::span<const int> members) const {
   auto engine = state_->engine().subgroup(call, members);
-  std::shared_ptr<device_engine> devices;
+  std::shared_ptr<engines::device_engine> devices;
   if (state_->devices) {
     devices = state_->devices->subgroup(call, engine, members.empty() ? 0 : members.front());
   }

@@ -126,7 +126,7 @@ class group_work_state : public work_state {
       group.emplace(group_);
     }
     if (!waits) {
-      group_access::engine(*group).abandon({rank_, size_, name_, 0, where_});
+      group_access::engine(*group).health().abandon({rank_, size_, name_, 0, where_});
     } else if (const auto awaited = awaited_work.lock()) {
       awaited->abandon();
     }

@@ -22,7 +22,7 @@ HFCOMM_INLINE master_section::master_section(operation_name name, const process_
     running.engine().prepare(call_);
     ++group_access::state(group_).master_sections;
   } else {
-    running.engine().await(call_, 0);
+    running.engine().wait_for(call_, 0);
   }
 }
 

@@ -14,13 +14,13 @@
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
-#include <hfcomm/engine/shared_memory/windows.hpp>
+#include <hfcomm/engine/shared_memory/slot_parts.hpp>
 
 namespace hfcomm::engines {
 
 /// Every rank has a part for each rank (all-to-all), or the root has (scatter), or each has one for the root (gather).
-/// A rank's slot is divided into windows, one for each rank that gets something from it; each receiver reads its
-/// windows alone. Parts that fit into a chunk all together lie there one behind the other and take one step.
+/// A rank's slot is divided into one part for each rank that gets something from it (see slot_parts), and each receiver
+/// reads its own parts only. Parts that all fit into one chunk take one step.
 ///
 /// Where the lengths are not part of the signature, the first step's slot begins with them: the bytes that this rank
 /// sends to each rank, those that it expects from each, and where what it sends is. Every rank compares all of them, so
@@ -28,11 +28,11 @@ namespace hfcomm::engines {
 ///
 /// In an all-to-all of long parts, all ranks are busy copying into slots and out of them. Where they can, they read
 /// the others' parts where those are instead; in the step after that, everybody has.
-class deal {
+class all_to_all_v {
  public:
-  deal(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
+  all_to_all_v(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
 
-  void run(const operation& call, const parcels& mine, receiver& out) {
+  void run(const operation& call, const rank_parts& mine, receiver& out) {
     steps_.begin(call);
     const bool listed = call.content != payload::buffer;
     const auto me = static_cast<std::size_t>(steps_.rank());
@@ -56,9 +56,9 @@ class deal {
     if (listed) {
       write_lists(mine);
     }
-    const windows my_windows(row(me), me, capacity);
-    if (places.keeps == 0 && !mine.lengths_alone) {
-      fill(call, mine, my_windows, 0, header);
+    const slot_parts my_slot(row(me), me, capacity);
+    if (places.keeps == 0 && !mine.lengths_only) {
+      fill(call, mine, my_slot, 0, header);
     }
     steps_.publish(call);
     steps_.wait_all(call);
@@ -73,7 +73,7 @@ class deal {
     if (listed) {
       check_expectations(call, first);
     }
-    if (mine.lengths_alone) {
+    if (mine.lengths_only) {
       return;
     }
     bool everyone_reaches_all = true;
@@ -88,7 +88,7 @@ class deal {
         return;
       }
       peers_.give_up();
-      fill(call, mine, my_windows, 0, header);
+      fill(call, mine, my_slot, 0, header);
       steps_.publish(call);
       steps_.wait_all(call);
     }
@@ -104,7 +104,7 @@ class deal {
     for (std::uint64_t round = 0; round < rounds; ++round) {
       const std::uint64_t step = steps_.step();
       if (round + 1 < rounds) {
-        fill(call, mine, my_windows, round + 1, header);
+        fill(call, mine, my_slot, round + 1, header);
         steps_.publish(call);
       }
       if (!problem) {
@@ -128,7 +128,7 @@ class deal {
 
  private:
   /// Equal parts that fit into the cells.
-  void in_cells(const operation& call, const parcels& mine, receiver& out) {
+  void in_cells(const operation& call, const rank_parts& mine, receiver& out) {
     const auto me = static_cast<std::size_t>(steps_.rank());
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto bytes = static_cast<std::size_t>(call.bytes);
@@ -173,7 +173,7 @@ class deal {
 
   /// Reads all parts for this rank where they are. False, on all ranks, where one of them could not: some memory can be
   /// read by its owner alone. What has been received then may be received once more.
-  [[nodiscard]] bool read_in_place(const operation& call, const parcels& mine, std::uint64_t first, receiver& out) {
+  [[nodiscard]] bool read_in_place(const operation& call, const rank_parts& mine, std::uint64_t first, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
     // What the receiver throws must not leave the peers alone: take the last step, then throw.
@@ -239,7 +239,7 @@ class deal {
     return std::span(sent_).subspan(from * ranks, ranks);
   }
 
-  void write_lists(const parcels& mine) {
+  void write_lists(const rank_parts& mine) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto lengths = row(static_cast<std::size_t>(steps_.rank()));
     std::byte* slot = steps_.slot(steps_.rank(), steps_.next());
@@ -281,7 +281,7 @@ class deal {
     }
   }
 
-  void fill(const operation& call, const parcels& mine, const windows& layout, std::uint64_t round,
+  void fill(const operation& call, const rank_parts& mine, const slot_parts& layout, std::uint64_t round,
             std::size_t header) {
     const auto me = static_cast<std::size_t>(steps_.rank());
     std::byte* to_all = steps_.slot(steps_.rank(), steps_.next()) + header;
@@ -289,13 +289,13 @@ class deal {
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
-        detail::copy_bytes(to_all + layout.place(to), mine.part_for(call, to).data() + offset, count);
+        detail::copy_bytes(to_all + layout.offset_of(to), mine.part_for(call, to).data() + offset, count);
       }
     }
   }
 
-  void deliver(const operation& call, const parcels& mine, std::uint64_t round, std::uint64_t step, std::size_t header,
-               receiver& out) {
+  void deliver(const operation& call, const rank_parts& mine, std::uint64_t round, std::uint64_t step,
+               std::size_t header, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
     // Starting behind oneself spreads the readers over the sources.
@@ -316,7 +316,7 @@ class deal {
         continue;
       }
       const std::byte* theirs = steps_.slot(static_cast<int>(from), step) + header;
-      out.receive(static_cast<int>(from), {theirs + sources_[from].place(me), count}, offset, total);
+      out.receive(static_cast<int>(from), {theirs + sources_[from].offset_of(me), count}, offset, total);
     }
   }
 
@@ -326,7 +326,7 @@ class deal {
   peer_memory& peers_;
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch
-  std::vector<windows> sources_;         // scratch
+  std::vector<slot_parts> sources_;      // scratch
   std::uint64_t single_copies_ = 0;
 };
 
