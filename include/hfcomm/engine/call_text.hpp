@@ -24,7 +24,7 @@ std::string call_name(const operation& call);
 /// Returns `rank 3`, or `ranks 1, 2 and 5`.
 std::string list_ranks(const std::vector<int>& ranks);
 
-/// Returns `root 5 is not a rank of this group of 3`.
+/// Returns `root 5 is not a rank of this group of 3`, where `what` is "root".
 std::string no_such_rank(std::string_view what, int rank, int size);
 
 /// Returns `350 ms`, `2.5 s` or `10 min`.

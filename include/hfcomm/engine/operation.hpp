@@ -14,7 +14,7 @@
 
 namespace hfcomm::engines {
 
-/// The name of an operation as the user wrote it, hashed while compiling.
+/// The name of an operation as the user wrote it, with its hash, which the compiler calculates.
 struct operation_name {
   const char* text = "";
   std::uint64_t hash = 0;
@@ -22,21 +22,21 @@ struct operation_name {
   consteval operation_name(const char* name) : text(name), hash(detail::fnv1a(name)) {}  // NOLINT(*explicit*)
 };
 
-/// Who contributes bytes and who gets them.
+/// The ranks that contribute bytes, and the ranks that receive them.
 enum class movement : std::uint8_t {
-  none,       ///< Nobody: the ranks only meet.
+  none,       ///< No bytes move; the ranks only wait for each other.
   from_root,  ///< The root contributes, everyone else receives.
   to_root,    ///< Everyone contributes, the root receives.
   to_all,     ///< Everyone contributes, everyone receives.
-  send,       ///< Between two ranks: `operation::root` is the one that receives.
-  receive,    ///< Between two ranks: `operation::root` is the one that sends; -1 for anyone.
+  send,       ///< A message; `operation::root` is the rank that receives it.
+  receive,    ///< A message; `operation::root` is the rank that sends it; -1 for any rank.
 };
 
-/// What the bytes are: an object's may differ in number from rank to rank, a buffer's may not, unless it is an uneven
-/// one.
+/// The kind of bytes. Objects may differ in length from rank to rank. Buffers are equally long on all ranks, except
+/// `uneven` ones.
 enum class payload : std::uint8_t { nothing, object, buffer, uneven };
 
-/// One call of one collective on one rank: everything the ranks must agree on, and what an error has to tell.
+/// One call of a collective or message on one rank: everything that the ranks must agree on, and what error texts tell.
 struct operation {
   operation_name name;
   movement pattern = movement::none;
@@ -47,10 +47,10 @@ struct operation {
   double factor = 1;                          ///< This rank's own factor of a premultiplied sum.
   detail::reduction_kernel kernel = nullptr;  ///< For `element`; null where no engine on the host reduces elements.
   int root = -1;                              ///< -1 where the operation has none; of a message, the other rank.
-  std::uint64_t type_hash = 0;                ///< Of the object's or element's C++ type.
+  std::uint64_t type_hash = 0;                ///< Hash of the object's or element's C++ type.
   std::string_view type_name{};               ///< Must outlive the program (a literal or compiler-made string).
   std::uint64_t bytes = 0;                    ///< This rank's contribution.
-  std::uint64_t tag = 0;  ///< Anything else the ranks must agree on: which iteration, which message.
+  std::uint64_t tag = 0;  ///< A further number that the ranks must agree on: an iteration, a message's tag.
   std::source_location where = std::source_location::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
 
@@ -63,7 +63,7 @@ struct operation {
            (pattern == movement::from_root && rank != root);
   }
 
-  /// Equal on two ranks exactly when they called the same thing with arguments that fit.
+  /// Returns a hash of all that must be equal: equal on two ranks exactly where their calls fit each other.
   [[nodiscard]] std::uint64_t signature() const noexcept {
     std::uint64_t hash =
         detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |

@@ -13,7 +13,7 @@ namespace hfcomm::detail {
 /// Collects equally long contributions, one behind the other in rank order.
 class table_receiver final : public receiver {
  public:
-  /// `own` is this rank, whose contribution may stand in the table already.
+  /// `own` is this rank. Its contribution may be in the table already; then it is not copied.
   table_receiver(std::span<std::byte> table, int own) : table_(table), own_(own) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override;

@@ -9,15 +9,15 @@
 
 namespace hfcomm::detail {
 
-/// As memcpy, for bytes that another core has written or will read: the C library takes `rep movs` from a few KiB on,
-/// which moves lines between cores up to twice slower than vector loads and stores do.
+/// Copies bytes that another core has written or will read. For more than a few KiB the C library's memcpy uses
+/// `rep movs`, which moves cache lines between cores at down to half the speed of vector loads and stores.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
-/// Copies by one vector unit, which the machine has.
+/// Copies with one vector unit. The machine must have it.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes, vector_unit unit) noexcept;
 
-/// Copies from one place of this rank's own memory to another, or to the same one (in place). Of much memory the C
-/// library's way is the faster one, for no line moves between cores; a little is in the cache from being sent.
+/// Copies within this rank's own memory; `to` may be `from` itself (in place). Many bytes are left to memcpy, which is
+/// faster where no cache line moves between cores. A few are in this core's cache already, because they were just sent.
 void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept;
 
 /// Copies a chunk from `source` to its place on rank `own`.

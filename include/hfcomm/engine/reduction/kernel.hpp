@@ -16,23 +16,25 @@ namespace hfcomm::detail {
 ///
 /// Preconditions, not checked: `op` is valid for the type; at least one input and one output; as many factors as inputs
 /// for a premultiplied sum; the machine has `unit`; each output is one of the inputs (the very same pointer) or
-/// overlaps none. Nothing is assumed of alignment. Any thread, as long as nobody else writes.
+/// overlaps none. Nothing is assumed of alignment. Any thread may call, as long as no other thread writes these
+/// buffers.
 ///
 /// Floats of 16 and 8 bits are accumulated in float and rounded once, at the end. `average` divides the sum by the
 /// number of inputs in the accumulator's type. A premultiplied sum rounds each factor to that type, then each product.
-/// A NaN that comes out is the positive quiet NaN without payload; only min and max of float and double, which
-/// calculate nothing, hand on the NaN they got.
+/// Each NaN in a result is the positive quiet NaN without payload. Only min and max of float and double return the NaN
+/// of an input, because they calculate nothing.
 ///
-/// Every bit of the result follows from the inputs alone, not from `count`, alignment, vector width, the machine or
-/// optimisation level: elements do not meet each other, no function has a product and a sum to contract into one
-/// rounding (but for exact scalings where narrow floats are widened), and NaN payloads, which compilers are free with,
-/// are dropped. Options that give up IEEE arithmetic (-ffast-math) give up this, too.
+/// Every bit of the result follows from the inputs alone, whatever `count`, alignment, vector width, machine or
+/// optimisation level. There are three reasons. Elements do not depend on each other. No function has a product and a
+/// sum that a compiler could contract into one rounding (except exact scalings where narrow floats are widened). And
+/// NaN payloads, which compilers need not keep, are dropped. Options that give up IEEE arithmetic (-ffast-math) give up
+/// this guarantee, too.
 using reduction_kernel = void (*)(reduce_kind op, std::span<const std::byte* const> inputs,
                                   std::span<std::byte* const> outs, std::size_t count, std::span<const double> factors,
                                   vector_unit unit) noexcept;
 
-/// The kernel of one element type. Whoever knows the type of its elements hands on this function's address, so that a
-/// program holds the kernels of the types that it reduces, and of no others.
+/// The kernel of one element type. A typed call passes on this function's address, so a program holds the kernels of
+/// the element types that it reduces, and of no others.
 template <element_type Type>
 void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
                      std::size_t count, std::span<const double> factors, vector_unit unit) noexcept;

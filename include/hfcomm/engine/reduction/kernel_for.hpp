@@ -4,8 +4,8 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 
-/// Kernels by themselves, for elements whose type is known only at run time. Who includes this in the header-only way
-/// compiles the kernels of all types.
+/// The table of kernels, for elements whose type is known only at run time. In the header-only way, a file that
+/// includes this compiles the kernels of all types.
 namespace hfcomm::detail {
 
 /// Returns the kernel of an element type; nullptr for `none` and for values outside the enum.

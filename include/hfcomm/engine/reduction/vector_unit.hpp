@@ -8,9 +8,9 @@
 
 namespace hfcomm::detail {
 
-/// What a machine calculates with. Each gives the same results to the bit.
+/// A set of vector instructions. All give the same results, bit for bit.
 enum class vector_unit : std::uint8_t {
-  plain,   ///< What the program is compiled for: SSE2 on x86-64, NEON on aarch64.
+  plain,   ///< The instructions that the program is compiled for: SSE2 on x86-64, NEON on aarch64.
   avx2,    ///< AVX2 and F16C.
   avx512,  ///< AVX-512 F, BW, DQ, VL.
 };

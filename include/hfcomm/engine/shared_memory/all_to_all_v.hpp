@@ -18,16 +18,16 @@
 
 namespace hfcomm::engines {
 
-/// Every rank has a part for each rank (all-to-all), or the root has (scatter), or each has one for the root (gather).
+/// The algorithm of all-to-allv, scatterv (only the root has parts) and gatherv (each rank has one part, for the root).
 /// A rank's slot is divided into one part for each rank that gets something from it (see slot_parts), and each receiver
 /// reads its own parts only. Parts that all fit into one chunk take one step.
 ///
-/// Where the lengths are not part of the signature, the first step's slot begins with them: the bytes that this rank
-/// sends to each rank, those that it expects from each, and where what it sends is. Every rank compares all of them, so
-/// where two do not fit everyone throws the same error and nothing moves.
+/// Where the lengths are not part of the signature, the first step's slot begins with three lists: the bytes that this
+/// rank sends to each rank, the bytes that it expects from each, and the addresses of what it sends. Every rank
+/// compares all of them. So where two do not fit, every rank throws the same error and nothing moves.
 ///
-/// In an all-to-all of long parts, all ranks are busy copying into slots and out of them. Where they can, they read
-/// the others' parts where those are instead; in the step after that, everybody has.
+/// In an all-to-all of long parts, every rank would copy into slots and out of them. Where the system allows it, each
+/// rank reads the others' parts in place instead. One more step tells that all have read.
 class all_to_all_v {
  public:
   all_to_all_v(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
@@ -87,7 +87,7 @@ class all_to_all_v {
       if (everyone_reaches_all && read_in_place(call, mine, first, out)) {
         return;
       }
-      peers_.give_up();
+      peers_.stop_reading();
       fill(call, mine, my_slot, 0, header);
       steps_.publish(call);
       steps_.wait_all(call);
@@ -99,7 +99,7 @@ class all_to_all_v {
       rounds = std::max(rounds, sources_.back().rounds());
     }
 
-    // What the receiver throws must not leave the peers alone in the middle: go through the steps, then throw.
+    // An exception of the receiver must not leave the peers alone in the middle: take all steps, then throw.
     std::exception_ptr problem;
     for (std::uint64_t round = 0; round < rounds; ++round) {
       const std::uint64_t step = steps_.step();
@@ -123,7 +123,7 @@ class all_to_all_v {
     }
   }
 
-  /// How many operations have been done by reading the others' parts where they are.
+  /// Returns the number of operations that were done by reading the others' parts in place.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return single_copies_; }
 
  private:
@@ -152,8 +152,8 @@ class all_to_all_v {
     }
   }
 
-  /// Whether `from` sends a part that is worth being read where it is: one that fills a slot, or, where ranks share
-  /// cores, a piece. The kernel takes longer to find its way to shorter ones than two copies take.
+  /// Returns whether `from` sends a part that is long enough to be read in place: one that fills a slot, or, where
+  /// ranks share cores, a piece. For shorter ones the system call takes longer than two copies.
   [[nodiscard]] bool has_long_part(std::size_t from) const {
     const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
     const auto lengths = row(from);
@@ -171,12 +171,12 @@ class all_to_all_v {
     return places;
   }
 
-  /// Reads all parts for this rank where they are. False, on all ranks, where one of them could not: some memory can be
-  /// read by its owner alone. What has been received then may be received once more.
+  /// Reads all parts for this rank in place. Returns false, on all ranks, where one rank could not: some memory only
+  /// its owner can read. Parts that were received by then may be received once more.
   [[nodiscard]] bool read_in_place(const operation& call, const rank_parts& mine, std::uint64_t first, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
-    // What the receiver throws must not leave the peers alone: take the last step, then throw.
+    // An exception of the receiver must not leave the peers alone: take the last step, then throw.
     std::exception_ptr problem;
     bool found_all = true;
     try {
@@ -213,17 +213,17 @@ class all_to_all_v {
   }
 
   [[nodiscard]] bool read_part(int from, std::uint64_t address, std::size_t total, receiver& out) const {
-    std::vector<std::byte> passing;
+    std::vector<std::byte> buffer;
     std::byte* to = out.place_for(from, total);
     if (to == nullptr) {
-      passing.resize(total);
-      to = passing.data();
+      buffer.resize(total);
+      to = buffer.data();
     }
     if (!peers_.read(from, address, {to, total})) {
       return false;
     }
-    if (!passing.empty()) {
-      out.receive(from, passing, 0, total);
+    if (!buffer.empty()) {
+      out.receive(from, buffer, 0, total);
     }
     return true;
   }
@@ -298,7 +298,7 @@ class all_to_all_v {
                std::size_t header, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
-    // Starting behind oneself spreads the readers over the sources.
+    // Each rank starts with the one behind it, which spreads the readers over the sources.
     for (std::size_t turn = 0; turn < ranks; ++turn) {
       const std::size_t from = (me + turn) % ranks;
       const std::uint64_t total = sent_[from * ranks + me];

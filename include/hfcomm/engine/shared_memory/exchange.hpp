@@ -16,9 +16,9 @@
 
 namespace hfcomm::engines {
 
-/// Every contribution to every rank that receives. Small ones travel in the cell, larger ones chunk by chunk through
-/// the slot, the next chunk being filled while the last one is read. One that lies in its rank's heap is read where it
-/// is.
+/// The algorithm that moves every contribution to every rank that receives: broadcast, gather and all-gather. Small
+/// contributions travel in the cell. Larger ones pass chunk by chunk through the slot; the next chunk is filled while
+/// the last one is read. A contribution in its rank's heap is read in place.
 class exchange {
  public:
   exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
@@ -48,9 +48,9 @@ class exchange {
     steps_.wait_all(call);
     steps_.check(call);
 
-    const bool anywhere = look(call);
+    const bool reads_heaps = read_lengths(call);
     const bool receives = call.receives(rank());
-    // What the receiver throws must not leave the peers alone in the middle: go through the steps, then throw.
+    // An exception of the receiver must not leave the peers alone in the middle: take all steps, then throw.
     std::exception_ptr problem;
     const auto receive = [&](int source, std::span<const std::byte> piece, std::uint64_t offset, std::uint64_t total) {
       if (receives && !problem) {
@@ -61,8 +61,8 @@ class exchange {
         }
       }
     };
-    // One's own comes chunk by chunk, too, while it is in the cache from being filled into the slot; but an object,
-    // which is decoded best in one piece, and what has not been filled in.
+    // This rank's own contribution comes chunk by chunk, too, while filling the slot has it in the cache. Exceptions
+    // are an object, which is best decoded in one piece, and a contribution that goes through no slot.
     const bool piecewise = call.content != payload::object && staged;
     const auto receive_own = [&](std::uint64_t offset) {
       const std::size_t left = contribution.size() - std::min<std::size_t>(offset, contribution.size());
@@ -76,14 +76,14 @@ class exchange {
       const std::uint64_t step = steps_.step();
       const bool more = offset + chunk < longest_;
       if (more) {
-        steps_.wait_all(call, step - 1);  // until the place of the next step is free
+        steps_.wait_all(call, step - 1);  // until the slot of the next step is free
         if (staged) {
           fill(contribution, offset + chunk, chunk, false);
         }
         steps_.publish(call, nullptr, call.pattern == movement::from_root && rank() == call.root);
         receive_own(offset + chunk);
       }
-      // Starting behind oneself spreads the readers over the sources.
+      // Each rank starts with the one behind it, which spreads the readers over the sources.
       for (int turn = 1; turn < size(); ++turn) {
         const int source = (rank() + turn) % size();
         const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
@@ -103,7 +103,7 @@ class exchange {
       if (!more) {
         break;
       }
-      // Who is not read here may be behind, by two steps.
+      // Ranks that this one does not read may be two steps behind.
       if (call.pattern == movement::from_root) {
         steps_.wait_for_unchecked(call, call.root);
       } else if (receives) {
@@ -111,7 +111,7 @@ class exchange {
       }
     }
     steps_.wait_all(call);
-    if (anywhere) {  // nobody may change its buffer before all have read it
+    if (reads_heaps) {  // no rank may change its buffer before all have read it
       steps_.require_whole(call);
       steps_.publish(call);
       steps_.wait_all(call);
@@ -130,14 +130,14 @@ class exchange {
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
 
-  /// What the one receiver brings itself goes through no slot.
+  /// Returns whether other ranks read the contribution of `source`. The one receiver's own goes through no slot.
   [[nodiscard]] static bool is_read_by_others(const operation& call, int source) {
     return call.contributes(source) && !(call.pattern == movement::to_root && source == call.root);
   }
 
-  /// Reads from the cells what comes from whom. True where one of them lies in a heap.
-  bool look(const operation& call) {
-    bool anywhere = false;
+  /// Reads the length and place of each contribution from the cells. Returns whether one of them lies in a heap.
+  bool read_lengths(const operation& call) {
+    bool reads_heaps = false;
     longest_ = 0;
     contributions_.assign(static_cast<std::size_t>(size()), {});
     for (int source = 0; source < size(); ++source) {
@@ -150,18 +150,18 @@ class exchange {
       if (theirs.bytes > layout::inline_bytes) {
         std::memcpy(&theirs.place, cell.payload, sizeof(theirs.place));
       }
-      anywhere = anywhere || theirs.place != 0;
+      reads_heaps = reads_heaps || theirs.place != 0;
       longest_ = std::max(longest_, theirs.place != 0 ? 0 : theirs.bytes);
     }
-    return anywhere;
+    return reads_heaps;
   }
 
-  /// Puts this rank's next chunk where the others will look for it.
+  /// Copies this rank's next chunk into its cell or slot.
   void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell) {
     if (offset < contribution.size()) {
       const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
       std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
-      if (to != contribution.data()) {  // an object may have been put together there
+      if (to != contribution.data()) {  // staging_memory() may have been used
         detail::copy_bytes(to, contribution.data() + offset, count);
       }
     }

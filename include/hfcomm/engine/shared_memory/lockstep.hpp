@@ -27,12 +27,13 @@
 
 namespace hfcomm::engines {
 
-/// The ranks of a group, step by step. In a step every rank publishes one cell (and perhaps its slot) and then waits
-/// for the cells of the others; every algorithm is a row of such steps, and all ranks take the same row.
+/// The steps of a group's operations. In a step every rank publishes one cell (and perhaps its slot), and then waits
+/// for the cells of the others. Every algorithm is a sequence of such steps, and all ranks take the same sequence.
 ///
-/// Why `depth` = 4 places suffice: an algorithm reads what was published in step q before it publishes step q + 2, and
-/// fills and publishes step s only after it has seen every rank publish s - 2. By then all have read step s - 4, and
-/// its place is free. So a rank may be two steps ahead of another one that it does not read.
+/// Why `depth` = 4 cells and slots per rank suffice: an algorithm reads what was published in step q before it
+/// publishes step q + 2. It fills and publishes step s only after it has seen every rank publish s - 2. By then all
+/// ranks have read step s - 4, so its cell and slot are free. A rank may therefore be two steps ahead of another that
+/// it does not read.
 class lockstep {
  public:
   explicit lockstep(std::shared_ptr<const group_watch> watch)
@@ -58,20 +59,20 @@ class lockstep {
 
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
 
-  /// Starts an operation. Where the one before was left without waiting, its ranks are waited for and checked here; an
-  /// error found that way is announced as this operation's failure, so that nobody waits for this rank in vain.
+  /// Starts an operation. Where this rank left the one before without waiting, it waits here for that one's ranks and
+  /// checks them. An error found that way is announced as this operation's failure, so that no rank waits in vain.
   void begin(const operation& call) {
     operations_.store(operations() + 1, std::memory_order_relaxed);
     catch_up(call);
   }
 
-  /// What `begin` would throw, for an operation whose step comes later: so that publishing it will not have to wait.
+  /// Throws what `begin` would throw, for an operation that is published later. Publishing it will then not wait.
   void prepare(const operation& call) {
     begin(call);
     operations_.store(operations() - 1, std::memory_order_relaxed);
   }
 
-  /// Publishes this rank's next step: the slot and the cell's payload have been filled (see `next`).
+  /// Publishes this rank's next step, whose slot and cell payload the caller has filled (see `next`).
   void publish(const operation& call, const std::string* failure = nullptr, bool wake_everyone = false) {
     const std::uint64_t step = step_ + 1;
     layout::flag_cell& mine = cell(rank_, step);
@@ -97,7 +98,7 @@ class lockstep {
     }
   }
 
-  /// The step that `publish` will publish.
+  /// Returns the step that `publish` will publish.
   [[nodiscard]] std::uint64_t next() const noexcept { return step_ + 1; }
 
   /// Waits until every rank has published the current step.
@@ -120,12 +121,12 @@ class lockstep {
     verified_ = step;
   }
 
-  /// Waits for one rank's current step, which need not be checked: an earlier one of the same operation has been.
+  /// Waits for one rank's current step. It is not checked, because an earlier step of the same operation has been.
   void wait_for_unchecked(const operation& call, int source) {
     wait(call, source, step_, [&]() noexcept { return has_come(source, step_); });
   }
 
-  /// Waits for one rank's current step and checks it; the other ranks are left for the next operation to wait for.
+  /// Waits for one rank's current step and checks it. The next operation waits for the other ranks.
   void wait_for(const operation& call, int source) {
     wait_for_unchecked(call, source);
     try {
@@ -139,8 +140,8 @@ class lockstep {
     }
   }
 
-  /// Compares the current step, an operation's first, over all ranks. Everyone sees the same cells, so everyone comes
-  /// to the same verdict and nothing has to be agreed on.
+  /// Compares an operation's first step over all ranks. All ranks see the same cells, so all come to the same verdict
+  /// without a further exchange.
   void check(const operation& call) {
     if (excused_ == step_) {
       return;
@@ -156,16 +157,16 @@ class lockstep {
     }
   }
 
-  /// Throws what broke the group, where something has. Also to be called after the last access to other ranks' own
-  /// memory, before the step that tells them so: who leaves an operation early breaks the group before that memory
-  /// goes, so where the group is whole, what was read there is good.
+  /// Throws the verdict of a broken group; returns where the group is whole. Also to be called after the last access to
+  /// other ranks' own memory, before the step that tells them so. A rank that leaves an operation early breaks the
+  /// group before it frees that memory. So where the group is whole, what was read there is right.
   void require_whole(const operation& call) const {
     if (watch_->is_broken()) {
       watch_->throw_verdict(context(call));
     }
   }
 
-  /// For a loss that was noticed outside a wait: breaks the group, so that all its ranks name the same culprit.
+  /// Breaks the group where one of `ranks` is lost, and throws the verdict. For waits outside this class.
   void throw_if_lost(const operation& call, const std::vector<int>& ranks) {
     require_whole(call);
     if (const auto loss = watch_->find_loss(ranks, [](int) { return false; })) {
@@ -173,8 +174,8 @@ class lockstep {
     }
   }
 
-  /// Whether one of `ranks` has published the next step already, and that it failed: `check` will tell the same of it
-  /// once this rank is in that step, too.
+  /// Returns whether one of `ranks` has already published the next step as a failure. `check` throws that failure once
+  /// this rank has taken the step, too.
   [[nodiscard]] bool failure_is_next(std::span<const int> ranks) const noexcept {
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
       const layout::flag_cell& theirs = cell(rank, step_ + 1);
@@ -182,8 +183,8 @@ class lockstep {
     });
   }
 
-  /// Each rank's factor of a premultiplied sum, which is in its cell of every step of the operation; nothing for
-  /// others.
+  /// Fills `factors` with each rank's factor of a premultiplied sum, from its cell; leaves it empty for other
+  /// operations.
   void gather_factors(const operation& call, std::vector<double>& factors) const {
     factors.clear();
     for (int source = 0; call.op == reduce_kind::premultiplied_sum && source < size(); ++source) {
@@ -197,7 +198,7 @@ class lockstep {
     memory_.wake();
   }
 
-  /// Whether this rank may run on fewer cores than its job has ranks.
+  /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
   void set_polite(bool polite) noexcept {
@@ -208,14 +209,14 @@ class lockstep {
     return {rank_, size(), call_name(call), operations(), call.where};
   }
 
-  /// What `rank` called in the step that this rank published last, and that all have.
+  /// Describes what `rank` called in the step that this rank published last, and that all have published.
   [[nodiscard]] std::string matching_call(int rank) const {
     return describe_call(cell(rank, step_), block(rank).sites);
   }
 
-  /// Whether all ranks have published the step that this rank published last, with operations of one name, and none as
-  /// a failure unless failures may count. Where the step has been checked, all ranks come to the same answer: unlike
-  /// the sites' texts, the cells stay as they are until all ranks have taken another step.
+  /// Returns whether all ranks have published the step that this rank published last, with operations of one name. A
+  /// rank that published a failure counts only with `failures_count`. All ranks that have checked the step come to the
+  /// same answer: the cells stay as they are until all ranks have taken another step.
   [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept {
     const std::uint32_t name = cell(rank_, step_).site.load(std::memory_order_relaxed) & name_bits;
     for (int rank = 0; rank < size(); ++rank) {
@@ -229,12 +230,12 @@ class lockstep {
   }
 
  private:
-  static constexpr std::chrono::milliseconds look_interval{20};
+  static constexpr std::chrono::milliseconds check_interval{20};
 
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
 
-  /// The part of a cell's `site` that is not an index: some bits of the name's hash.
+  /// The bits of a cell's `site` that are not an index: they hold part of the name's hash.
   static constexpr std::uint32_t name_bits = ~static_cast<std::uint32_t>(layout::site_count - 1);
   static_assert(std::has_single_bit(layout::site_count));
   static std::uint32_t name_part(const operation& call) noexcept {
@@ -279,33 +280,34 @@ class lockstep {
     }
   }
 
-  /// Sleeps until the others have come, one of them is lost, the group is lost, or time is up.
+  /// Sleeps until `arrived()`. Throws where a rank is lost, the group is broken, or the deadline has passed.
   template <class Arrived>
   void wait_long(const operation& call, int source, std::uint64_t step, Arrived& arrived) {
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
-    auto next_look = start + look_interval;
+    auto next_check = start + check_interval;
     bool warned = false;
     while (true) {
       header().sleepers.fetch_add(1);
       const std::uint32_t epoch = header().wake_epoch.load();
       if (!arrived() && !watch_->is_broken() && !cancelled_.load()) {
-        detail::futex_wait(header().wake_epoch, epoch, look_interval);
+        detail::futex_wait(header().wake_epoch, epoch, check_interval);
       }
       header().sleepers.fetch_sub(1);
       if (arrived()) {
         return;
       }
       if (cancelled_.load()) {
-        watch_->abandon(context(call), unwinding_.load());  // the others must know before this rank's memory goes
+        // The others must know before this rank frees its memory.
+        watch_->abandon(context(call), unwinding_.load());
         throw engine_error(context(call), "the group is being closed");
       }
       require_whole(call);
       const auto now = clock::now();
-      if (now < next_look) {
+      if (now < next_check) {
         continue;
       }
-      next_look = now + look_interval;
+      next_check = now + check_interval;
       const auto missing = missing_ranks(source, step);
       if (const auto loss = watch_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
         watch_->break_group(context(call), *loss);
@@ -386,7 +388,7 @@ class lockstep {
   site_table sites_;
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
   std::uint64_t step_ = 0;                    // the last step this rank published
-  std::uint64_t verified_ = 0;                // the last step for which all ranks were waited for
+  std::uint64_t verified_ = 0;                // the last step that all ranks are known to have published
   std::uint64_t excused_ = 0;                 // a step whose failure this rank has already reported or caused
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it

@@ -49,7 +49,7 @@ class peer_memory {
   /// Returns the offset in the segment of a buffer in a heap that all ranks can read; 0 for any other.
   [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
     const std::uint64_t place = memory_.place_of(buffer);
-    if (place != 0 && !all_have_heaps_ && all_have_told()) {
+    if (place != 0 && !all_have_heaps_ && all_have_published()) {
       all_have_heaps_ = true;
       for (int rank = 0; rank < steps_.size(); ++rank) {
         all_have_heaps_ = *all_have_heaps_ && memory_.block(rank).has_heaps != 0;
@@ -63,14 +63,14 @@ class peer_memory {
 
   /// Returns whether this rank can read the private memory of all others.
   [[nodiscard]] bool reaches_all() {
-    if (!reaches_all_ && all_have_told()) {
+    if (!reaches_all_ && all_have_published()) {
       reaches_all_ = try_all();
     }
     return reaches_all_.value_or(false);
   }
 
-  /// Makes `reaches_all` return false, after all ranks have seen that one of them cannot read.
-  void give_up() noexcept { reaches_all_ = false; }
+  /// Makes `reaches_all` return false, once all ranks have seen that one of them cannot read.
+  void stop_reading() noexcept { reaches_all_ = false; }
 
   /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
@@ -92,7 +92,7 @@ class peer_memory {
   }
 
  private:
-  [[nodiscard]] bool all_have_told() const noexcept { return steps_.step() != 0; }
+  [[nodiscard]] bool all_have_published() const noexcept { return steps_.step() != 0; }
 
   [[nodiscard]] bool try_all() {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {

@@ -16,7 +16,7 @@
 
 namespace hfcomm::engines {
 
-/// Equally long buffers become one, in rank order, on the ranks that receive.
+/// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
   reduce(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
@@ -41,7 +41,7 @@ class reduce {
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
   [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
 
-  /// One step: everyone publishes all of its input, whoever receives reduces all of it.
+  /// One step: every rank publishes its whole input, and every rank that receives reduces all of them.
   void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool in_cell = in.size() <= layout::inline_bytes;
     detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
@@ -61,11 +61,12 @@ class reduce {
     detail::run_kernel(call.kernel, call.op, inputs_, out.data(), in.size() / size_of(call.element), factors_);
   }
 
-  /// Where all buffers lie in the group's heaps, everyone reduces its share of the elements of all inputs, straight
+  /// Where all buffers lie in the group's heaps, every rank reduces its share of the elements of all inputs, straight
   /// into all outputs; nothing is copied.
   ///
-  /// The ranks tell where their buffers are in the step that compares the signatures. Who has other memory uses that
-  /// step for its first chunk, too; if only some have, the others put in a step for theirs.
+  /// The ranks tell where their buffers are in the step that compares the signatures. A rank with other memory uses
+  /// that step for its first chunk, too. If only some ranks have other memory, the rest take one more step for their
+  /// first chunk.
   void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool receives = call.receives(rank());
     layout::buffer_places mine{peers_.place_of(in), receives ? peers_.place_of(out) : 0};
@@ -164,8 +165,7 @@ class reduce {
     }
   }
 
-  /// Which elements of a chunk each rank reduces: equal shares in units that the loops of
-  /// a reduction like.
+  /// The elements of a chunk that each rank reduces: equal shares, in multiples of `slice_unit`.
   class slices {
    public:
     slices(std::size_t index, std::size_t chunk, std::size_t total, int ranks)
@@ -186,7 +186,7 @@ class reduce {
     std::size_t share_;
   };
 
-  /// Copies chunk `index` to this rank's slot of `step`, but for the slice that it reduces itself.
+  /// Copies chunk `index` to this rank's slot of `step`, except the slice that this rank reduces itself.
   void stage(std::span<const std::byte> in, std::size_t index, std::size_t width, std::uint64_t step) {
     const std::size_t chunk = chunk_bytes() / width;
     const slices parts(index, chunk, in.size() / width, size());

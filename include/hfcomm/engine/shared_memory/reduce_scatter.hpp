@@ -15,8 +15,8 @@
 
 namespace hfcomm::engines {
 
-/// Everyone's elements, reduced, each part for one rank. A rank's slot is divided into one window for each rank, who
-/// reduces that window of all slots straight into its output: nothing is published twice.
+/// The algorithm of reduce_scatter. A rank's slot is divided into one part for each rank. Each rank reduces its part of
+/// all slots straight into its output, so nothing is published twice.
 class reduce_scatter {
  public:
   explicit reduce_scatter(lockstep& steps) : steps_(steps) {
@@ -26,7 +26,7 @@ class reduce_scatter {
     inputs_.reserve(ranks + 1);
   }
 
-  /// `parts`: the bytes for each rank, the same on all ranks; `in` has their sum.
+  /// `parts` has the bytes for each rank, the same on all ranks; `in` is as long as all of them.
   void run(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
            std::span<std::byte> out) {
     steps_.begin(call);
@@ -37,25 +37,25 @@ class reduce_scatter {
     for (const std::uint64_t part : parts) {
       begins_.push_back(begins_.back() + static_cast<std::size_t>(part));
     }
-    // All at once where it fits: then a part lies in the slot where it lies in the input.
+    // All parts at once where they fit. A part then lies in the slot where it lies in the input.
     const std::size_t chunk = steps_.sizes().chunk_bytes(ranks);
     const bool at_once = in.size() <= chunk;
     const bool in_cell = in.size() <= layout::inline_bytes;
-    const std::size_t window = at_once ? in.size() : chunk / ranks / width * width;
+    const std::size_t share = at_once ? in.size() : chunk / ranks / width * width;
     std::size_t largest = 0;
     for (const std::uint64_t part : parts) {
       largest = std::max(largest, static_cast<std::size_t>(part));
     }
-    const std::size_t rounds = at_once ? 1 : (largest + window - 1) / window;
+    const std::size_t rounds = at_once ? 1 : (largest + share - 1) / share;
 
     const auto fill = [&](std::size_t round) {
       std::byte* mine =
           in_cell ? steps_.cell(steps_.rank(), steps_.next()).payload : steps_.slot(steps_.rank(), steps_.next());
       for (std::size_t to = 0; to < ranks; ++to) {
-        const std::size_t from = std::min(begins_[to] + round * window, begins_[to + 1]);
-        const std::size_t count = std::min(window, begins_[to + 1] - from);
+        const std::size_t from = std::min(begins_[to] + round * share, begins_[to + 1]);
+        const std::size_t count = std::min(share, begins_[to + 1] - from);
         if (to != me && count != 0) {
-          detail::copy_bytes(mine + (at_once ? begins_[to] : to * window), in.data() + from, count);
+          detail::copy_bytes(mine + (at_once ? begins_[to] : to * share), in.data() + from, count);
         }
       }
     };
@@ -73,15 +73,15 @@ class reduce_scatter {
         fill(round + 1);
         steps_.publish(call);
       }
-      const std::size_t from = std::min(begins_[me] + round * window, begins_[me + 1]);
-      const std::size_t count = std::min(window, begins_[me + 1] - from);
+      const std::size_t from = std::min(begins_[me] + round * share, begins_[me + 1]);
+      const std::size_t count = std::min(share, begins_[me + 1] - from);
       if (count == 0) {
         continue;
       }
       for (std::size_t source = 0; source < ranks; ++source) {
         const int rank = static_cast<int>(source);
         const std::byte* theirs = in_cell ? steps_.cell(rank, step).payload : steps_.slot(rank, step);
-        inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * window);
+        inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * share);
       }
       detail::run_kernel(call.kernel, call.op, inputs_, out.data() + (from - begins_[me]), count / width, factors_);
     }

@@ -22,9 +22,9 @@
 
 namespace hfcomm::engines {
 
-/// The ranks of one machine, through memory that they share. Small payloads travel inside the cell that says "I am
-/// here", so an operation on them costs one synchronisation; large ones go through slots in chunks, the next chunk
-/// being filled while the last one is read.
+/// The engine of ranks on one machine, through memory that they share. A small payload travels inside the cell that
+/// publishes a step, so its operation costs one synchronisation. A large one passes through slots in chunks; the next
+/// chunk is filled while the last one is read.
 class shared_memory final : public host_engine {
  public:
   /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
@@ -64,7 +64,7 @@ class shared_memory final : public host_engine {
     reduce_scatter_.run(call, in, parts, out);
   }
 
-  /// How many all-to-alls have been done by reading the others' parts where they are; for tests.
+  /// Returns the number of all-to-alls that were done by reading the others' parts in place.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return all_to_all_v_.single_copies(); }
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
@@ -98,7 +98,7 @@ class shared_memory final : public host_engine {
     for (const int member : members) {
       indices.push_back(watch_->members()[static_cast<std::size_t>(member)]);
     }
-    // Every member derives the same name from what it knows already, so the name itself needs no exchange.
+    // Every member derives the same name from what it knows already, so the name needs no exchange.
     std::string token;
     if (!members.empty()) {
       token = id_ + '/' + std::to_string(steps_.operations()) + '.' + std::to_string(members.front());
@@ -117,7 +117,7 @@ class shared_memory final : public host_engine {
         throw engine_error(steps_.context(call), text);
       }
     }
-    // Meeting here tells the members that the memory is there to be taken, and everyone that nobody failed to make it.
+    // This barrier tells the members that the memory can be taken, and all ranks that nobody failed to make it.
     no_receiver nothing;
     try {
       exchange(call, {}, nothing);
@@ -136,8 +136,8 @@ class shared_memory final : public host_engine {
         fail_to_join(call, token, leads);
       }
     }
-    // Nobody leaves before everybody has come: who takes the memory and ends at once must not look like a loss, and who
-    // could not take it must not be waited for in vain.
+    // No rank leaves before all have come here. A rank that takes the memory and ends at once must not look like a
+    // loss, and no rank may wait for one that could not take it.
     try {
       exchange(call, {}, nothing);
     } catch (...) {
@@ -160,7 +160,7 @@ class shared_memory final : public host_engine {
         id_(std::move(id)) {}
 
   /// Thrown while waiting for a rank that has announced that it will not come.
-  struct given_up {};
+  struct member_failed {};
 
   /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
   [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
@@ -189,13 +189,13 @@ class shared_memory final : public host_engine {
     if (members.size() == 1) {
       return true;
     }
-    const auto give_up = rendezvous::deadline::in(call.timeout);
+    const auto deadline = rendezvous::deadline::in(call.timeout);
     const auto check = [&] {
       steps_.throw_if_lost(call, {members.begin(), members.end()});
       if (steps_.failure_is_next(members)) {
-        throw given_up();
+        throw member_failed();
       }
-      if (give_up.passed()) {
+      if (deadline.passed()) {
         throw timeout_error(
             steps_.context(call),
             "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
@@ -208,7 +208,7 @@ class shared_memory final : public host_engine {
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
         segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
       }
-    } catch (const given_up&) {
+    } catch (const member_failed&) {
       return false;
     }
     return true;

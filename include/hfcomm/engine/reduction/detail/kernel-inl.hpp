@@ -25,13 +25,13 @@ using element_of_type = std::tuple_element_t<
     std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
                std::uint64_t, float16, bfloat16, float, double, float8_e4m3, float8_e5m2>>;
 
-/// Elements as what they are calculated in.
+/// Returns an element in the type that it is calculated in.
 template <class T>
 [[nodiscard]] inline accumulator_of<T> accumulator_at(const std::byte* data, std::size_t index) noexcept {
   return load_element<T>(data, index);
 }
 
-/// Reduces one input: the result is the input but for NaNs and roundings.
+/// Reduces one input: the result is the input, except for NaNs and roundings.
 template <class T>
 void conclude_alone([[maybe_unused]] reduce_kind op, const std::byte* input, std::byte* out,
                     std::size_t count) noexcept {
@@ -48,8 +48,8 @@ void conclude_alone([[maybe_unused]] reduce_kind op, const std::byte* input, std
   }
 }
 
-/// `scaled[i]` = element i times `factor`, rounded. Not inlined: in sight of the sum that follows, compilers for
-/// machines with a fused multiply-add would leave out the product's rounding.
+/// Stores in `scaled[i]` element i times `factor`, rounded. Not inlined: beside the sum that follows, a compiler for a
+/// machine with fused multiply-add would leave out the product's rounding.
 template <class T>
 [[gnu::noinline]] void scale_elements(const std::byte* data, std::size_t count, accumulator_of<T> factor,
                                       accumulator_of<T>* scaled) noexcept {
@@ -58,7 +58,7 @@ template <class T>
   }
 }
 
-/// The sum of what each input's factor makes of its own.
+/// Adds the inputs, each multiplied by its own factor.
 template <class T>
 void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<const double> factors, std::byte* out,
                           std::size_t count) noexcept {

@@ -33,7 +33,7 @@
 
 namespace hfcomm::detail {
 
-/// Bytes of a block that is being calculated: what is between the passes stays in a core's nearest cache.
+/// Bytes of a block that is being calculated. Intermediate results of this size stay in the core's nearest cache.
 inline constexpr std::size_t reduction_bytes = 4096;
 inline constexpr std::size_t reduction_turns = 64;
 
@@ -43,7 +43,7 @@ inline constexpr bool is_narrow_float = is_floating_point(element_type_of<T>) &&
 template <class T>
 inline constexpr bool is_float8 = is_narrow_float<T> && sizeof(T) == 1;
 
-/// What elements of T are calculated in.
+/// The type that elements of T are calculated in.
 template <class T>
 using accumulator_of = std::conditional_t<is_narrow_float<T>, float, T>;
 
