@@ -30,7 +30,7 @@ struct alignas(128) flag {
 };
 
 /// Waits as hfcomm does, so that the difference is not one in waiting. (It sleeps after a millisecond; this goes on.)
-void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::detail::patience& patience) {
+void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::detail::spin_limits& limits) {
   flags[static_cast<std::size_t>(rank)].meetings.store(meeting);
   auto other = flags.begin();
   const auto all_have_come = [&] {
@@ -39,7 +39,7 @@ void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::
     }
     return other == flags.end();
   };
-  while (!hfcomm::detail::wait_briefly(patience, all_have_come)) {
+  while (!hfcomm::detail::wait_briefly(limits, all_have_come)) {
   }
 }
 
@@ -61,11 +61,11 @@ void compare(std::span<flag> flags, int meetings) {
   if (own_cores) {
     bench::bind_to_core(rank);
   }
-  const auto patience = hfcomm::detail::patience::of(own_cores);
+  const auto limits = hfcomm::detail::spin_limits::of(own_cores);
   std::uint64_t met = 0;
   std::array<std::vector<double>, 3> times;
   for (int turn = 0; turn < turns; ++turn) {
-    times[0].push_back(nanoseconds_of(meetings, [&] { meet(flags, rank, ++met, patience); }));
+    times[0].push_back(nanoseconds_of(meetings, [&] { meet(flags, rank, ++met, limits); }));
     times[1].push_back(nanoseconds_of(meetings, [] { hfcomm::barrier(); }));
     std::array<float, 2> sums{};
     times[2].push_back(nanoseconds_of(meetings, [&] { hfcomm::all_reduce(sums); }));

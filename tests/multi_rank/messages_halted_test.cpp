@@ -22,7 +22,7 @@ std::atomic<int> halts{0};
 std::atomic<int> releases{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-constexpr detail::patience for_a_while{.spin = std::chrono::milliseconds(20)};
+constexpr detail::spin_limits for_a_while{.spin = std::chrono::milliseconds(20)};
 
 /// Halts the thread until it is let go; not for ever: it may hold a lock of the allocator.
 void halt(int /*signal*/) {

@@ -62,13 +62,13 @@ inline std::chrono::milliseconds warning_time() noexcept {
 /// The times for which a rank waits awake for its peers. First it spins for a few microseconds, unless there are more
 /// ranks than cores. Then it yields the core between checks, because the awaited rank may need this very core. Then it
 /// sleeps.
-struct patience {
+struct spin_limits {
   std::chrono::nanoseconds spin{};   ///< Time of spinning with pauses.
   std::chrono::nanoseconds yield{};  ///< Time of yielding after that.
 
   /// Returns the times for a rank with a core of its own, or without; HFCOMM_SPIN_US overrides them.
-  static patience of(bool own_core) noexcept {
-    patience result;
+  static spin_limits of(bool own_core) noexcept {
+    spin_limits result;
     result.spin = std::chrono::microseconds(own_core ? 5 : 0);
     result.yield = std::chrono::milliseconds(1);
     if (const char* text = std::getenv("HFCOMM_SPIN_US"); text != nullptr) {
@@ -81,7 +81,7 @@ struct patience {
 
 /// Calls `ready` until it returns true or the times of `limits` are over; returns whether it did.
 template <class Ready>
-bool wait_briefly(const patience& limits, Ready&& ready) {
+bool wait_briefly(const spin_limits& limits, Ready&& ready) {
   if (ready()) {
     return true;
   }

@@ -41,7 +41,7 @@ class lockstep {
         memory_(watch_->memory()),
         rank_(watch_->rank()),
         shares_cores_(watch_->shares_cores()),
-        patience_(detail::patience::of(!shares_cores_)) {}
+        spin_limits_(detail::spin_limits::of(!shares_cores_)) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
 
@@ -202,7 +202,7 @@ class lockstep {
   [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
   void set_polite(bool polite) noexcept {
-    patience_ = polite ? detail::patience{} : detail::patience::of(!shares_cores_);
+    spin_limits_ = polite ? detail::spin_limits{} : detail::spin_limits::of(!shares_cores_);
   }
 
   [[nodiscard]] error_context context(const operation& call) const {
@@ -275,7 +275,7 @@ class lockstep {
 
   template <class Arrived>
   void wait(const operation& call, int source, std::uint64_t step, Arrived&& arrived) {
-    if (!detail::wait_briefly(patience_, arrived)) {
+    if (!detail::wait_briefly(spin_limits_, arrived)) {
       wait_long(call, source, step, arrived);
     }
   }
@@ -383,7 +383,7 @@ class lockstep {
   const group_memory& memory_;
   int rank_;
   const bool shares_cores_;
-  detail::patience patience_;
+  detail::spin_limits spin_limits_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so

@@ -30,7 +30,7 @@ namespace hfcomm::engines {
 class point_to_point {
  public:
   explicit point_to_point(std::shared_ptr<const group_watch> watch)
-      : patience_(detail::patience::of(!watch->shares_cores())), progress_(std::move(watch)) {}
+      : spin_limits_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
   point_to_point(const point_to_point&) = delete;
   point_to_point& operator=(const point_to_point&) = delete;
 
@@ -71,7 +71,7 @@ class point_to_point {
     while (!all_finished()) {
       const std::uint32_t epoch = endpoint().box().epoch.load();
       if (!advance() && !all_finished()) {
-        wait_for_change(epoch, patience_);
+        wait_for_change(epoch, spin_limits_);
       }
     }
   }
@@ -124,7 +124,7 @@ class point_to_point {
         }
       }
       if (!advance()) {
-        wait_for_change(epoch, detail::patience{});
+        wait_for_change(epoch, detail::spin_limits{});
       }
     }
   }
@@ -176,9 +176,9 @@ class point_to_point {
   }
 
   /// Waits until the mailbox has changed since `epoch`, or for one check interval.
-  void wait_for_change(std::uint32_t epoch, const detail::patience& patience) {
+  void wait_for_change(std::uint32_t epoch, const detail::spin_limits& limits) {
     layout::mailbox& box = endpoint().box();
-    if (detail::wait_briefly(patience, [&]() noexcept { return box.epoch.load() != epoch; })) {
+    if (detail::wait_briefly(limits, [&]() noexcept { return box.epoch.load() != epoch; })) {
       return;
     }
     box.sleepers.fetch_add(1);
@@ -188,11 +188,11 @@ class point_to_point {
     box.sleepers.fetch_sub(1);
   }
 
-  detail::patience patience_;
+  detail::spin_limits spin_limits_;
   message_progress progress_;
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
-  detail::worker worker_;  // protects the members before it, except patience_
+  detail::worker worker_;  // protects the members before it, except spin_limits_
 };
 
 }  // namespace hfcomm::engines
