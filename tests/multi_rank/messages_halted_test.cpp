@@ -50,7 +50,7 @@ constexpr int rounds = 1000;
 constexpr int wanted = 1;
 constexpr int other = 2;
 
-using message_ptr = std::shared_ptr<transfer>;
+using message_ptr = std::shared_ptr<engines::transfer>;
 
 /// A message that only the thread that called looks after: so it is this one that is halted on the way.
 message_ptr start_send(int value, int destination, const process_group& world, int tag) {
@@ -115,7 +115,7 @@ void play(Step step) {
 }
 
 TEST_CASE("halted rank: after reading another's message it does not mistake the next but one for it") {
-  play([](const process_group& world, int round, const auto& halt_reader, const transfer& /*theirs*/) {
+  play([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& /*theirs*/) {
     const auto first = start_send(-1, 0, world, other);
     halt_reader();
     const auto taken = start_recv(0, world, other);
@@ -127,7 +127,7 @@ TEST_CASE("halted rank: after reading another's message it does not mistake the 
 }
 
 TEST_CASE("halted rank: after taking a message it does not mistake another's for it") {
-  play([](const process_group& world, int round, const auto& halt_reader, const transfer& theirs) {
+  play([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& theirs) {
     auto message = start_send(round, 1, world, wanted);
     wait_until([&] { return theirs.finished.load(); });
     halt_reader();

@@ -206,7 +206,7 @@ TEST_CASE("messages: one too large for the receiver's memory fails on both sides
         auto call =
             detail::object_call<std::string>("send", engines::movement::send, 1, std::source_location::current());
         call.bytes = bytes;
-        const auto lie = std::make_shared<transfer>(call);
+        const auto lie = std::make_shared<engines::transfer>(call);
         engine.post({&lie, 1});
         engine.complete({&lie, 1});
         const auto problem = error_of<peer_error>([&] { std::rethrow_exception(lie->problem); });

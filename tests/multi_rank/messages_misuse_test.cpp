@@ -129,7 +129,7 @@ TEST_CASE("messages: of two threads of one rank at once, the second gets usage_e
     });
     wait_until([&] { return detail::group_access::state(world).busy.load(); });
     check_refused("another thread is inside an operation of this group", [&] { (void)irecv<int>(1, world, 99); });
-    const auto through_the_engine = std::make_shared<transfer>([&] {
+    const auto through_the_engine = std::make_shared<engines::transfer>([&] {
       auto call = detail::object_call<int>("send", engines::movement::send, 1, std::source_location::current());
       call.tag = 1;
       call.bytes = sizeof(int);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
