@@ -7,8 +7,8 @@
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
 
-/// The argument checks of the operations on elements in memory, for their host and their device forms alike. All of
-/// them throw usage_error, and tell the other ranks. They compare addresses and numbers, and read no element.
+/// The argument checks of the operations on elements in memory, for their host and their device forms alike. All
+/// of them throw usage_error, and tell the other ranks. They compare addresses and numbers, and read no element.
 namespace hfcomm::detail {
 
 /// Elements in host or device memory that may be read.
@@ -44,10 +44,10 @@ template <writable_buffer R>
 }
 
 /// Returns whether memory can hold these elements where they are said to be.
-[[nodiscard]] bool is_there(const_elements range) noexcept;
+[[nodiscard]] bool is_there(const const_elements& range) noexcept;
 /// Describes why `range` is not there.
-[[nodiscard]] std::string memory_problem(const_elements range);
-void require_memory(checked_call& running, const_elements range);
+[[nodiscard]] std::string memory_problem(const const_elements& range);
+void require_memory(checked_call& running, const const_elements& range);
 
 template <buffer R>
 [[nodiscard]] bool is_there(const R& range) {
@@ -86,24 +86,26 @@ void require_own(checked_call& running, std::size_t sent, std::size_t received);
 // One for each operation. Where there are `counts`, rank r's part has counts[r] elements; otherwise all parts are
 // equally long. `running.call()` has the root and the reduction.
 
-void check_all_gather(checked_call& running, const_elements in, const_elements out);
-void check_all_gather(checked_call& running, const_elements in, const_elements out,
+void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out);
+void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out,
                       std::span<const std::size_t> counts);
-void check_all_reduce(checked_call& running, const_elements in, const_elements out);
-void check_all_to_all(checked_call& running, const_elements in, const_elements out);
-void check_all_to_all(checked_call& running, const_elements in, std::span<const std::size_t> in_counts,
-                      const_elements out, std::span<const std::size_t> out_counts);
-void check_broadcast(checked_call& running, const_elements data);
+void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out);
+void check_all_to_all(checked_call& running, const const_elements& in, const const_elements& out);
+void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts,
+                      const const_elements& out, std::span<const std::size_t> out_counts);
+void check_broadcast(checked_call& running, const const_elements& data);
 /// Where `rank()` is not the root, `out` and `counts` are not looked at.
-void check_gather(checked_call& running, const_elements in, const_elements out);
-void check_gather(checked_call& running, const_elements in, const_elements out, std::span<const std::size_t> counts);
+void check_gather(checked_call& running, const const_elements& in, const const_elements& out);
+void check_gather(checked_call& running, const const_elements& in, const const_elements& out,
+                  std::span<const std::size_t> counts);
 /// Where `rank()` is not the root, `out` is not looked at.
-void check_reduce(checked_call& running, const_elements in, const_elements out);
-void check_reduce_scatter(checked_call& running, const_elements in, const_elements out);
-void check_reduce_scatter(checked_call& running, const_elements in, const_elements out,
+void check_reduce(checked_call& running, const const_elements& in, const const_elements& out);
+void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out);
+void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                           std::span<const std::size_t> counts);
 /// Where `rank()` is not the root, `in` and `counts` are not looked at.
-void check_scatter(checked_call& running, const_elements in, const_elements out);
-void check_scatter(checked_call& running, const_elements in, const_elements out, std::span<const std::size_t> counts);
+void check_scatter(checked_call& running, const const_elements& in, const const_elements& out);
+void check_scatter(checked_call& running, const const_elements& in, const const_elements& out,
+                   std::span<const std::size_t> counts);
 
 }  // namespace hfcomm::detail

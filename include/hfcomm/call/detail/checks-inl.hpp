@@ -12,19 +12,19 @@
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE bool is_there(const_elements range) noexcept {
+HFCOMM_INLINE bool is_there(const const_elements& range) noexcept {
   return range.count == 0 ||
          (range.data != nullptr &&
           range.count <= static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / range.width);
 }
 
-HFCOMM_INLINE std::string memory_problem(const_elements range) {
+HFCOMM_INLINE std::string memory_problem(const const_elements& range) {
   const std::string count = std::to_string(range.count);
   return range.data == nullptr ? "a buffer of " + count + " elements is at address 0"
                                : "no memory has room for " + count + " elements";
 }
 
-HFCOMM_INLINE void require_memory(checked_call& running, const_elements range) {
+HFCOMM_INLINE void require_memory(checked_call& running, const const_elements& range) {
   if (!is_there(range)) [[unlikely]] {
     running.refuse(memory_problem(range));
   }
@@ -75,11 +75,11 @@ HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::siz
 }
 
 /// The part of rank `rank`, of parts of `count` elements each.
-HFCOMM_INLINE std::span<const std::byte> part_of_rank(const_elements whole, std::size_t count, int rank) {
+HFCOMM_INLINE std::span<const std::byte> part_of_rank(const const_elements& whole, std::size_t count, int rank) {
   return whole.bytes().subspan(static_cast<std::size_t>(rank) * count * whole.width, count * whole.width);
 }
 /// The part of rank `rank`, of parts of `counts[r]` elements.
-HFCOMM_INLINE std::span<const std::byte> part_of_rank(const_elements whole, std::span<const std::size_t> counts,
+HFCOMM_INLINE std::span<const std::byte> part_of_rank(const const_elements& whole, std::span<const std::size_t> counts,
                                                       int rank) {
   const auto begin = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
   return whole.bytes().subspan(begin * whole.width, counts[static_cast<std::size_t>(rank)] * whole.width);
@@ -111,14 +111,14 @@ HFCOMM_INLINE void require_equal_length(checked_call& running, std::size_t in, s
   }
 }
 
-HFCOMM_INLINE void check_all_gather(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out) {
   require_memory(running, in);
   require_memory(running, out);
   require_equal_parts(running, out.count, in.count, "the output", "contribute");
   require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, in.count, running.rank()));
 }
 
-HFCOMM_INLINE void check_all_gather(checked_call& running, const_elements in, const_elements out,
+HFCOMM_INLINE void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out,
                                     std::span<const std::size_t> counts) {
   require_memory(running, in);
   require_memory(running, out);
@@ -127,7 +127,7 @@ HFCOMM_INLINE void check_all_gather(checked_call& running, const_elements in, co
   require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, counts, running.rank()));
 }
 
-HFCOMM_INLINE void check_all_reduce(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
   require_valid(running, running.call());
   require_memory(running, in);
   require_memory(running, out);
@@ -135,7 +135,7 @@ HFCOMM_INLINE void check_all_reduce(checked_call& running, const_elements in, co
   require_equal_length(running, in.count, out.count, "the output");
 }
 
-HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements& in, const const_elements& out) {
   require_memory(running, in);
   require_memory(running, out);
   if (in.count % static_cast<std::size_t>(running.size()) != 0) {
@@ -146,8 +146,9 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, co
   require_apart(running, in.bytes(), out.bytes());
 }
 
-HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, std::span<const std::size_t> in_counts,
-                                    const_elements out, std::span<const std::size_t> out_counts) {
+HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements& in,
+                                    std::span<const std::size_t> in_counts, const const_elements& out,
+                                    std::span<const std::size_t> out_counts) {
   require_memory(running, in);
   require_memory(running, out);
   require_sum(running, in_counts, in.count, "the input");
@@ -157,12 +158,12 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const_elements in, st
   require_apart(running, in.bytes(), out.bytes());
 }
 
-HFCOMM_INLINE void check_broadcast(checked_call& running, const_elements data) {
+HFCOMM_INLINE void check_broadcast(checked_call& running, const const_elements& data) {
   running.require_root();
   require_memory(running, data);
 }
 
-HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_gather(checked_call& running, const const_elements& in, const const_elements& out) {
   running.require_root();
   require_memory(running, in);
   if (running.rank() == running.call().root) {
@@ -172,7 +173,7 @@ HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_
   }
 }
 
-HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_elements out,
+HFCOMM_INLINE void check_gather(checked_call& running, const const_elements& in, const const_elements& out,
                                 std::span<const std::size_t> counts) {
   running.require_root();
   require_memory(running, in);
@@ -184,7 +185,7 @@ HFCOMM_INLINE void check_gather(checked_call& running, const_elements in, const_
   }
 }
 
-HFCOMM_INLINE void check_reduce(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
   running.require_root();
   require_valid(running, running.call());
   require_memory(running, in);
@@ -195,7 +196,7 @@ HFCOMM_INLINE void check_reduce(checked_call& running, const_elements in, const_
   }
 }
 
-HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out) {
   require_valid(running, running.call());
   require_memory(running, in);
   require_memory(running, out);
@@ -203,7 +204,7 @@ HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in
   require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, out.count, running.rank()));
 }
 
-HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in, const_elements out,
+HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                                         std::span<const std::size_t> counts) {
   require_valid(running, running.call());
   require_memory(running, in);
@@ -213,7 +214,7 @@ HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const_elements in
   require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, counts, running.rank()));
 }
 
-HFCOMM_INLINE void check_scatter(checked_call& running, const_elements in, const_elements out) {
+HFCOMM_INLINE void check_scatter(checked_call& running, const const_elements& in, const const_elements& out) {
   running.require_root();
   require_memory(running, out);
   if (running.rank() == running.call().root) {
@@ -223,7 +224,7 @@ HFCOMM_INLINE void check_scatter(checked_call& running, const_elements in, const
   }
 }
 
-HFCOMM_INLINE void check_scatter(checked_call& running, const_elements in, const_elements out,
+HFCOMM_INLINE void check_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                                  std::span<const std::size_t> counts) {
   running.require_root();
   require_memory(running, out);

@@ -13,14 +13,15 @@
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE void all_gather_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void all_gather_buffer(operation&& call, const const_elements& in, const elements& out,
+                                     const process_group& group) {
   running_call running(group, call);
   check_all_gather(running, in, out);
   table_receiver table(out.bytes(), group.rank());
   running.engine().exchange(call, in.bytes(), table);
 }
 
-HFCOMM_INLINE void all_gather_parts(operation call, const_elements in, elements out,
+HFCOMM_INLINE void all_gather_parts(operation&& call, const const_elements& in, const elements& out,
                                     std::span<const std::size_t> counts, const process_group& group) {
   call.type_hash = mix(call.type_hash, fingerprint(counts));
   running_call running(group, call);
@@ -30,21 +31,24 @@ HFCOMM_INLINE void all_gather_parts(operation call, const_elements in, elements 
   running.engine().exchange(call, in.bytes(), received);
 }
 
-HFCOMM_INLINE void all_reduce_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void all_reduce_buffer(operation&& call, const const_elements& in, const elements& out,
+                                     const process_group& group) {
   running_call running(group, call);
   check_all_reduce(running, in, out);
   running.engine().reduce(call, in.bytes(), out.bytes());
 }
 
-HFCOMM_INLINE void all_to_all_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void all_to_all_buffer(operation&& call, const const_elements& in, const elements& out,
+                                     const process_group& group) {
   running_call running(group, call);
   check_all_to_all(running, in, out);
   table_receiver received(out.bytes(), group.rank());
   running.engine().all_to_all_v(call, {.equal = in.bytes()}, received);
 }
 
-HFCOMM_INLINE void all_to_all_parts(operation call, const_elements in, std::span<const std::size_t> in_counts,
-                                    elements out, std::span<const std::size_t> out_counts, const process_group& group) {
+HFCOMM_INLINE void all_to_all_parts(operation&& call, const const_elements& in, std::span<const std::size_t> in_counts,
+                                    const elements& out, std::span<const std::size_t> out_counts,
+                                    const process_group& group) {
   running_call running(group, call);
   check_all_to_all(running, in, in_counts, out, out_counts);
   const auto parts = parts_of(in.bytes(), in_counts, in.width);
@@ -54,22 +58,23 @@ HFCOMM_INLINE void all_to_all_parts(operation call, const_elements in, std::span
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
-HFCOMM_INLINE void broadcast_buffer(operation call, elements data, const process_group& group) {
+HFCOMM_INLINE void broadcast_buffer(operation&& call, const elements& data, const process_group& group) {
   running_call running(group, call);
   check_broadcast(running, data);
   in_place_receiver received(data.bytes());
   running.engine().exchange(call, data.bytes(), received);
 }
 
-HFCOMM_INLINE void gather_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void gather_buffer(operation&& call, const const_elements& in, const elements& out,
+                                 const process_group& group) {
   running_call running(group, call);
   check_gather(running, in, out);
   table_receiver table(out.bytes(), group.rank());
   running.engine().exchange(call, in.bytes(), table);
 }
 
-HFCOMM_INLINE void gather_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
-                                const process_group& group) {
+HFCOMM_INLINE void gather_parts(operation&& call, const const_elements& in, const elements& out,
+                                std::span<const std::size_t> counts, const process_group& group) {
   running_call running(group, call);
   check_gather(running, in, out, counts);
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -85,20 +90,22 @@ HFCOMM_INLINE void gather_parts(operation call, const_elements in, elements out,
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
-HFCOMM_INLINE void reduce_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void reduce_buffer(operation&& call, const const_elements& in, const elements& out,
+                                 const process_group& group) {
   running_call running(group, call);
   check_reduce(running, in, out);
   running.engine().reduce(call, in.bytes(), out.bytes());
 }
 
-HFCOMM_INLINE void reduce_scatter_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void reduce_scatter_buffer(operation&& call, const const_elements& in, const elements& out,
+                                         const process_group& group) {
   running_call running(group, call);
   check_reduce_scatter(running, in, out);
   const auto lengths = in_bytes(equal_counts(out.count, group.size()), out.width);
   running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
 }
 
-HFCOMM_INLINE void reduce_scatter_parts(operation call, const_elements in, elements out,
+HFCOMM_INLINE void reduce_scatter_parts(operation&& call, const const_elements& in, const elements& out,
                                         std::span<const std::size_t> counts, const process_group& group) {
   call.type_hash = mix(call.type_hash, fingerprint(counts));
   running_call running(group, call);
@@ -107,7 +114,8 @@ HFCOMM_INLINE void reduce_scatter_parts(operation call, const_elements in, eleme
   running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
 }
 
-HFCOMM_INLINE void scatter_buffer(operation call, const_elements in, elements out, const process_group& group) {
+HFCOMM_INLINE void scatter_buffer(operation&& call, const const_elements& in, const elements& out,
+                                  const process_group& group) {
   running_call running(group, call);
   check_scatter(running, in, out);
   rank_parts parts;
@@ -120,8 +128,8 @@ HFCOMM_INLINE void scatter_buffer(operation call, const_elements in, elements ou
   running.engine().all_to_all_v(call, parts, received);
 }
 
-HFCOMM_INLINE void scatter_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
-                                 const process_group& group) {
+HFCOMM_INLINE void scatter_parts(operation&& call, const const_elements& in, const elements& out,
+                                 std::span<const std::size_t> counts, const process_group& group) {
   running_call running(group, call);
   check_scatter(running, in, out, counts);
   const auto ranks = static_cast<std::size_t>(group.size());

@@ -8,28 +8,28 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 
-/// The operations on elements in host memory, without their type: each enters the group, checks its arguments, and
-/// hands bytes to the engine. `call` says the rest: the name, the type, the root, the reduction. The `_parts` forms are
-/// those for parts of different lengths, `counts[r]` elements for, or from, rank r.
+/// The operations on elements in host memory, without their type: each enters the group, checks its arguments,
+/// and hands bytes to the engine. `call` says the rest: the name, the type, the root, the reduction. The `_parts` forms
+/// are those for parts of different lengths, `counts[r]` elements for, or from, rank r.
 namespace hfcomm::detail {
 
-void all_gather_buffer(operation call, const_elements in, elements out, const process_group& group);
-void all_gather_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
-                      const process_group& group);
-void all_reduce_buffer(operation call, const_elements in, elements out, const process_group& group);
-void all_to_all_buffer(operation call, const_elements in, elements out, const process_group& group);
-void all_to_all_parts(operation call, const_elements in, std::span<const std::size_t> in_counts, elements out,
-                      std::span<const std::size_t> out_counts, const process_group& group);
-void broadcast_buffer(operation call, elements data, const process_group& group);
-void gather_buffer(operation call, const_elements in, elements out, const process_group& group);
-void gather_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
+void all_gather_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void all_gather_parts(operation&& call, const const_elements& in, const elements& out,
+                      std::span<const std::size_t> counts, const process_group& group);
+void all_reduce_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void all_to_all_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void all_to_all_parts(operation&& call, const const_elements& in, std::span<const std::size_t> in_counts,
+                      const elements& out, std::span<const std::size_t> out_counts, const process_group& group);
+void broadcast_buffer(operation&& call, const elements& data, const process_group& group);
+void gather_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void gather_parts(operation&& call, const const_elements& in, const elements& out, std::span<const std::size_t> counts,
                   const process_group& group);
-void reduce_buffer(operation call, const_elements in, elements out, const process_group& group);
-void reduce_scatter_buffer(operation call, const_elements in, elements out, const process_group& group);
-void reduce_scatter_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
-                          const process_group& group);
-void scatter_buffer(operation call, const_elements in, elements out, const process_group& group);
-void scatter_parts(operation call, const_elements in, elements out, std::span<const std::size_t> counts,
+void reduce_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void reduce_scatter_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void reduce_scatter_parts(operation&& call, const const_elements& in, const elements& out,
+                          std::span<const std::size_t> counts, const process_group& group);
+void scatter_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+void scatter_parts(operation&& call, const const_elements& in, const elements& out, std::span<const std::size_t> counts,
                    const process_group& group);
 
 }  // namespace hfcomm::detail
