@@ -61,12 +61,16 @@ class started_function final : public started_call, public work_value<Value> {
 std::shared_ptr<work_state> start_call(operation_name name, const process_group& group, std::source_location where,
                                        std::shared_ptr<started_call> function);
 
-/// The same, as the work that `function()` gives the value of.
-template <class Function>
-work<std::invoke_result_t<Function&>> start(operation_name name, const process_group& group, std::source_location where,
-                                            Function function) {
-  using value = std::invoke_result_t<Function&>;
-  auto call = std::make_shared<started_function<Function, value>>(std::move(function));
+/// Starts `collective(owned..., group, where)`, an operation of `group`, as a work with its result. The
+/// arguments are moved in, and the collective gets them as rvalues.
+template <class Collective, class... Owned>
+auto start(operation_name name, Collective collective, const process_group& group, std::source_location where,
+           Owned... owned) {
+  auto function = [collective, group, where, ... owned = std::move(owned)]() mutable {
+    return collective(std::move(owned)..., group, where);
+  };
+  using value = std::invoke_result_t<decltype(function)&>;
+  auto call = std::make_shared<started_function<decltype(function), value>>(std::move(function));
   auto state = start_call(name, group, where, call);
   return work<value>(std::move(state), std::move(call));
 }

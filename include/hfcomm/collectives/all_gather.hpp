@@ -44,12 +44,20 @@ void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, co
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `all_gather`, as one function object.
+inline constexpr auto call_all_gather = [](auto&&... arguments) {
+  return hfcomm::all_gather(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
 template <serializable T>
 work<std::vector<T>> all_gather_async(T value, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", group, where,
-                       [value = std::move(value), group, where] { return all_gather(value, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, std::move(value));
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
@@ -57,18 +65,15 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_gather", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), group, where] { all_gather(in, out, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out));
 }
 
 template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), group,
-                        where] { all_gather(in, out, counts, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts));
 }
 
 }  // namespace hfcomm

@@ -61,6 +61,15 @@ void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
                         group, where);
 }
 
+namespace detail {
+
+/// The overloads of `all_reduce`, as one function object.
+inline constexpr auto call_all_reduce = [](auto&&... arguments) {
+  return hfcomm::all_reduce(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to reduce element by element; both buffers must stay until the work is done.
 template <lasting_buffer In, lasting_buffer Out>
   requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
@@ -68,10 +77,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_reduce_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), op, group, where] {
-                         all_reduce(in, out, op, group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(in), detail::view_of(out),
+                       op);
 }
 
 /// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -80,26 +87,21 @@ template <lasting_buffer R>
 work<void> all_reduce_async(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [data = detail::view_of(data), op, group, where] { all_reduce(data, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), op);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
 template <reducible_element T>
 work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [value, op, group, where] { return all_reduce(value, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, value, op);
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.
 template <serializable T, combines<T> BinaryOp>
 work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [value = std::move(value), op = std::move(op), group, where]() mutable {
-                         return all_reduce(value, std::move(op), group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, std::move(value), std::move(op));
 }
 
 /// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
@@ -107,10 +109,7 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [data = detail::view_of(data), op = std::move(op), group, where]() mutable {
-                         all_reduce(data, std::move(op), group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), std::move(op));
 }
 
 }  // namespace hfcomm

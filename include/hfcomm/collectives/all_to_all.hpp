@@ -59,12 +59,20 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `all_to_all`, as one function object.
+inline constexpr auto call_all_to_all = [](auto&&... arguments) {
+  return hfcomm::all_to_all(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts an all-to-all of objects, which are copied; the work's value is what the ranks sent here.
 template <serializable T>
 work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_to_all", group, where,
-                       [values = std::move(values), group, where] { return all_to_all(values, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, std::move(values));
 }
 
 /// Starts an all-to-all of elements; both buffers must stay until the work is done.
@@ -72,9 +80,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_to_all", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), group, where] { all_to_all(in, out, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), detail::view_of(out));
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -82,10 +88,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_to_all", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), in_counts = std::move(in_counts),
-       out_counts = std::move(out_counts), group, where] { all_to_all(in, in_counts, out, out_counts, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), std::move(in_counts),
+                       detail::view_of(out), std::move(out_counts));
 }
 
 }  // namespace hfcomm

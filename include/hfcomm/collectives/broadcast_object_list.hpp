@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <source_location>
 #include <span>
 #include <tuple>
@@ -105,21 +106,33 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
   }
 }
 
+namespace detail {
+
+/// The overloads of `broadcast_object_list`, as one function object.
+inline constexpr auto call_broadcast_object_list = [](auto&&... arguments) {
+  return hfcomm::broadcast_object_list(std::forward<decltype(arguments)>(arguments)...);
+};
+/// Calls `broadcast_object_list` on an object that the caller keeps, given by its address.
+inline constexpr auto call_broadcast_object_list_at = [](auto* list, auto&&... arguments) {
+  hfcomm::broadcast_object_list(*list, std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to broadcast a list, which must stay, untouched, until the work is done.
 template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", group, where,
-                       [&list, root, group, where] { broadcast_object_list(list, root, group, where); });
+  return detail::start("broadcast_object_list", detail::call_broadcast_object_list_at, group, where,
+                       std::addressof(list), root);
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", group, where,
-                       [objects, root, group, where] { broadcast_object_list(objects, root, group, where); });
+  return detail::start("broadcast_object_list", detail::call_broadcast_object_list, group, where, objects, root);
 }
 
 }  // namespace hfcomm

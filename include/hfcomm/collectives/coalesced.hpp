@@ -7,6 +7,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
@@ -113,12 +114,24 @@ void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_
   all_reduce(list, op, coalesce_options{}, group, where);
 }
 
+namespace detail {
+
+/// The overloads of `broadcast` for lists, as one function object.
+inline constexpr auto call_broadcast_list = [](auto&&... arguments) {
+  return hfcomm::broadcast(std::forward<decltype(arguments)>(arguments)...);
+};
+/// The overloads of `all_reduce` for lists, as one function object.
+inline constexpr auto call_all_reduce_list = [](auto&&... arguments) {
+  return hfcomm::all_reduce(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to broadcast every span; what they show must stay, untouched, until the work is done. The list is copied.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where,
-                       [list = detail::views_of(list), root, group, where] { broadcast(list, root, group, where); });
+  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root);
 }
 
 /// Starts to reduce every span; what they show must stay, untouched, until the work is done. The list is copied.
@@ -127,17 +140,14 @@ template <reducible_buffer_list L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [list = detail::views_of(list), op, group, where] { all_reduce(list, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op);
 }
 
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
                            const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where, [list = detail::views_of(list), root, options, group, where] {
-    broadcast(list, root, options, group, where);
-  });
+  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root, options);
 }
 
 template <reducible_buffer_list L>
@@ -145,9 +155,7 @@ template <reducible_buffer_list L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where, [list = detail::views_of(list), op, options, group, where] {
-    all_reduce(list, op, options, group, where);
-  });
+  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op, options);
 }
 
 }  // namespace hfcomm

@@ -153,15 +153,22 @@ template <class T>
   return detail::merge_parts(std::move(parts), size, owners, context);
 }
 
+namespace detail {
+
+/// The overloads of `collect_results`, as one function object.
+inline constexpr auto call_collect_results = [](auto&&... arguments) {
+  return hfcomm::collect_results(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to collect results, one from each rank in turn; the work's value is what `collect_results` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, int root = 0,
                                            const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", group, where, [part = std::move(part), size, root, group, where]() mutable {
-    return collect_results(std::move(part), size, root, group, where);
-  });
+  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(part), size, root);
 }
 
 /// Starts to collect results in the order of their indices.
@@ -170,11 +177,8 @@ template <class T>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
                                            int root = 0, const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", group, where,
-                       [indices = std::move(indices), values = std::move(values), size, root, group, where]() mutable {
-                         return collect_results(std::span<const std::size_t>(indices), std::move(values), size, root,
-                                                group, where);
-                       });
+  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(indices),
+                       std::move(values), size, root);
 }
 
 }  // namespace hfcomm

@@ -71,16 +71,23 @@ template <class T>
   return results;
 }
 
+namespace detail {
+
+/// The overloads of `collect_results_in_files`, as one function object.
+inline constexpr auto call_collect_results_in_files = [](auto&&... arguments) {
+  return hfcomm::collect_results_in_files(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to collect results by way of files; the work's value is what `collect_results_in_files` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
                                                     int root = 0, const process_group& group = world(),
                                                     std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results_in_files", group, where,
-                       [part = std::move(part), size, directory = std::move(directory), root, group, where]() mutable {
-                         return collect_results_in_files(std::move(part), size, directory, root, group, where);
-                       });
+  return detail::start("collect_results_in_files", detail::call_collect_results_in_files, group, where, std::move(part),
+                       size, std::move(directory), root);
 }
 
 }  // namespace hfcomm

@@ -43,12 +43,20 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int ro
                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `gather`, as one function object.
+inline constexpr auto call_gather = [](auto&&... arguments) {
+  return hfcomm::gather(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
 work<std::vector<T>> gather_async(T value, int root = 0, const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [value = std::move(value), root, group, where] { return gather(value, root, group, where); });
+  return detail::start("gather", detail::call_gather, group, where, std::move(value), root);
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
@@ -56,10 +64,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> gather_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), root, group, where] {
-                         gather(in, out, root, group, where);
-                       });
+  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out), root);
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -67,9 +72,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
-                        where] { gather(in, out, counts, root, group, where); });
+  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts), root);
 }
 
 }  // namespace hfcomm

@@ -162,14 +162,25 @@ template <dictionary Map>
   return detail::reduce_dictionary("all_reduce_dict", values, op, std::nullopt, group, where);
 }
 
+namespace detail {
+
+/// The overloads of `reduce_dict`, as one function object.
+inline constexpr auto call_reduce_dict = [](auto&&... arguments) {
+  return hfcomm::reduce_dict(std::forward<decltype(arguments)>(arguments)...);
+};
+/// The overloads of `all_reduce_dict`, as one function object.
+inline constexpr auto call_all_reduce_dict = [](auto&&... arguments) {
+  return hfcomm::all_reduce_dict(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to reduce a dictionary, which is copied; the work's value is what `reduce_dict` returns.
 template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_dict", group, where, [values = std::move(values), op, root, group, where] {
-    return reduce_dict(values, op, root, group, where);
-  });
+  return detail::start("reduce_dict", detail::call_reduce_dict, group, where, std::move(values), op, root);
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
@@ -177,9 +188,7 @@ template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce_dict", group, where, [values = std::move(values), op, group, where] {
-    return all_reduce_dict(values, op, group, where);
-  });
+  return detail::start("all_reduce_dict", detail::call_all_reduce_dict, group, where, std::move(values), op);
 }
 
 }  // namespace hfcomm

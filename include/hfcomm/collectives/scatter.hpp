@@ -67,13 +67,20 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int r
                         detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `scatter`, as one function object.
+inline constexpr auto call_scatter = [](auto&&... arguments) {
+  return hfcomm::scatter(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
 work<T> scatter_async(std::vector<T> values, int root = 0, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where, [values = std::move(values), root, group, where] {
-    return scatter(values, root, group, where);
-  });
+  return detail::start("scatter", detail::call_scatter, group, where, std::move(values), root);
 }
 
 /// Starts to scatter elements; both buffers must stay until the work is done.
@@ -81,10 +88,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), root, group, where] {
-                         scatter(in, out, root, group, where);
-                       });
+  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out), root);
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -92,9 +96,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
-                        where] { scatter(in, out, counts, root, group, where); });
+  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts), root);
 }
 
 }  // namespace hfcomm

@@ -158,8 +158,7 @@ HFCOMM_INLINE std::string read_file_dist(const file_path& path, const process_gr
 
 HFCOMM_INLINE work<std::string> read_file_dist_async(file_path path, const process_group& group,
                                                      std::source_location where) {
-  return detail::start("read_file_dist", group, where,
-                       [path = std::move(path), group, where] { return read_file_dist(path, group, where); });
+  return detail::start("read_file_dist", detail::call_read_file_dist, group, where, std::move(path));
 }
 
 }  // namespace hfcomm

@@ -31,7 +31,7 @@ HFCOMM_INLINE std::uint64_t shared_random_seed(const process_group& group, std::
 }
 
 HFCOMM_INLINE work<std::uint64_t> shared_random_seed_async(const process_group& group, std::source_location where) {
-  return detail::start("shared_random_seed", group, where, [group, where] { return shared_random_seed(group, where); });
+  return detail::start("shared_random_seed", shared_random_seed, group, where);
 }
 
 }  // namespace hfcomm
