@@ -11,10 +11,10 @@
 #include <vector>
 
 #include <hfcomm/call/call.hpp>
-#include <hfcomm/call/refuse.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm::detail {
 
@@ -38,9 +38,9 @@ class join_session {
     const join_announcement own = announcement(kind, yields);
     operation call = buffer_call<std::uint8_t>("join_scope", movement::to_all, sizeof(own), -1, where);
     call.tag = pass;
-    const entry_mark mark(call);
+    bool has_entered = false;
     try {
-      running_call running(group, call);
+      running_call running(group, call, &has_entered);
       const error_context context = running.context();
       table_receiver table(std::as_writable_bytes(std::span(all)), group.rank());
       try {
@@ -54,7 +54,7 @@ class join_session {
       leader_ = agreed.live > 0 ? agreed.leader : leader_;
       return agreed;
     } catch (const usage_error&) {
-      failed_ = mark.entered();  // refused before it could take part: the others do not know
+      failed_ = has_entered;  // refused before it could take part: the others do not know
       throw;
     }
   }
