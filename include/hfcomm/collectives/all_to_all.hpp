@@ -13,8 +13,8 @@
 
 namespace hfcomm {
 
-/// Sends the r-th object to rank r; returns what the ranks sent here, in rank order. The list has one object for each
-/// rank (usage_error otherwise); the objects may differ in size.
+/// Sends the r-th object to rank r, and returns the objects that the ranks sent to this one, in rank order. The list
+/// has one object for each rank (usage_error otherwise); the objects may differ in size.
 template <serializable T>
 [[nodiscard]] std::vector<T> all_to_all(const std::vector<T>& values, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
@@ -46,9 +46,9 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
 }
 
 /// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
-/// What a rank sends must be what its receiver expects: otherwise every rank throws mismatch_error naming the first two
-/// that differ. What does not fit on one rank alone is a usage_error there. The buffers must not overlap. (torch's
-/// `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)
+/// The sender's count must equal its receiver's; otherwise every rank throws mismatch_error naming the first two that
+/// differ. Counts that do not match one rank's own buffers are a usage_error there. The buffers must not overlap.
+/// (torch's `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
@@ -68,7 +68,8 @@ inline constexpr auto call_all_to_all = [](auto&&... arguments) {
 
 }  // namespace detail
 
-/// Starts an all-to-all of objects, which are copied; the work's value is what the ranks sent here.
+/// Starts an all-to-all of objects, which are copied; the work's value is the list of objects that the ranks sent to
+/// this one.
 template <serializable T>
 work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {

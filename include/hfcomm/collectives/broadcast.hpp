@@ -29,8 +29,8 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
 
 }  // namespace detail
 
-/// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was; where decoding
-/// fails it keeps what it had.
+/// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was. If decoding
+/// fails, `value` is unchanged.
 template <serializable T>
 void broadcast(T& value, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {

@@ -11,8 +11,8 @@
 
 namespace hfcomm {
 
-/// Reduces element by element into the root's `out`; elsewhere `out` is not looked at and may be empty. Every rank's
-/// `in` stays as it is. `out` may be the root's `in` itself, but not overlap it otherwise.
+/// Reduces element by element into the root's `out`; elsewhere `out` is ignored and may be empty. Every rank's `in` is
+/// unchanged. `out` may be the root's `in` itself, but must not overlap it otherwise.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void reduce(const In& in, Out&& out, int root, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
@@ -30,7 +30,7 @@ void reduce(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op
   reduce(data, data, root, op, group, where);
 }
 
-/// One number per rank, reduced on the root; nullopt elsewhere.
+/// Returns the reduction of one number per rank on the root; nullopt elsewhere.
 template <reducible_element T>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, detail::op_for<T> op = reduce_op::sum,
                                       const process_group& group = world(),
@@ -40,7 +40,7 @@ template <reducible_element T>
   return group.rank() == root ? std::optional<T>(copy) : std::nullopt;
 }
 
-/// One object per rank, folded in rank order on the root by any callable; nullopt elsewhere.
+/// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
 template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, BinaryOp op, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
@@ -49,8 +49,8 @@ template <serializable T, combines<T> BinaryOp>
 }
 
 /// Reduces a view (std::span) or shared_buffer of plain elements element by element into the root's, in place, by any
-/// callable, which runs on the root only; the other ranks' elements stay as they are. What it throws is thrown on the
-/// root, and peer_error elsewhere. Otherwise as `all_reduce` with a callable.
+/// callable. The callable runs on the root only, and the other ranks' elements are unchanged. An exception of the
+/// callable is thrown on the root, and peer_error on the others. Otherwise as `all_reduce` with a callable.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),

@@ -14,8 +14,8 @@
 
 namespace hfcomm {
 
-/// Gives each rank its object of the root's list, which has one for each (usage_error otherwise). The other ranks give
-/// an empty list: what they gave would be lost (usage_error).
+/// Returns this rank's object of the root's list, which has one for each rank (usage_error otherwise). The other ranks
+/// give an empty list, because their objects would be lost (usage_error otherwise).
 template <serializable T>
 [[nodiscard]] T scatter(const std::vector<T>& values, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
@@ -44,7 +44,7 @@ template <serializable T>
 }
 
 /// Gives each rank its part of the root's `in`, which has `out.size()` elements for each rank, in rank order
-/// (usage_error otherwise); elsewhere `in` is not looked at and may be empty. `out` may be the root's own part of `in`.
+/// (usage_error otherwise); elsewhere `in` is ignored and may be empty. `out` may be the root's own part of `in`.
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
@@ -56,7 +56,7 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
 /// `out` has as many elements as the root has for it (mismatch_error on every rank otherwise; usage_error for the
-/// root's own); `in` and `counts` are looked at on the root only. `out` may be the root's own part of `in`. (MPI's
+/// root's own). Only the root's `in` and `counts` are used. `out` may be the root's own part of `in`. (MPI's
 /// `MPI_Scatterv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>

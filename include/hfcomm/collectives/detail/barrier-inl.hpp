@@ -17,7 +17,7 @@ HFCOMM_INLINE void barrier(const process_group& group, std::source_location wher
 
 namespace detail {
 
-/// `barrier` of the host alone; its name has an overload for devices.
+/// The host's `barrier` as a function object, without the overload for devices.
 inline constexpr auto call_barrier = [](const process_group& group, std::source_location where) {
   hfcomm::barrier(group, where);
 };

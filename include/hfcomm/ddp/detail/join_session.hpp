@@ -29,8 +29,9 @@ class join_session {
   /// Tells the other ranks what kind of pass this one is about to begin, and returns what all agree on. A pass that
   /// averages and `yields` becomes one that accumulates where others accumulate.
   ///
-  /// What it throws is thrown on every rank: mismatch_error where kinds or options differ; usage_error and peer_error
-  /// where some ranks ran out of data and that is not allowed, or where gradients are left over that no rank could use.
+  /// Its errors are thrown on every rank: mismatch_error where kinds or options differ; usage_error and peer_error
+  /// where some ranks ran out of data and that is not allowed. The latter also where gradients are left over that no
+  /// rank could use.
   agreed_pass agree_on_pass(const process_group& group, pass_kind kind, bool yields, std::uint64_t pass,
                             std::source_location where) {
     failed_ = true;
@@ -100,7 +101,7 @@ class join_session {
     require_working(context);
   }
 
-  /// Whether this rank's gradients hold sums that were never averaged.
+  /// Records whether this rank's gradients hold sums that were never averaged.
   void set_left_over(bool left_over) noexcept { left_over_ = left_over; }
   [[nodiscard]] bool has_left_over() const noexcept { return left_over_; }
 
