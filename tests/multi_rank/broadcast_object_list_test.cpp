@@ -171,7 +171,7 @@ TEST_CASE("broadcast_object_list: a message that is cut off or too long is notic
   std::vector<std::byte> message;
   int number = 5;
   std::string name = "five";
-  using row = hfcomm::detail::object_row<int, std::string>;
+  using row = hfcomm::detail::object_sequence<int, std::string>;
   row::encode_to(message, std::tie(number, name));
   CHECK((row::decoded(message) == std::tuple<int, std::string>(5, "five")));
   for (std::size_t size = 0; size < message.size(); ++size) {

@@ -54,13 +54,13 @@ using message_ptr = std::shared_ptr<engines::transfer>;
 
 /// A message that only the thread that called looks after: so it is this one that is halted on the way.
 message_ptr start_send(int value, int destination, const process_group& world, int tag) {
-  auto message = detail::outgoing_object("send", value, destination, detail::partner::any_rank, world, tag,
+  auto message = detail::outgoing_object("send", value, destination, detail::allowed_peer::any_rank, world, tag,
                                          std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;
 }
 message_ptr start_recv(int source, const process_group& world, int tag) {
-  auto message = detail::incoming_object<int>("recv", source, detail::partner::any_rank, world, tag,
+  auto message = detail::incoming_object<int>("recv", source, detail::allowed_peer::any_rank, world, tag,
                                               std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;

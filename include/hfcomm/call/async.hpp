@@ -13,7 +13,7 @@
 
 namespace hfcomm::detail {
 
-/// A function that another thread runs once.
+/// A function that the group's worker thread runs once.
 class started_call {
  public:
   started_call() = default;
@@ -41,7 +41,7 @@ class started_function final : public started_call, public work_value<Value> {
   }
 
  private:
-  /// Destroys the function, with all that the caller gave, before the work counts as done.
+  /// Destroys the function and the arguments that it owns, before the work counts as done.
   class destroyer {
    public:
     explicit destroyer(std::optional<Function>& function) : function_(function) {}
@@ -56,17 +56,22 @@ class started_function final : public started_call, public work_value<Value> {
   std::optional<Function> function_;
 };
 
-/// Runs `function`, an operation of `group`, behind those that were started before it. Throws usage_error, as the
-/// operation itself would, where another thread is inside the group; and inside an operation that was started so.
+/// Queues `function`, an operation of `group`, behind the operations that were started before it. Returns the state of
+/// its work. Throws usage_error, as the operation itself would, where another thread is inside the group. Throws
+/// usage_error inside an operation that was started this way.
 std::shared_ptr<work_state> start_call(operation_name name, const process_group& group, std::source_location where,
                                        std::shared_ptr<started_call> function);
 
-/// The same, as the work that `function()` gives the value of.
-template <class Function>
-work<std::invoke_result_t<Function&>> start(operation_name name, const process_group& group, std::source_location where,
-                                            Function function) {
-  using value = std::invoke_result_t<Function&>;
-  auto call = std::make_shared<started_function<Function, value>>(std::move(function));
+/// Starts `collective(owned..., group, where)`, an operation of `group`, and returns a work with its result. The
+/// arguments are moved in, and the collective gets them as rvalues.
+template <class Collective, class... Owned>
+auto start(operation_name name, Collective collective, const process_group& group, std::source_location where,
+           Owned... owned) {
+  auto function = [collective, group, where, ... owned = std::move(owned)]() mutable {
+    return collective(std::move(owned)..., group, where);
+  };
+  using value = std::invoke_result_t<decltype(function)&>;
+  auto call = std::make_shared<started_function<decltype(function), value>>(std::move(function));
   auto state = start_call(name, group, where, call);
   return work<value>(std::move(state), std::move(call));
 }

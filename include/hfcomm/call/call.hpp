@@ -21,7 +21,7 @@
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/serialization/object.hpp>
 
-/// What the collectives have in common: how a typed call becomes an `operation` and bytes, and bytes become objects.
+/// The common parts of the collectives: they make an `operation` and bytes from a typed call, and objects from bytes.
 namespace hfcomm::detail {
 
 template <class T>
@@ -48,7 +48,7 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
-inline void reduces_with(operation& call, reduce_op op) noexcept {
+inline void set_reduction(operation& call, reduce_op op) noexcept {
   call.reduces = true;
   call.op = op.kind();
   call.factor = op.factor();
@@ -59,7 +59,7 @@ template <class T>
 operation reduction_call_without_kernel(operation_name name, movement pattern, std::size_t count, int root,
                                         reduce_op op, std::source_location where) {
   operation call = buffer_call<T>(name, pattern, count, root, where);
-  reduces_with(call, op);
+  set_reduction(call, op);
   return call;
 }
 
@@ -88,7 +88,7 @@ inline void require_valid(checked_call& running, const operation& call) {
   require_factor(running, call);
 }
 
-/// Appends an object's bytes. Where serialization throws, the other ranks are told before it is thrown on.
+/// Appends an object's bytes. Where serialization throws, tells the other ranks and throws the exception again.
 template <class T>
 void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
   try {
@@ -99,8 +99,8 @@ void encode_or_tell(running_call& running, const operation& call, const T& value
   }
 }
 
-/// This rank's object as bytes: where the engine wants them, or, where they do not fit there, in its memory, in which
-/// the other ranks read them.
+/// Returns this rank's object as bytes. A plain object is its own bytes. Other objects are encoded into the engine's
+/// staging memory. If they do not fit there, they are encoded into memory of the engine that the other ranks can read.
 template <class T>
 std::span<const std::byte> encode_contribution(running_call& running, operation& call, const T& value) {
   std::span<const std::byte> bytes;
@@ -116,8 +116,8 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   return bytes;
 }
 
-/// Puts objects together from their chunks, and hands each, decoded, to `store(source, T&&)`. An object that came in
-/// one chunk is decoded where the engine has it.
+/// A receiver that assembles objects from their chunks and calls `store(source, T&&)` with each decoded object. An
+/// object of one chunk is decoded in the engine's memory, without a copy.
 template <class T, class Store>
 class object_receiver final : public receiver {
  public:
@@ -154,7 +154,7 @@ class object_receiver final : public receiver {
   std::unordered_map<int, std::vector<std::byte>> partial_;
 };
 
-/// Every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
+/// Returns every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
 template <class T>
 std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root,
                                const process_group& group, std::source_location where) {
@@ -171,7 +171,7 @@ std::vector<T> collect_objects(operation_name name, movement pattern, const T& v
   return result;
 }
 
-/// `op(op(value0, value1), value2)...`
+/// Returns `op(op(value0, value1), value2)...`.
 template <class T, class BinaryOp>
 T fold(std::vector<T> values, BinaryOp& op) {
   T result = std::move(values.front());

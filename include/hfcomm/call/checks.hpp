@@ -7,8 +7,8 @@
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
 
-/// The argument checks of the operations on elements in memory, for their host and their device forms alike. All
-/// of them throw usage_error, and tell the other ranks. They compare addresses and numbers, and read no element.
+/// Argument checks of the operations on elements in memory, for their host and their device forms alike. All of them
+/// throw usage_error and tell the other ranks. They compare addresses and numbers, and read no element.
 namespace hfcomm::detail {
 
 /// Elements in host or device memory that may be read.
@@ -43,9 +43,9 @@ template <writable_buffer R>
           sizeof(std::ranges::range_value_t<R>)};
 }
 
-/// Returns whether memory can hold these elements where they are said to be.
+/// Returns whether these elements can be in memory at this address.
 [[nodiscard]] bool is_there(const const_elements& range) noexcept;
-/// Describes why `range` is not there.
+/// Describes why the elements of `range` cannot be in memory.
 [[nodiscard]] std::string memory_problem(const const_elements& range);
 void require_memory(checked_call& running, const const_elements& range);
 
@@ -62,7 +62,7 @@ void require_memory(checked_call& running, const R& range) {
   require_memory(running, elements_of(range));
 }
 
-/// Returns whether `total` is `part` for each of `ranks`; without a product that could wrap around.
+/// Returns whether `total` equals `part` times `ranks`. Calculates no product, which could wrap around.
 [[nodiscard]] constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
   const auto count = static_cast<std::size_t>(ranks);
   return total / count == part && total % count == 0;
@@ -71,20 +71,20 @@ void require_memory(checked_call& running, const R& range) {
 /// Returns whether two pieces of memory share a byte.
 [[nodiscard]] bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept;
 
-/// `out` must be `allowed`, a part of the input, or overlap no part of the input.
+/// Requires that `out` is `allowed`, a part of the input, or overlaps no part of the input.
 void require_apart(checked_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
                    std::span<const std::byte> allowed = {});
 
-/// Returns the elements of all parts. Throws where there is not one count for each rank, or no number holds the sum;
-/// `what` is the buffer in words.
+/// Returns the number of elements of all parts. Throws where there is not one count for each rank, or the sum
+/// overflows. `what` names the buffer in the error text.
 std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what);
-/// `length` must be the sum of the counts.
+/// Requires that `length` is the sum of the counts.
 void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length, const char* what);
-/// What a rank sends to itself must be what it receives from itself.
+/// Requires that a rank receives from itself as many elements as it sends to itself.
 void require_own(checked_call& running, std::size_t sent, std::size_t received);
 
-// One for each operation. Where there are `counts`, rank r's part has counts[r] elements; otherwise all parts are
-// equally long. `running.call()` has the root and the reduction.
+// One check for each operation. With `counts`, rank r's part has counts[r] elements; otherwise all parts are equally
+// long. `running.call()` has the root and the reduction.
 
 void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out,
@@ -94,16 +94,16 @@ void check_all_to_all(checked_call& running, const const_elements& in, const con
 void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts,
                       const const_elements& out, std::span<const std::size_t> out_counts);
 void check_broadcast(checked_call& running, const const_elements& data);
-/// Where `rank()` is not the root, `out` and `counts` are not looked at.
+/// Ignores `out` and `counts` where `rank()` is not the root.
 void check_gather(checked_call& running, const const_elements& in, const const_elements& out);
 void check_gather(checked_call& running, const const_elements& in, const const_elements& out,
                   std::span<const std::size_t> counts);
-/// Where `rank()` is not the root, `out` is not looked at.
+/// Ignores `out` where `rank()` is not the root.
 void check_reduce(checked_call& running, const const_elements& in, const const_elements& out);
 void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out);
 void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                           std::span<const std::size_t> counts);
-/// Where `rank()` is not the root, `in` and `counts` are not looked at.
+/// Ignores `in` and `counts` where `rank()` is not the root.
 void check_scatter(checked_call& running, const const_elements& in, const const_elements& out);
 void check_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                    std::span<const std::size_t> counts);

@@ -9,10 +9,10 @@
 
 #include <hfcomm/call/call.hpp>
 
-/// What the operations on parts of different lengths have in common. Lengths are in elements, one for each rank.
+/// The common parts of the operations on parts of different lengths. Lengths are in elements, one for each rank.
 namespace hfcomm::detail {
 
-/// A buffer's call where the ranks' lengths may differ.
+/// Returns the operation of a buffer whose length may differ from rank to rank.
 template <class T>
 operation uneven_call(operation_name name, movement pattern, std::size_t count, int root, std::source_location where) {
   operation call = buffer_call<T>(name, pattern, count, root, where);
@@ -20,21 +20,21 @@ operation uneven_call(operation_name name, movement pattern, std::size_t count, 
   return call;
 }
 
-/// Stands for a list that all ranks must have alike; never 0.
+/// Returns a hash of a list that must be equal on all ranks; never 0.
 [[nodiscard]] std::uint64_t fingerprint(std::span<const std::size_t> counts) noexcept;
 
-/// Takes a buffer apart: `counts[r]` elements of `width` bytes for each rank, one part behind the other.
+/// Returns the parts of a buffer: `counts[r]` elements of `width` bytes for each rank, one part behind the other.
 [[nodiscard]] std::vector<std::span<std::byte>> parts_of(std::span<std::byte> buffer,
                                                          std::span<const std::size_t> counts, std::size_t width);
 [[nodiscard]] std::vector<std::span<const std::byte>> parts_of(std::span<const std::byte> buffer,
                                                                std::span<const std::size_t> counts, std::size_t width);
 
-/// The same number of elements for each rank.
+/// Returns counts that divide `count` elements equally among the ranks.
 [[nodiscard]] std::vector<std::size_t> equal_counts(std::size_t count, int ranks);
 
-[[nodiscard]] std::vector<std::uint64_t> in_bytes(std::span<const std::size_t> counts, std::size_t width);
+[[nodiscard]] std::vector<std::uint64_t> byte_counts(std::span<const std::size_t> counts, std::size_t width);
 
-/// Objects for several ranks as bytes, one behind the other.
+/// Returns the bytes of objects for several ranks, one behind the other.
 template <class T>
 std::vector<std::span<const std::byte>> encode_parts(running_call& running, operation& call,
                                                      const std::vector<T>& values) {

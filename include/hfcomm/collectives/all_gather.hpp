@@ -12,16 +12,16 @@
 
 namespace hfcomm {
 
-/// Every rank's object, in rank order, on every rank. The objects may differ in size. (detectron2's `all_gather`,
-/// torch's `all_gather_object`; nothing is padded, nothing touches a GPU.)
+/// Returns every rank's object, in rank order, on every rank. The objects may differ in size. (detectron2's
+/// `all_gather`, torch's `all_gather_object`; nothing is padded, and no GPU is used.)
 template <serializable T>
 [[nodiscard]] std::vector<T> all_gather(const T& value, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
   return detail::collect_objects("all_gather", engines::movement::to_all, value, -1, group, where);
 }
 
-/// Every rank's elements, in rank order, in `out` on every rank: `out` holds `in.size() * group.size()` elements
-/// (usage_error otherwise). `in` may be this rank's own place in `out`.
+/// Gathers every rank's elements, in rank order, in `out` on every rank. `out` holds `in.size() * group.size()`
+/// elements (usage_error otherwise). `in` may be this rank's own part of `out`.
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
@@ -31,10 +31,10 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Every rank's elements, one part behind the other, in `out` on every rank, where rank r contributes `counts[r]`
-/// elements. The counts are the same on all ranks (mismatch_error otherwise), this rank's is `in`'s length, and their
-/// sum `out`'s (usage_error otherwise). Where no rank knows the others' counts, `all_gather` of a vector as an object
-/// tells them. (MPI's `MPI_Allgatherv`.)
+/// Gathers every rank's elements, one part behind the other, in `out` on every rank. Rank r contributes `counts[r]`
+/// elements. The counts are equal on all ranks (mismatch_error otherwise). This rank's count is the length of `in`, and
+/// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather` of a
+/// vector as an object transfers them, too. (MPI's `MPI_Allgatherv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
@@ -44,12 +44,20 @@ void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, co
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `all_gather`, as one function object.
+inline constexpr auto call_all_gather = [](auto&&... arguments) {
+  return hfcomm::all_gather(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
 template <serializable T>
 work<std::vector<T>> all_gather_async(T value, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", group, where,
-                       [value = std::move(value), group, where] { return all_gather(value, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, std::move(value));
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
@@ -57,18 +65,15 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_gather", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), group, where] { all_gather(in, out, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out));
 }
 
 template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), group,
-                        where] { all_gather(in, out, counts, group, where); });
+  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts));
 }
 
 }  // namespace hfcomm

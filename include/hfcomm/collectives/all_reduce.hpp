@@ -11,7 +11,7 @@
 namespace hfcomm {
 
 /// Reduces element by element into every rank's `out`, which is as long as `in` (usage_error otherwise). `out` may be
-/// `in` itself, but not overlap it otherwise. All ranks get the same bits, from run to run too.
+/// `in` itself, but must not overlap it otherwise. All ranks get the same bits, from run to run too.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_reduce(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
@@ -28,7 +28,7 @@ void all_reduce(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = red
   all_reduce(data, data, op, group, where);
 }
 
-/// One number per rank, reduced on every rank.
+/// Returns the reduction of one number per rank, on every rank.
 template <reducible_element T>
 [[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
@@ -37,22 +37,23 @@ template <reducible_element T>
   return copy;
 }
 
-/// One object per rank, folded in rank order on every rank by any callable: `op(op(value0, value1), value2)...`. The
-/// callable runs on every rank on equal arguments, so a deterministic one gives every rank the same result.
+/// Returns one object per rank, folded in rank order by any callable, on every rank: `op(op(value0, value1),
+/// value2)...`. The callable runs on every rank on equal arguments, so a deterministic one gives every rank the same
+/// result.
 template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] T all_reduce(const T& value, BinaryOp op, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   return detail::fold(detail::collect_objects("all_reduce", engines::movement::to_all, value, -1, group, where), op);
 }
 
-/// Reduces a view (std::span) or shared_buffer of plain elements, of any such type, element by element and in place, on
-/// every rank, by any callable: `op(op(element0, element1), element2)...` in rank order. The callable runs on every
-/// rank on equal arguments, element after element; a deterministic one gives every rank the same result. Through memory
-/// for at most 4 MiB of elements at a time; for what `reduce_op` can say, that is much faster. (An owning container is
-/// one object, for a callable on whole containers.)
+/// Reduces a view (std::span) or shared_buffer element by element and in place, on every rank, by any callable. The
+/// elements may be of any plain type. The result is `op(op(element0, element1), element2)...` in rank order. The
+/// callable runs on every rank on equal arguments, element after element, so a deterministic one gives every rank the
+/// same result. It uses memory for at most 4 MiB of elements at a time. A reduction that `reduce_op` has is much
+/// faster. (An owning container is one object, for a callable on whole containers.)
 ///
-/// What the callable throws on a rank is thrown there, and peer_error elsewhere; a part of the elements may then have
-/// been reduced already.
+/// An exception of the callable is thrown on its rank, and peer_error on the others. A part of the elements may then
+/// have been reduced already.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
@@ -61,6 +62,15 @@ void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
                         group, where);
 }
 
+namespace detail {
+
+/// The overloads of `all_reduce`, as one function object.
+inline constexpr auto call_all_reduce = [](auto&&... arguments) {
+  return hfcomm::all_reduce(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to reduce element by element; both buffers must stay until the work is done.
 template <lasting_buffer In, lasting_buffer Out>
   requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
@@ -68,10 +78,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_reduce_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), op, group, where] {
-                         all_reduce(in, out, op, group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(in), detail::view_of(out),
+                       op);
 }
 
 /// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -80,26 +88,21 @@ template <lasting_buffer R>
 work<void> all_reduce_async(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [data = detail::view_of(data), op, group, where] { all_reduce(data, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), op);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
 template <reducible_element T>
 work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [value, op, group, where] { return all_reduce(value, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, value, op);
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.
 template <serializable T, combines<T> BinaryOp>
 work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [value = std::move(value), op = std::move(op), group, where]() mutable {
-                         return all_reduce(value, std::move(op), group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, std::move(value), std::move(op));
 }
 
 /// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
@@ -107,10 +110,7 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [data = detail::view_of(data), op = std::move(op), group, where]() mutable {
-                         all_reduce(data, std::move(op), group, where);
-                       });
+  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), std::move(op));
 }
 
 }  // namespace hfcomm

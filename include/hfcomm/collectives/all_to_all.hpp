@@ -13,8 +13,8 @@
 
 namespace hfcomm {
 
-/// Sends the r-th object to rank r; returns what the ranks sent here, in rank order. The list has one object for each
-/// rank (usage_error otherwise); the objects may differ in size.
+/// Sends the r-th object to rank r, and returns the objects that the ranks sent to this one, in rank order. The list
+/// has one object for each rank (usage_error otherwise); the objects may differ in size.
 template <serializable T>
 [[nodiscard]] std::vector<T> all_to_all(const std::vector<T>& values, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
@@ -46,9 +46,9 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
 }
 
 /// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
-/// What a rank sends must be what its receiver expects: otherwise every rank throws mismatch_error naming the first two
-/// that differ. What does not fit on one rank alone is a usage_error there. The buffers must not overlap. (torch's
-/// `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)
+/// The sender's count must equal its receiver's; otherwise every rank throws mismatch_error naming the first two that
+/// differ. Counts that do not match one rank's own buffers are a usage_error there. The buffers must not overlap.
+/// (torch's `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
@@ -59,12 +59,21 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
 
-/// Starts an all-to-all of objects, which are copied; the work's value is what the ranks sent here.
+namespace detail {
+
+/// The overloads of `all_to_all`, as one function object.
+inline constexpr auto call_all_to_all = [](auto&&... arguments) {
+  return hfcomm::all_to_all(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
+/// Starts an all-to-all of objects, which are copied; the work's value is the list of objects that the ranks sent to
+/// this one.
 template <serializable T>
 work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_to_all", group, where,
-                       [values = std::move(values), group, where] { return all_to_all(values, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, std::move(values));
 }
 
 /// Starts an all-to-all of elements; both buffers must stay until the work is done.
@@ -72,9 +81,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_to_all", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), group, where] { all_to_all(in, out, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), detail::view_of(out));
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -82,10 +89,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start(
-      "all_to_all", group, where,
-      [in = detail::view_of(in), out = detail::view_of(out), in_counts = std::move(in_counts),
-       out_counts = std::move(out_counts), group, where] { all_to_all(in, in_counts, out, out_counts, group, where); });
+  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), std::move(in_counts),
+                       detail::view_of(out), std::move(out_counts));
 }
 
 }  // namespace hfcomm

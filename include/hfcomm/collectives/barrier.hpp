@@ -8,8 +8,8 @@
 
 namespace hfcomm {
 
-/// Returns once every rank of the group has called it. (detectron2's `synchronize`, torch's `barrier`; no GPU is
-/// asked.)
+/// Waits until every rank of the group has called it. (detectron2's `synchronize`, torch's `barrier`; no GPU is
+/// synchronized.)
 void barrier(const process_group& group = world(), std::source_location where = std::source_location::current());
 
 /// Starts to wait for all ranks: the work is done when every rank has started it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <source_location>
 #include <utility>
 
@@ -28,8 +29,8 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
 
 }  // namespace detail
 
-/// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was; where decoding
-/// fails it keeps what it had.
+/// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was. If decoding
+/// fails, `value` is unchanged.
 template <serializable T>
 void broadcast(T& value, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
@@ -46,12 +47,24 @@ void broadcast(R&& data, int root = 0, const process_group& group = world(),
                            detail::writable_elements_of(data), group);
 }
 
+namespace detail {
+
+/// The overloads of `broadcast`, as one function object.
+inline constexpr auto call_broadcast = [](auto&&... arguments) {
+  return hfcomm::broadcast(std::forward<decltype(arguments)>(arguments)...);
+};
+/// Calls `broadcast` on an object that the caller keeps, given by its address.
+inline constexpr auto call_broadcast_at = [](auto* value, auto&&... arguments) {
+  hfcomm::broadcast(*value, std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
 template <serializable T>
 work<void> broadcast_async(T& value, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where,
-                       [&value, root, group, where] { broadcast(value, root, group, where); });
+  return detail::start("broadcast", detail::call_broadcast_at, group, where, std::addressof(value), root);
 }
 
 /// Starts to broadcast a view's elements, which must stay until the work is done.
@@ -59,8 +72,7 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> broadcast_async(R&& data, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where,
-                       [data = detail::view_of(data), root, group, where] { broadcast(data, root, group, where); });
+  return detail::start("broadcast", detail::call_broadcast, group, where, detail::view_of(data), root);
 }
 
 }  // namespace hfcomm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <source_location>
 #include <span>
 #include <tuple>
@@ -15,16 +16,17 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Takes one object's bytes from the front of `message`. Throws decode_error.
+/// Returns one object's bytes and removes them from the front of `message`. Throws decode_error.
 std::span<const std::byte> take_object_bytes(std::span<const std::byte>& message, std::size_t index);
 /// Throws decode_error unless `message` is empty.
 void require_end_of_objects(std::span<const std::byte> message);
 /// Throws decode_error that names the object.
 [[noreturn]] void fail_object(std::size_t index, const decode_error& problem);
 
-/// Objects of several types in one message: each behind its size, so that none can read into the next.
+/// Encoding of objects of several types in one message. Each stands behind its size, so that decoding one cannot read
+/// into the next.
 template <class... T>
-class object_row {
+class object_sequence {
  public:
   static void encode_to(std::vector<std::byte>& message, const std::tuple<T&...>& objects) {
     message.clear();
@@ -66,9 +68,9 @@ std::vector<std::byte> exchange_objects(running_call& running, const operation& 
 
 }  // namespace detail
 
-/// Gives every rank the root's list, in one exchange. On the other ranks `list` is replaced, whatever its length was;
-/// where decoding fails it keeps what it had. (torch's and MMEngine's `broadcast_object_list`, which want lists of
-/// equal length.)
+/// Gives every rank the root's list, in one exchange. On the other ranks `list` is replaced, whatever its length was.
+/// If decoding fails, `list` is unchanged. (torch's and MMEngine's `broadcast_object_list`, which want lists of equal
+/// length.)
 template <class T>
   requires serializable<std::vector<T>>
 void broadcast_object_list(std::vector<T>& list, int root = 0, const process_group& group = world(),
@@ -80,8 +82,8 @@ void broadcast_object_list(std::vector<T>& list, int root = 0, const process_gro
 ///
 ///     hfcomm::broadcast_object_list(std::tie(names, settings, step));
 ///
-/// The ranks name as many objects, of the same types (mismatch_error otherwise). On the other ranks the objects are
-/// replaced, all of them or, where one cannot be decoded (decode_error) none.
+/// The ranks name as many objects, of the same types (mismatch_error otherwise). On the other ranks all objects are
+/// replaced; none is where one of them cannot be decoded (decode_error).
 template <serializable... T>
 void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
@@ -91,35 +93,48 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
   auto& bytes = running.scratch();
   bytes.clear();
   if (group.rank() == root) {
-    running.attempt("serializing its objects threw: ", [&] { detail::object_row<T...>::encode_to(bytes, objects); });
+    running.attempt("serializing its objects threw: ",
+                    [&] { detail::object_sequence<T...>::encode_to(bytes, objects); });
     call.bytes = bytes.size();
   }
   const std::vector<std::byte> received = detail::exchange_objects(running, call);
   if (group.rank() != root) {
     try {
       auto targets = objects;
-      targets = detail::object_row<T...>::decoded(received);
+      targets = detail::object_sequence<T...>::decoded(received);
     } catch (const decode_error& problem) {
       detail::fail_objects(running, root, problem);
     }
   }
 }
 
+namespace detail {
+
+/// The overloads of `broadcast_object_list`, as one function object.
+inline constexpr auto call_broadcast_object_list = [](auto&&... arguments) {
+  return hfcomm::broadcast_object_list(std::forward<decltype(arguments)>(arguments)...);
+};
+/// Calls `broadcast_object_list` on an object that the caller keeps, given by its address.
+inline constexpr auto call_broadcast_object_list_at = [](auto* list, auto&&... arguments) {
+  hfcomm::broadcast_object_list(*list, std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to broadcast a list, which must stay, untouched, until the work is done.
 template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", group, where,
-                       [&list, root, group, where] { broadcast_object_list(list, root, group, where); });
+  return detail::start("broadcast_object_list", detail::call_broadcast_object_list_at, group, where,
+                       std::addressof(list), root);
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", group, where,
-                       [objects, root, group, where] { broadcast_object_list(objects, root, group, where); });
+  return detail::start("broadcast_object_list", detail::call_broadcast_object_list, group, where, objects, root);
 }
 
 }  // namespace hfcomm

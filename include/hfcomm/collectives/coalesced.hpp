@@ -7,13 +7,14 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/call.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 
-/// Many spans in one call, at the price of few operations instead of one each.
+/// Collectives on many spans in one call, which need few operations instead of one for each span.
 namespace hfcomm {
 
 /// A list of writable views of one element type, such as std::vector<std::span<float>>, or of shared buffers. (A list
@@ -22,7 +23,7 @@ template <class L>
 concept buffer_list = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
                       writable_buffer<std::ranges::range_reference_t<L>>;
 
-/// A list of views that can be copied: what asynchronous operations take.
+/// A list of views that can be copied, as asynchronous operations require.
 template <class L>
 concept lasting_buffer_list = buffer_list<L> && std::ranges::view<std::ranges::range_value_t<L>>;
 
@@ -69,8 +70,8 @@ auto views_of(const L& list) {
 
 /// Gives every rank the root's elements of every span, in place. The list may be empty, and so may spans.
 ///
-/// All ranks bring equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
-/// mismatch_error naming the first span that differs and both ranks, and no data moves. That costs nothing where they
+/// All ranks give equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
+/// mismatch_error naming the first span that differs and both ranks, and no data moves. The check is free where they
 /// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `broadcast` of one span. (torch's
 /// `_broadcast_coalesced`.)
 template <buffer_list L>
@@ -83,7 +84,7 @@ void broadcast(L&& list, int root, const coalesce_options& options, const proces
       options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }
 
-/// The same with chunks of 25 MiB.
+/// Calls the overload above with chunks of 25 MiB.
 template <buffer_list L>
 void broadcast(L&& list, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
@@ -93,8 +94,8 @@ void broadcast(L&& list, int root = 0, const process_group& group = world(),
 /// Reduces every span element by element, in place, on every rank: the same bits as an `all_reduce` of each span by
 /// itself. The list may be empty, and so may spans.
 ///
-/// All ranks bring equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
-/// mismatch_error naming the first span that differs and both ranks, and no data moves. That costs nothing where they
+/// All ranks give equally many spans, equally long, and the same `chunk_bytes`; otherwise every rank throws
+/// mismatch_error naming the first span that differs and both ranks, and no data moves. The check is free where they
 /// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `all_reduce` of one span.
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
@@ -106,38 +107,47 @@ void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const co
   detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
 }
 
-/// The same with chunks of 25 MiB.
+/// Calls the overload above with chunks of 25 MiB.
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   all_reduce(list, op, coalesce_options{}, group, where);
 }
 
-/// Starts to broadcast every span; what they show must stay, untouched, until the work is done. The list is copied.
+namespace detail {
+
+/// The overloads of `broadcast` for lists, as one function object.
+inline constexpr auto call_broadcast_list = [](auto&&... arguments) {
+  return hfcomm::broadcast(std::forward<decltype(arguments)>(arguments)...);
+};
+/// The overloads of `all_reduce` for lists, as one function object.
+inline constexpr auto call_all_reduce_list = [](auto&&... arguments) {
+  return hfcomm::all_reduce(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
+/// Starts to broadcast every span; their elements must stay, untouched, until the work is done. The list is copied.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where,
-                       [list = detail::views_of(list), root, group, where] { broadcast(list, root, group, where); });
+  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root);
 }
 
-/// Starts to reduce every span; what they show must stay, untouched, until the work is done. The list is copied.
+/// Starts to reduce every span; their elements must stay, untouched, until the work is done. The list is copied.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where,
-                       [list = detail::views_of(list), op, group, where] { all_reduce(list, op, group, where); });
+  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op);
 }
 
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
                            const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", group, where, [list = detail::views_of(list), root, options, group, where] {
-    broadcast(list, root, options, group, where);
-  });
+  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root, options);
 }
 
 template <reducible_buffer_list L>
@@ -145,9 +155,7 @@ template <reducible_buffer_list L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", group, where, [list = detail::views_of(list), op, options, group, where] {
-    all_reduce(list, op, options, group, where);
-  });
+  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op, options);
 }
 
 }  // namespace hfcomm

@@ -23,12 +23,12 @@ constexpr std::size_t share_of(int rank, int ranks, std::size_t size) {
   return size <= first ? 0 : (size - first - 1) / step + 1;
 }
 
-/// Tells every rank how many results each has, and throws mismatch_error unless all expect as many altogether. Every
-/// rank gets the same numbers, so no further agreement is needed about what follows from them.
+/// Returns how many results each rank has. Throws mismatch_error unless all ranks expect the same total. Every rank
+/// gets the same numbers, so the ranks need not agree on decisions that follow from them.
 std::vector<std::uint64_t> counts_of_results(running_call& running, operation& call, std::size_t mine, std::size_t size,
                                              const process_group& group);
 
-/// Throws usage_error, on every rank alike, where the ranks' results, one from each in turn, are too few.
+/// Throws usage_error, on every rank alike, where a rank has too few results for its share of `size`.
 void require_enough(const error_context& context, const std::vector<std::uint64_t>& counts, std::size_t size);
 
 /// Throws usage_error, and tells the others, unless each result has an index, below `size`.
@@ -40,7 +40,7 @@ void require_indices(running_call& running, std::span<const std::size_t> indices
 std::vector<int> owners_of_indices(running_call& running, operation& call, std::span<const std::size_t> indices,
                                    const std::vector<std::uint64_t>& counts, std::size_t size);
 
-/// Returns the places of rank `rank`'s results that count, in the order of their indices. Of several results for one
+/// Returns the positions of rank `rank`'s results that count, in the order of their indices. Of several results for one
 /// index the first counts.
 std::vector<std::size_t> places_that_count(int rank, std::span<const std::size_t> indices,
                                            const std::vector<int>& owners);
@@ -63,8 +63,8 @@ std::vector<std::vector<T>> gather_parts(running_call& running, operation& call,
   return parts;
 }
 
-/// Merges parts: each place takes the next result of the rank that owns it. Without `owners`, the ranks own places in
-/// turn.
+/// Returns the merged parts: each position gets the next result of the rank that owns it. Without `owners`, the ranks
+/// own positions in turn.
 template <class T>
 std::vector<T> merge_parts(std::vector<std::vector<T>> parts, std::size_t size, std::span<const int> owners,
                            const error_context& context) {
@@ -85,14 +85,14 @@ std::vector<T> merge_parts(std::vector<std::vector<T>> parts, std::size_t size, 
 }  // namespace detail
 
 /// Returns the results of a data set on the root, in the data set's order; an empty vector elsewhere. Item i was rank
-/// (i mod n)'s, as with a `distributed_sampler` without shuffling: the result is
-/// part[0] of every rank, then part[1] of every rank, and so on, `size` altogether. What a sampler's padding added at
-/// the end is left out; a result that is empty or zero counts like any other.
+/// (i mod n)'s, as with a `distributed_sampler` without shuffling: the result is part[0] of every rank, then part[1] of
+/// every rank, and so on, `size` altogether. The results that a sampler's padding added at the end are dropped; a
+/// result that is empty or zero counts like any other.
 ///
-/// Collective. Only the root receives results. Throws, on every rank alike and before any result is sent, usage_error
-/// where the parts are too short for that, naming the ranks, and mismatch_error where they expect different sizes.
-/// Without other ranks it is `part`, cut to `size`. (MMEngine's `collect_results`, which drops None, and puts parts of
-/// the wrong lengths together in the wrong order.)
+/// Collective. Only the root receives results. Throws on every rank alike, before any result is sent: usage_error
+/// naming the ranks whose parts are too short, and mismatch_error where the ranks expect different sizes. In a group of
+/// one it returns `part`, cut to `size`. (MMEngine's `collect_results`, which drops None, and puts parts of the wrong
+/// lengths together in the wrong order.)
 template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, int root = 0,
@@ -119,9 +119,9 @@ template <class T>
 /// item (a sampler's padding), the lowest rank's result counts, and its first.
 ///
 /// Collective. Only the root receives results; the indices go to all ranks. Throws usage_error on a rank whose two
-/// lists differ in length, or that names an index of `size` or more, and peer_error with its text on the others;
-/// usage_error on every rank, naming the first of them, where indices are missing; mismatch_error where the ranks
-/// expect different sizes. No result is sent then.
+/// lists differ in length or that gives an index of `size` or more. The other ranks throw peer_error with its text.
+/// Throws usage_error on every rank where indices are missing, naming the first of them. Throws mismatch_error where
+/// the ranks expect different sizes. In these cases no result is sent.
 template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::span<const std::size_t> indices, std::vector<T> values,
@@ -153,15 +153,22 @@ template <class T>
   return detail::merge_parts(std::move(parts), size, owners, context);
 }
 
+namespace detail {
+
+/// The overloads of `collect_results`, as one function object.
+inline constexpr auto call_collect_results = [](auto&&... arguments) {
+  return hfcomm::collect_results(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to collect results, one from each rank in turn; the work's value is what `collect_results` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, int root = 0,
                                            const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", group, where, [part = std::move(part), size, root, group, where]() mutable {
-    return collect_results(std::move(part), size, root, group, where);
-  });
+  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(part), size, root);
 }
 
 /// Starts to collect results in the order of their indices.
@@ -170,11 +177,8 @@ template <class T>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
                                            int root = 0, const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", group, where,
-                       [indices = std::move(indices), values = std::move(values), size, root, group, where]() mutable {
-                         return collect_results(std::span<const std::size_t>(indices), std::move(values), size, root,
-                                                group, where);
-                       });
+  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(indices),
+                       std::move(values), size, root);
 }
 
 }  // namespace hfcomm

@@ -17,7 +17,7 @@ namespace hfcomm {
 
 namespace detail {
 
-/// What a rank does with the bytes in the files.
+/// A rank's callbacks for the bytes in the files.
 struct part_files {
   function_ref<void(std::vector<std::byte>& bytes)> encode_part;               ///< This rank's part.
   function_ref<void(int rank, std::span<const std::byte> bytes)> decode_part;  ///< Called on the root only.
@@ -30,17 +30,18 @@ void exchange_files(running_call& running, const operation& call, const process_
 
 }  // namespace detail
 
-/// `collect_results` by way of files, for results that are too many to hold several copies of: each rank writes its
-/// part to a file, the root reads them one after the other. `directory` exists and is the same one for all ranks (a
-/// shared file system, where they are on several machines); each rank may know it by another path.
+/// Returns what `collect_results` returns, by way of files: each rank writes its part to a file, and the root reads
+/// them one after the other. For results that are too large to hold several copies in memory. `directory` exists and is
+/// the same one for all ranks (a shared file system, where they are on several machines); each rank may know it by
+/// another path.
 ///
-/// In it the root makes a directory with a random name, which only this user may enter. It is gone when the call
-/// returns, and when it throws, whatever the reason: where a rank was killed, the others remove it. It stays behind
-/// only where nobody is left who knows of it.
+/// The root makes a directory with a random name in it, which only this user may enter. It is removed before the call
+/// returns or throws. Where a rank was killed, the others remove it. It remains only where all ranks that know of it
+/// were killed.
 ///
-/// Collective. Throws as `collect_results` does, and where a rank cannot serialize, write or read: usage_error with the
-/// reason on that rank (or what its serialization threw), peer_error with the same text on the others; decode_error on
-/// the root where a file does not hold what it should. (MMEngine's `collect_results` with a `tmpdir`, which must be
+/// Collective. Throws as `collect_results` does. Where a rank cannot serialize, write or read, it throws usage_error
+/// with the reason (or the exception of its serialization), and the others throw peer_error with the same text. Throws
+/// decode_error on the root where a file is malformed. (MMEngine's `collect_results` with a `tmpdir`, which must be
 /// unique and stays behind after an error.)
 template <class T>
   requires serializable<std::vector<T>>
@@ -71,16 +72,23 @@ template <class T>
   return results;
 }
 
+namespace detail {
+
+/// The overloads of `collect_results_in_files`, as one function object.
+inline constexpr auto call_collect_results_in_files = [](auto&&... arguments) {
+  return hfcomm::collect_results_in_files(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to collect results by way of files; the work's value is what `collect_results_in_files` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
                                                     int root = 0, const process_group& group = world(),
                                                     std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results_in_files", group, where,
-                       [part = std::move(part), size, directory = std::move(directory), root, group, where]() mutable {
-                         return collect_results_in_files(std::move(part), size, directory, root, group, where);
-                       });
+  return detail::start("collect_results_in_files", detail::call_collect_results_in_files, group, where, std::move(part),
+                       size, std::move(directory), root);
 }
 
 }  // namespace hfcomm

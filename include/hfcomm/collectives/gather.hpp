@@ -12,15 +12,16 @@
 
 namespace hfcomm {
 
-/// Every rank's object, in rank order, on the root; an empty vector elsewhere. (detectron2's and MMEngine's `gather`.)
+/// Returns every rank's object, in rank order, on the root; an empty vector elsewhere. (detectron2's and MMEngine's
+/// `gather`.)
 template <serializable T>
 [[nodiscard]] std::vector<T> gather(const T& value, int root = 0, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
   return detail::collect_objects("gather", engines::movement::to_root, value, root, group, where);
 }
 
-/// Every rank's elements, in rank order, in the root's `out`, which holds `in.size() * group.size()` elements;
-/// elsewhere `out` is not looked at and may be empty.
+/// Gathers every rank's elements, in rank order, in the root's `out`. It holds `in.size() * group.size()` elements
+/// (usage_error otherwise). Elsewhere `out` is ignored and may be empty. The root's `in` may be its own part of `out`.
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, int root = 0, const process_group& group = world(),
@@ -30,10 +31,10 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Every rank's elements, one part behind the other, in the root's `out`, where the root expects `counts[r]` elements
-/// from rank r (mismatch_error on every rank where one contributes another number, usage_error for the root's own);
-/// `out` and `counts` are looked at on the root only. The root's `in` may be its own part of `out`. Where the root does
-/// not know the counts, `gather` of a vector as an object tells them. (MPI's `MPI_Gatherv`.)
+/// Gathers every rank's elements, one part behind the other, in the root's `out`. The root expects `counts[r]` elements
+/// from rank r. Where a rank contributes another number, every rank throws mismatch_error; usage_error for the root's
+/// own. Only the root's `out` and `counts` are used. The root's `in` may be its own part of `out`. Where the root does
+/// not know the counts, `gather` of a vector as an object transfers them, too. (MPI's `MPI_Gatherv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
@@ -43,12 +44,20 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int ro
                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `gather`, as one function object.
+inline constexpr auto call_gather = [](auto&&... arguments) {
+  return hfcomm::gather(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
 work<std::vector<T>> gather_async(T value, int root = 0, const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [value = std::move(value), root, group, where] { return gather(value, root, group, where); });
+  return detail::start("gather", detail::call_gather, group, where, std::move(value), root);
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
@@ -56,10 +65,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> gather_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), root, group, where] {
-                         gather(in, out, root, group, where);
-                       });
+  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out), root);
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -67,9 +73,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
-                        where] { gather(in, out, counts, root, group, where); });
+  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts), root);
 }
 
 }  // namespace hfcomm

@@ -10,8 +10,8 @@
 
 namespace hfcomm {
 
-/// Messages that are sent and received all at once: in `run`, none waits for another. What `run` throws is the first
-/// problem in the order of the calls; all others have ended by then, too. A batch can be filled and run again.
+/// A batch of messages that are sent and received at once: in `run`, none waits for another. `run` throws the first
+/// error in the order of the calls, after all messages have ended. A batch can be filled and run again.
 ///
 ///     message_batch batch(group);
 ///     batch.send(std::span(left_edge), left).recv(std::span(left_halo), left);
@@ -31,18 +31,18 @@ class message_batch {
   template <serializable T>
   message_batch& send(const T& value, int destination, int tag = 0,
                       std::source_location where = std::source_location::current()) {
-    return add(detail::outgoing_object("message_batch::send", value, destination, detail::partner::any_rank, group_,
-                                       tag, where));
+    return add(detail::outgoing_object("message_batch::send", value, destination, detail::allowed_peer::any_rank,
+                                       group_, tag, where));
   }
   template <buffer_view R>
   message_batch& send(const R& data, int destination, int tag = 0,
                       std::source_location where = std::source_location::current()) {
-    return add(detail::outgoing_buffer("message_batch::send", data, destination, detail::partner::any_rank, group_, tag,
-                                       where));
+    return add(detail::outgoing_buffer("message_batch::send", data, destination, detail::allowed_peer::any_rank, group_,
+                                       tag, where));
   }
   template <serializable T>
   message_batch& recv(T& value, int source, int tag = 0, std::source_location where = std::source_location::current()) {
-    add(detail::incoming_object<T>("message_batch::recv", source, detail::partner::any_rank, group_, tag, where));
+    add(detail::incoming_object<T>("message_batch::recv", source, detail::allowed_peer::any_rank, group_, tag, where));
     after_.emplace_back([group = group_, &value, message = messages_.back()] {
       value = detail::take_object<T>(group, *message).value;
     });
@@ -51,7 +51,8 @@ class message_batch {
   template <buffer_view R>
     requires writable_buffer<R>
   message_batch& recv(R&& data, int source, int tag = 0, std::source_location where = std::source_location::current()) {
-    add(detail::incoming_buffer("message_batch::recv", data, source, detail::partner::any_rank, group_, tag, where));
+    add(detail::incoming_buffer("message_batch::recv", data, source, detail::allowed_peer::any_rank, group_, tag,
+                                where));
     return *this;
   }
 

@@ -19,27 +19,27 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Reads a file on rank 0 and hands its pieces to `sink` on every rank. Returns the file's size.
+/// Reads a file on rank 0 and passes its pieces to `sink` on every rank. Returns the file's size.
 std::uint64_t distribute_file(const file_path& path, function_ref<void(std::span<const std::byte>)> sink,
                               const process_group& group, std::source_location where);
 
 }  // namespace detail
 
-/// Returns the bytes of a file on every rank, read once: the group's rank 0 reads it, in pieces that are sent while it
-/// goes on (only rank 0 needs to see the file, and any size works). `read_file_dist(path, local_group())` reads it once
-/// on each machine, where each has its own.
+/// Returns the bytes of a file on every rank. Only the group's rank 0 reads the file, once. It sends pieces while it
+/// continues to read, and any size works. `read_file_dist(path, local_group())` reads it once on each machine, where
+/// each has its own.
 ///
-/// Where it cannot be opened or read, rank 0 throws usage_error and every other rank peer_error with the same text; so
-/// does a rank that has no memory for the contents. The group stays usable. (TRELLIS' `read_file_dist`.)
+/// Where the file cannot be opened or read, rank 0 throws usage_error and every other rank peer_error with the same
+/// text. A rank that has no memory for the contents does likewise. The group stays usable. (TRELLIS' `read_file_dist`.)
 [[nodiscard]] std::string read_file_dist(const file_path& path, const process_group& group = world(),
                                          std::source_location where = std::source_location::current());
 
-/// Hands the bytes of a file to `sink(std::span<const std::byte>)` on every rank, piece by piece and in order, so that
-/// the file may be larger than the memory; returns its size in bytes. It is read once, as above. Where the pieces begin
-/// and end is not specified, differs from rank to rank, and none is empty; each is gone when `sink` returns.
+/// Passes the bytes of a file to `sink(std::span<const std::byte>)` on every rank, in pieces and in order, and returns
+/// its size in bytes. The file may be larger than the memory. It is read once, as above. The lengths of the pieces are
+/// not specified and differ from rank to rank; none is empty. A piece is valid until `sink` returns.
 ///
-/// Where `sink` throws on one rank, that rank throws the exception on, every other rank throws peer_error with its
-/// text, after a few more calls of its own sink, and the group stays usable. The other ranks' next piece waits for the
+/// Where `sink` throws on one rank, that rank throws the exception again. Every other rank throws peer_error with its
+/// text, after a few more calls of its own sink. The group stays usable. The other ranks' next piece waits for the
 /// slowest sink, up to the group's deadline. Inside `sink` no operations of the group may be called (usage_error).
 template <std::invocable<std::span<const std::byte>> Sink>
 std::uint64_t read_file_dist(const file_path& path, Sink&& sink, const process_group& group = world(),
@@ -47,6 +47,15 @@ std::uint64_t read_file_dist(const file_path& path, Sink&& sink, const process_g
   return detail::distribute_file(
       path, [&](std::span<const std::byte> piece) { (void)std::invoke(sink, piece); }, group, where);
 }
+
+namespace detail {
+
+/// The overloads of `read_file_dist`, as one function object.
+inline constexpr auto call_read_file_dist = [](auto&&... arguments) {
+  return hfcomm::read_file_dist(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
 
 /// Starts to read a file; the work's value is its contents.
 work<std::string> read_file_dist_async(file_path path, const process_group& group = world(),
@@ -56,10 +65,7 @@ work<std::string> read_file_dist_async(file_path path, const process_group& grou
 template <std::invocable<std::span<const std::byte>> Sink>
 work<std::uint64_t> read_file_dist_async(file_path path, Sink sink, const process_group& group = world(),
                                          std::source_location where = std::source_location::current()) {
-  return detail::start("read_file_dist", group, where,
-                       [path = std::move(path), sink = std::move(sink), group, where]() mutable {
-                         return read_file_dist(path, sink, group, where);
-                       });
+  return detail::start("read_file_dist", detail::call_read_file_dist, group, where, std::move(path), std::move(sink));
 }
 
 }  // namespace hfcomm

@@ -11,20 +11,21 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] T recv(int source, const process_group& group = world(), int tag = 0,
                      std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_object<T>("recv", source, detail::partner::other_rank, group, tag, where);
-  detail::pass(group, {&message, 1});
+  const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_messages(group, {&message, 1});
   return detail::take_object<T>(group, *message).value;
 }
 
-/// Receives the next object with this tag from whoever sends one; ranks that send all the time get their turns.
-/// (The early torch.distributed's `recv(tensor)`, which returns the sender's rank.)
+/// Receives the next object with this tag from any rank, and returns it with its sender. Ranks that send continuously
+/// are served in turn. (The early torch.distributed's `recv(tensor)`, which returns the sender's rank.)
 template <serializable T>
 [[nodiscard]] received<T> recv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                                std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_object<T>("recv", detail::anyone, detail::partner::unknown, group, tag, where);
+  const auto message =
+      detail::incoming_object<T>("recv", detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
   detail::require_message(group.size() > 1, group, message->call,
                           [] { return "there is no other rank to send anything"; });
-  detail::pass(group, {&message, 1});
+  detail::complete_messages(group, {&message, 1});
   return detail::take_object<T>(group, *message);
 }
 
@@ -34,20 +35,21 @@ template <buffer_view R>
   requires writable_buffer<R>
 void recv(R&& data, int source, const process_group& group = world(), int tag = 0,
           std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_buffer("recv", data, source, detail::partner::other_rank, group, tag, where);
-  detail::pass(group, {&message, 1});
+  const auto message =
+      detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_messages(group, {&message, 1});
 }
 
-/// Receives elements from whoever sends some with this tag; returns the sender.
+/// Receives elements with this tag from any rank; returns the sender.
 template <buffer_view R>
   requires writable_buffer<R>
 [[nodiscard]] int recv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                        std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_buffer("recv", data, detail::anyone, detail::partner::unknown, group, tag, where);
+      detail::incoming_buffer("recv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
   detail::require_message(group.size() > 1, group, message->call,
                           [] { return "there is no other rank to send anything"; });
-  detail::pass(group, {&message, 1});
+  detail::complete_messages(group, {&message, 1});
   return message->source;
 }
 
@@ -55,16 +57,17 @@ template <buffer_view R>
 template <serializable T>
 work<T> irecv(int source, const process_group& group = world(), int tag = 0,
               std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_object<T>("irecv", source, detail::partner::any_rank, group, tag, where);
+  const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
 }
 
-/// Starts to receive an object from whoever sends one; the work's value is the object and its sender.
+/// Starts to receive an object from any rank; the work's value is the object and its sender.
 template <serializable T>
 work<received<T>> irecv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                         std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_object<T>("irecv", detail::anyone, detail::partner::unknown, group, tag, where);
+  const auto message =
+      detail::incoming_object<T>("irecv", detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
   return detail::start_message(group, message,
                                [group](const engines::transfer& came) { return detail::take_object<T>(group, came); });
 }
@@ -74,17 +77,18 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> irecv(R&& data, int source, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
-  const auto message = detail::incoming_buffer("irecv", data, source, detail::partner::any_rank, group, tag, where);
+  const auto message =
+      detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*came*/) {});
 }
 
-/// Starts to receive elements from whoever sends some; the work's value is the sender.
+/// Starts to receive elements from any rank; the work's value is the sender.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                 std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_buffer("irecv", data, detail::anyone, detail::partner::unknown, group, tag, where);
+      detail::incoming_buffer("irecv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
 }
 

@@ -11,8 +11,8 @@
 
 namespace hfcomm {
 
-/// Reduces element by element into the root's `out`; elsewhere `out` is not looked at and may be empty. Every rank's
-/// `in` stays as it is. `out` may be the root's `in` itself, but not overlap it otherwise.
+/// Reduces element by element into the root's `out`; elsewhere `out` is ignored and may be empty. Every rank's `in` is
+/// unchanged. `out` may be the root's `in` itself, but must not overlap it otherwise.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void reduce(const In& in, Out&& out, int root, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
@@ -30,7 +30,7 @@ void reduce(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op
   reduce(data, data, root, op, group, where);
 }
 
-/// One number per rank, reduced on the root; nullopt elsewhere.
+/// Returns the reduction of one number per rank on the root; nullopt elsewhere.
 template <reducible_element T>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, detail::op_for<T> op = reduce_op::sum,
                                       const process_group& group = world(),
@@ -40,7 +40,7 @@ template <reducible_element T>
   return group.rank() == root ? std::optional<T>(copy) : std::nullopt;
 }
 
-/// One object per rank, folded in rank order on the root by any callable; nullopt elsewhere.
+/// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
 template <serializable T, combines<T> BinaryOp>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, BinaryOp op, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
@@ -49,8 +49,8 @@ template <serializable T, combines<T> BinaryOp>
 }
 
 /// Reduces a view (std::span) or shared_buffer of plain elements element by element into the root's, in place, by any
-/// callable, which runs on the root only; the other ranks' elements stay as they are. What it throws is thrown on the
-/// root, and peer_error elsewhere. Otherwise as `all_reduce` with a callable.
+/// callable. The callable runs on the root only, and the other ranks' elements are unchanged. An exception of the
+/// callable is thrown on the root, and peer_error on the others. Otherwise as `all_reduce` with a callable.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),
@@ -58,6 +58,15 @@ void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(
   detail::fold_elements("reduce", engines::movement::to_root, std::span<std::ranges::range_value_t<R>>(data), root, op,
                         group, where);
 }
+
+namespace detail {
+
+/// The overloads of `reduce`, as one function object.
+inline constexpr auto call_reduce = [](auto&&... arguments) {
+  return hfcomm::reduce(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
 
 /// Starts to reduce into the root's `out`; both buffers must stay until the work is done.
 template <lasting_buffer In, lasting_buffer Out>
@@ -67,10 +76,8 @@ work<void> reduce_async(In&& in, Out&& out, int root,
                         detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), root, op, group, where] {
-                         reduce(in, out, root, op, group, where);
-                       });
+  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(in), detail::view_of(out), root,
+                       op);
 }
 
 /// Starts to reduce into the root's buffer, in place; it must stay, untouched, until the work is done.
@@ -79,9 +86,7 @@ template <lasting_buffer R>
 work<void> reduce_async(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", group, where, [data = detail::view_of(data), root, op, group, where] {
-    reduce(data, root, op, group, where);
-  });
+  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(data), root, op);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
@@ -89,18 +94,14 @@ template <reducible_element T>
 work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = reduce_op::sum,
                                     const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", group, where,
-                       [value, root, op, group, where] { return reduce(value, root, op, group, where); });
+  return detail::start("reduce", detail::call_reduce, group, where, value, root, op);
 }
 
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.
 template <serializable T, combines<T> BinaryOp>
 work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", group, where,
-                       [value = std::move(value), root, op = std::move(op), group, where]() mutable {
-                         return reduce(value, root, std::move(op), group, where);
-                       });
+  return detail::start("reduce", detail::call_reduce, group, where, std::move(value), root, std::move(op));
 }
 
 /// Starts to fold a view's elements on the root, in place; they must stay, untouched, until the work is done.
@@ -108,10 +109,7 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", group, where,
-                       [data = detail::view_of(data), root, op = std::move(op), group, where]() mutable {
-                         reduce(data, root, std::move(op), group, where);
-                       });
+  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(data), root, std::move(op));
 }
 
 }  // namespace hfcomm

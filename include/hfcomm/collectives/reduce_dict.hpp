@@ -20,15 +20,15 @@ namespace hfcomm {
 
 namespace detail {
 
-/// What the messages say, as far as that can be wrong. All ranks have all messages, so all throw the same, or nothing.
+/// Checks of the ranks' messages. All ranks have all messages, so all throw the same error, or none does.
 template <dictionary Map>
 class dictionary_check {
  public:
   dictionary_check(const std::vector<std::vector<std::byte>>& messages, error_context context)
       : messages_(messages), context_(std::move(context)) {}
 
-  /// Throws mismatch_error where two ranks' keys or the types of their values differ, decode_error for what no rank
-  /// sends.
+  /// Throws mismatch_error where two ranks' keys or the types of their values differ. Throws decode_error for a
+  /// malformed message.
   void require_equal_structures(host_engine& engine) const {
     std::size_t other = 0;
     for (std::size_t rank = messages_.size(); rank-- > 1;) {
@@ -57,7 +57,7 @@ class dictionary_check {
     }
   }
 
-  /// Throws usage_error naming the keys whose values cannot be reduced so.
+  /// Throws usage_error naming the keys whose values do not have this reduction.
   void require_defined(const dictionary_leaves<Map>& leaves, reduce_kind op) const {
     for (std::size_t index = 1; index < leaf_kinds; ++index) {
       const auto kind = static_cast<leaf_kind>(index);
@@ -98,14 +98,15 @@ class dictionary_check {
   error_context context_;
 };
 
-/// Without a root everyone gets the result.
+/// Returns the reduced dictionary on the root, and this rank's values elsewhere. Without a root every rank gets the
+/// result.
 template <dictionary Map>
 Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std::optional<int> root,
                       const process_group& group, std::source_location where) {
-  // Everyone receives even where only the root needs the sum: the keys are checked on every rank.
+  // All ranks receive even where only the root needs the sum, because the keys are checked on every rank.
   operation call = object_call<Map>(name, movement::to_all, root.value_or(-1), where);
   call.element = element_type_of<dictionary_leaf<Map>>;
-  reduces_with(call, op);
+  set_reduction(call, op);
   running_call running(group, call);
   if (root) {
     running.require_root();
@@ -140,12 +141,12 @@ Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std:
 
 /// Reduces the values of equal keys into the root's result, in one exchange, whatever the number of keys and of types;
 /// the other ranks get their own values back. (detectron2's `reduce_dict`, which leaves partial sums there.) The keys
-/// of maps in maps are taken together: "val/loss". `weighted_mean`s add up, under `average` too.
+/// of nested maps are combined: "val/loss". `weighted_mean`s add up, under `average` too.
 ///
-/// Every rank brings the same keys with values of the same types; otherwise every rank throws mismatch_error naming the
-/// keys that each rank lacks, and the types. `average` (the default) wants floating-point values: where all are of one
-/// type, others do not compile; an integer in a std::variant is a usage_error that names its key, on every rank, as are
-/// other reductions of a `weighted_mean` than `sum` and `average`. Inner maps without a key count for nothing.
+/// Every rank gives the same keys with values of the same types. Otherwise every rank throws mismatch_error naming the
+/// keys that each rank lacks, and the types. `average` (the default) requires floating-point values: a map of integers
+/// does not compile. An integer in a std::variant is a usage_error that names its key, on every rank. So is another
+/// reduction of a `weighted_mean` than `sum` and `average`. Inner maps without a key are ignored.
 template <dictionary Map>
 [[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                               const process_group& group = world(),
@@ -162,14 +163,25 @@ template <dictionary Map>
   return detail::reduce_dictionary("all_reduce_dict", values, op, std::nullopt, group, where);
 }
 
+namespace detail {
+
+/// The overloads of `reduce_dict`, as one function object.
+inline constexpr auto call_reduce_dict = [](auto&&... arguments) {
+  return hfcomm::reduce_dict(std::forward<decltype(arguments)>(arguments)...);
+};
+/// The overloads of `all_reduce_dict`, as one function object.
+inline constexpr auto call_all_reduce_dict = [](auto&&... arguments) {
+  return hfcomm::all_reduce_dict(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to reduce a dictionary, which is copied; the work's value is what `reduce_dict` returns.
 template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_dict", group, where, [values = std::move(values), op, root, group, where] {
-    return reduce_dict(values, op, root, group, where);
-  });
+  return detail::start("reduce_dict", detail::call_reduce_dict, group, where, std::move(values), op, root);
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
@@ -177,9 +189,7 @@ template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce_dict", group, where, [values = std::move(values), op, group, where] {
-    return all_reduce_dict(values, op, group, where);
-  });
+  return detail::start("all_reduce_dict", detail::call_all_reduce_dict, group, where, std::move(values), op);
 }
 
 }  // namespace hfcomm

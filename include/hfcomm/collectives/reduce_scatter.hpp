@@ -38,6 +38,15 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                                detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `reduce_scatter`, as one function object.
+inline constexpr auto call_reduce_scatter = [](auto&&... arguments) {
+  return hfcomm::reduce_scatter(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts a reduce-scatter; both buffers must stay until the work is done.
 template <lasting_buffer In, lasting_buffer Out>
   requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
@@ -45,10 +54,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), op, group, where] {
-                         reduce_scatter(in, out, op, group, where);
-                       });
+  return detail::start("reduce_scatter", detail::call_reduce_scatter, group, where, detail::view_of(in),
+                       detail::view_of(out), op);
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -58,9 +65,8 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
                                 detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), op, group,
-                        where] { reduce_scatter(in, out, counts, op, group, where); });
+  return detail::start("reduce_scatter", detail::call_reduce_scatter, group, where, detail::view_of(in),
+                       detail::view_of(out), std::move(counts), op);
 }
 
 }  // namespace hfcomm

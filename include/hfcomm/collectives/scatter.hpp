@@ -14,8 +14,8 @@
 
 namespace hfcomm {
 
-/// Gives each rank its object of the root's list, which has one for each (usage_error otherwise). The other ranks give
-/// an empty list: what they gave would be lost (usage_error).
+/// Returns this rank's object of the root's list, which has one for each rank (usage_error otherwise). The other ranks
+/// give an empty list, because their objects would be lost (usage_error otherwise).
 template <serializable T>
 [[nodiscard]] T scatter(const std::vector<T>& values, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
@@ -44,7 +44,7 @@ template <serializable T>
 }
 
 /// Gives each rank its part of the root's `in`, which has `out.size()` elements for each rank, in rank order
-/// (usage_error otherwise); elsewhere `in` is not looked at and may be empty. `out` may be the root's own part of `in`.
+/// (usage_error otherwise); elsewhere `in` is ignored and may be empty. `out` may be the root's own part of `in`.
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
@@ -56,7 +56,7 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
 /// `out` has as many elements as the root has for it (mismatch_error on every rank otherwise; usage_error for the
-/// root's own); `in` and `counts` are looked at on the root only. `out` may be the root's own part of `in`. (MPI's
+/// root's own). Only the root's `in` and `counts` are used. `out` may be the root's own part of `in`. (MPI's
 /// `MPI_Scatterv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
@@ -67,13 +67,20 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int r
                         detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+namespace detail {
+
+/// The overloads of `scatter`, as one function object.
+inline constexpr auto call_scatter = [](auto&&... arguments) {
+  return hfcomm::scatter(std::forward<decltype(arguments)>(arguments)...);
+};
+
+}  // namespace detail
+
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
 work<T> scatter_async(std::vector<T> values, int root = 0, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where, [values = std::move(values), root, group, where] {
-    return scatter(values, root, group, where);
-  });
+  return detail::start("scatter", detail::call_scatter, group, where, std::move(values), root);
 }
 
 /// Starts to scatter elements; both buffers must stay until the work is done.
@@ -81,10 +88,7 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), root, group, where] {
-                         scatter(in, out, root, group, where);
-                       });
+  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out), root);
 }
 
 template <lasting_buffer In, lasting_buffer Out>
@@ -92,9 +96,8 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", group, where,
-                       [in = detail::view_of(in), out = detail::view_of(out), counts = std::move(counts), root, group,
-                        where] { scatter(in, out, counts, root, group, where); });
+  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out),
+                       std::move(counts), root);
 }
 
 }  // namespace hfcomm

@@ -7,19 +7,19 @@
 
 namespace hfcomm {
 
-/// Sends an object to one rank and waits until that rank has taken it. The receiver calls `recv<T>` with the same tag;
-/// where it receives something else with this tag, both throw mismatch_error. Messages with one tag between two ranks
-/// arrive in the order in which they were sent.
+/// Sends an object to one rank and waits until that rank has received it. The receiver calls `recv<T>` with the same
+/// tag. Where it receives another type with this tag, both throw mismatch_error. Messages with one tag between two
+/// ranks arrive in the order in which they were sent.
 ///
-/// Throws usage_error for a destination that the group does not have, a negative tag, and oneself (see
-/// `send_receive`); peer_error and timeout_error as collectives do. Two ranks that both send first wait for each other
-/// until their deadline: `send_receive` does not.
+/// Throws usage_error for a destination that the group does not have, a negative tag, and oneself (see `send_receive`).
+/// Throws peer_error and timeout_error as collectives do. Two ranks that both send first wait for each other until
+/// their deadline: `send_receive` does not.
 template <serializable T>
 void send(const T& value, int destination, const process_group& group = world(), int tag = 0,
           std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::outgoing_object("send", value, destination, detail::partner::other_rank, group, tag, where);
-  detail::pass(group, {&message, 1});
+      detail::outgoing_object("send", value, destination, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_messages(group, {&message, 1});
 }
 
 /// Sends a buffer's elements to one rank, which receives them in a buffer of the same length and type.
@@ -27,17 +27,17 @@ template <buffer_view R>
 void send(const R& data, int destination, const process_group& group = world(), int tag = 0,
           std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::outgoing_buffer("send", data, destination, detail::partner::other_rank, group, tag, where);
-  detail::pass(group, {&message, 1});
+      detail::outgoing_buffer("send", data, destination, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_messages(group, {&message, 1});
 }
 
 /// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Up to 64 messages
-/// of a rank are on offer at a time; those after them wait for earlier ones to be received.
+/// of a rank are posted at a time; later ones wait until earlier ones are received.
 template <serializable T>
 work<void> isend(const T& value, int destination, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::outgoing_object("isend", value, destination, detail::partner::any_rank, group, tag, where);
+      detail::outgoing_object("isend", value, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
 }
 
@@ -47,7 +47,7 @@ template <buffer_view R>
 work<void> isend(R&& data, int destination, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::outgoing_buffer("isend", data, destination, detail::partner::any_rank, group, tag, where);
+      detail::outgoing_buffer("isend", data, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
 }
 

@@ -9,8 +9,8 @@
 
 namespace hfcomm {
 
-/// Returns one random 64-bit number, the same on every rank. The group's rank 0 draws it from the system; no
-/// generator's state is touched. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
+/// Returns one random 64-bit number, the same on every rank. The group's rank 0 draws it from the operating system; no
+/// generator's state changes. Collective. (detectron2's `shared_random_seed`, MMEngine's `sync_random_seed`.)
 [[nodiscard]] std::uint64_t shared_random_seed(const process_group& group = world(),
                                                std::source_location where = std::source_location::current());
 

@@ -23,7 +23,7 @@ concept buffer =
 template <class R>
 concept writable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// Whether R is taken as the memory of its elements although it owns them: a shared_buffer, or a vector with a
+/// True if R is taken as the memory of its elements although it owns them: a shared_buffer, or a vector with a
 /// shared_allocator. May be specialized for other types that are not serializable.
 template <class R>
 inline constexpr bool enable_buffer_view = false;

@@ -17,7 +17,7 @@
 #define HFCOMM_OTHER_WAY "hfcomm_error_another_file_was_compiled_with_HFCOMM_COMPILED"
 #endif
 
-// Files of both ways in one program would break the one-definition rule unseen, so they do not link. The linker keeps
+// Files of both ways in one program would silently break the one-definition rule, so they do not link. The linker keeps
 // the first group of this name. A file of the other way refers to a symbol of the group that was dropped, and the
 // linker prints that symbol's name.
 asm(".pushsection .rodata.hfcomm_way,\"aG\",@progbits,hfcomm_way,comdat\n"

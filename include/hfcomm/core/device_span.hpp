@@ -10,8 +10,8 @@
 
 namespace hfcomm {
 
-/// Whether R is contiguous device memory of known size: it has `size()`, and a `data()` that gives a pointer or
-/// something whose `get()` does (thrust::device_ptr). May be specialized for any such type; <hfcomm/thrust.hpp> does so
+/// True if R is contiguous device memory of known size: it has `size()`, and a `data()` that returns a pointer or an
+/// object whose `get()` does (thrust::device_ptr). May be specialized for any such type; <hfcomm/thrust.hpp> does so
 /// for thrust::device_vector.
 template <class R>
 inline constexpr bool enable_device_range = false;
@@ -29,8 +29,8 @@ constexpr auto device_pointer(R& range) {
 
 }  // namespace detail
 
-/// Elements in the memory of a GPU, not owned: a pointer and a number. It has no iterators, so that nobody reads it on
-/// the host by mistake.
+/// A span of elements in the memory of a GPU: a pointer and a number of elements, not owned. It has no iterators, so
+/// that host code cannot read it by mistake.
 template <class T>
 class device_span {
  public:
@@ -83,7 +83,7 @@ using device_value_t = std::remove_cv_t<detail::device_pointee<R>>;
 template <class R>
 concept writable_device_range = device_range<R> && !std::is_const_v<detail::device_pointee<R>>;
 
-/// A device range that reductions can add up. NCCL has none of 16-bit integers.
+/// A device range that reductions can add up. NCCL has no reductions of 16-bit integers.
 template <class R>
 concept reducible_device_range = device_range<R> && reducible_element<device_value_t<R>> &&
                                  element_type_of<device_value_t<R>> != element_type::int16 &&
@@ -92,7 +92,7 @@ concept reducible_device_range = device_range<R> && reducible_element<device_val
 template <class R>
 concept writable_reducible_device_range = writable_device_range<R> && reducible_device_range<R>;
 
-/// A span over any device range.
+/// Returns a span over any device range.
 template <device_range R>
 [[nodiscard]] constexpr auto as_device_span(R&& range) {
   return device_span<detail::device_pointee<R>>(detail::device_pointer(range), static_cast<std::size_t>(range.size()));

@@ -12,7 +12,7 @@
 
 namespace hfcomm {
 
-/// The element types that reductions know. `none` marks bytes that are only moved.
+/// The element types of reductions. `none` marks bytes that are only moved.
 enum class element_type : std::uint8_t {
   none,
   int8,
@@ -31,7 +31,7 @@ enum class element_type : std::uint8_t {
   float8_e5m2,
 };
 
-/// For loops over all of them.
+/// All element types, for loops.
 inline constexpr element_type last_element_type = element_type::float8_e5m2;
 
 [[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {
@@ -42,7 +42,7 @@ inline constexpr element_type last_element_type = element_type::float8_e5m2;
   return index < std::size(names) ? names[index] : "unknown";
 }
 
-/// Bytes per element; 1 for `none`.
+/// Returns the bytes per element; 1 for `none`.
 [[nodiscard]] constexpr std::size_t size_of(element_type type) noexcept {
   constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
   const auto index = static_cast<std::size_t>(type);

@@ -13,8 +13,8 @@
 
 namespace hfcomm {
 
-/// Where a failure happened: who called what, as which operation of which group, from which line of the
-/// user's program. `rank` is a rank of the group; -1 where no group was involved (starting up, parsing options).
+/// Where a failure happened: the rank, the operation, its number in the group, and the line of the user's program that
+/// called it. `rank` is a rank of the group; -1 where no group was involved (starting up, parsing options).
 struct error_context {
   int rank = -1;
   int size = 0;
@@ -28,13 +28,13 @@ namespace detail {
 /// Returns "FILE:LINE", without the file's folders.
 std::string describe(const std::source_location& where);
 
-/// Returns the text of an error: who called what as which operation from which line, and `detail`.
+/// Returns the text of an error: its context, as in `error::what()`, and `detail`.
 std::string describe(const error_context& context, std::string_view detail);
 
 }  // namespace detail
 
-/// The base of everything hfcomm throws on purpose. `what()` reads
-/// `rank 3/8: all_gather<int> #42 at train.cpp:91: <detail>`; the parts are there one by one as well.
+/// The base class of hfcomm's exceptions. `what()` reads `rank 3/8: all_gather<int> #42 at train.cpp:91: <detail>`; the
+/// parts can be read one by one, too.
 class error : public std::runtime_error {
  public:
   error(error_context context, std::string detail);
@@ -45,10 +45,10 @@ class error : public std::runtime_error {
   [[nodiscard]] const std::string& operation() const noexcept { return context_.operation; }
   /// The operation's number within its group, from 1; 0 where there is none.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return context_.sequence; }
-  /// The user's line that called.
+  /// The line of the user's program that called the operation.
   [[nodiscard]] const std::source_location& where() const noexcept { return context_.where; }
   [[nodiscard]] const error_context& context() const noexcept { return context_; }
-  /// What went wrong, without who and where.
+  /// The description of the failure, without the context.
   [[nodiscard]] const std::string& detail() const noexcept { return detail_; }
 
  private:
@@ -105,7 +105,7 @@ class timeout_error : public error {
   std::vector<int> missing_;
 };
 
-/// Bytes from a peer are not what they should be: too short, too long, a size that cannot be, nested too deep.
+/// Bytes from a peer are malformed: too short, too long, with an impossible size, or nested too deep.
 class decode_error : public error {
  public:
   using error::error;
@@ -122,7 +122,7 @@ namespace detail {
 /// Returns the text of the exception that is being handled. To be called in a handler.
 std::string current_exception_text();
 
-/// Returns the same text without the context of one of our own errors, for an error that has another context.
+/// Returns the same text, without the context if the exception is an `error`. For an error that has another context.
 std::string current_exception_detail();
 
 }  // namespace detail

@@ -8,8 +8,8 @@
 
 namespace hfcomm {
 
-/// The path of a file, made from text or from a std::filesystem::path. It spares <filesystem> to those who do not use
-/// it.
+/// The path of a file, made from text or from a std::filesystem::path. Programs that do not use <filesystem> need not
+/// include it.
 class file_path {
  public:
   file_path(const char* path) : text_(path) {}

@@ -14,7 +14,8 @@ namespace detail {
 // them reads or makes a subnormal float, so flush-to-zero modes change nothing. The one addition that rounds relies on
 // the default rounding mode, as every float addition does.
 
-/// All ones where `value < limit`. Neither is negative, so the difference does not overflow; its sign is the answer.
+/// Returns a mask: all ones where `value < limit`, otherwise zero. Neither is negative, so the difference does not
+/// overflow, and its sign tells.
 [[nodiscard]] constexpr std::int32_t mask_below(std::int32_t value, std::int32_t limit) noexcept {
   return (value - limit) >> 31;
 }
@@ -23,7 +24,7 @@ namespace detail {
   return (if_set & mask) | (if_clear & ~mask);
 }
 
-/// IEEE binary16 to float: always exact.
+/// Converts IEEE binary16 to float. Always exact.
 [[nodiscard]] constexpr float widen_float16(std::uint16_t bits) noexcept {
   constexpr std::int32_t exponent_shift = 112 << 23;  // the difference of the exponents' biases, 127 - 15
   const std::int32_t magnitude = bits & 0x7fff;
@@ -36,7 +37,8 @@ namespace detail {
   return std::bit_cast<float>(static_cast<std::uint32_t>(result) | ((bits & 0x8000u) << 16));
 }
 
-/// Float to IEEE binary16, to nearest, ties to even; too large becomes infinity; NaN stays NaN, made quiet.
+/// Converts float to IEEE binary16, to nearest, ties to even. Values that are too large become infinity. NaN becomes a
+/// quiet NaN.
 [[nodiscard]] constexpr std::uint16_t narrow_float16(float value) noexcept {
   constexpr std::int32_t smallest_normal = 0x38800000;  // 2^-14
   constexpr std::int32_t first_overflow = 0x47800000;   // 2^16; from 65520 on, rounding carries into infinity by itself
@@ -57,12 +59,13 @@ namespace detail {
   return static_cast<std::uint16_t>(static_cast<std::uint32_t>(result) | ((bits >> 16) & 0x8000u));
 }
 
-/// bfloat16 to float: always exact.
+/// Converts bfloat16 to float. Always exact.
 [[nodiscard]] constexpr float widen_bfloat16(std::uint16_t bits) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// Float to bfloat16, to nearest, ties to even; too large becomes infinity; NaN stays NaN, made quiet.
+/// Converts float to bfloat16, to nearest, ties to even. Values that are too large become infinity. NaN becomes a quiet
+/// NaN.
 [[nodiscard]] constexpr std::uint16_t narrow_bfloat16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffu);
@@ -74,8 +77,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// IEEE 754 binary16: 11 significant bits, up to 65504. A storage type: it converts to float by itself and back only
-/// on demand, so arithmetic and comparisons happen in float.
+/// IEEE 754 binary16: 11 significant bits, up to 65504. A storage type: it converts to float implicitly and back only
+/// explicitly, so arithmetic and comparisons happen in float.
 struct float16 {
   std::uint16_t bits = 0;
 
@@ -113,7 +116,7 @@ struct bfloat16 {
 
 }  // namespace hfcomm
 
-// What is not redefined below (signedness, infinities, rounding style, ...) is as float has it.
+// The members that are not redefined below (signedness, infinities, rounding style, ...) are those of float.
 template <>
 class std::numeric_limits<hfcomm::float16> : public std::numeric_limits<float> {
   using T = hfcomm::float16;

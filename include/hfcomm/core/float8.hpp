@@ -10,10 +10,10 @@
 namespace hfcomm {
 namespace detail {
 
-// Without branches, as the conversions of 16-bit floats are, and for the same reason.
+// These conversions have no branches, like those of 16-bit floats and for the same reason.
 
-/// An 8-bit float of `Fraction` bits of fraction, biased by `Bias`, to float: exact. Its patterns from `FirstNan` on
-/// are NaNs, and the one before is infinity where `HasInfinity`.
+/// Converts an 8-bit float with `Fraction` bits of fraction and the exponent bias `Bias` to float. Exact. Its patterns
+/// from `FirstNan` on are NaNs; the one before is infinity where `HasInfinity`.
 template <int Fraction, int Bias, std::int32_t FirstNan, bool HasInfinity>
 [[nodiscard]] constexpr float widen_float8(std::uint8_t bits) noexcept {
   const std::int32_t magnitude = bits & 0x7f;
@@ -28,18 +28,20 @@ template <int Fraction, int Bias, std::int32_t FirstNan, bool HasInfinity>
   return std::bit_cast<float>(static_cast<std::uint32_t>(result) | ((bits & 0x80u) << 24));
 }
 
-/// To nearest, ties to even; beyond `Largest` (a pattern), infinity included, the largest; NaN becomes `Nan`.
+/// Converts float to an 8-bit float, to nearest, ties to even. Values beyond `Largest` (a pattern), and infinity,
+/// become the largest. NaN becomes `Nan`.
 template <int Fraction, int Bias, std::int32_t Largest, std::int32_t Nan>
 [[nodiscard]] constexpr std::uint8_t narrow_float8(float value) noexcept {
   constexpr std::int32_t smallest_normal = (127 + 1 - Bias) << 23;
   constexpr std::int32_t first_beyond = (Largest << (23 - Fraction)) + ((127 - Bias) << 23) + 1;
-  constexpr std::int32_t half = (1 << (22 - Fraction)) - 1;               // less a bit
-  constexpr std::int32_t magic = (127 + 23 + 1 - Bias - Fraction) << 23;  // whose last bit weighs the smallest number
+  constexpr std::int32_t half = (1 << (22 - Fraction)) - 1;  // half a unit, less the last bit
+  // The weight of its last bit is the smallest subnormal, so that adding it rounds to multiples of that.
+  constexpr std::int32_t rounding_addend = (127 + 23 + 1 - Bias - Fraction) << 23;
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffu);
   const std::int32_t is_small = mask_below(magnitude, smallest_normal);
-  const float shifted = std::bit_cast<float>(magnitude & is_small) + std::bit_cast<float>(magic);
-  const std::int32_t subnormal = std::bit_cast<std::int32_t>(shifted) - magic;
+  const float shifted = std::bit_cast<float>(magnitude & is_small) + std::bit_cast<float>(rounding_addend);
+  const std::int32_t subnormal = std::bit_cast<std::int32_t>(shifted) - rounding_addend;
   const std::int32_t clamped = select(mask_below(magnitude, first_beyond), magnitude, first_beyond - 1);
   const std::int32_t normal =
       (clamped - ((127 - Bias) << 23) + half + ((clamped >> (23 - Fraction)) & 1)) >> (23 - Fraction);

@@ -14,7 +14,7 @@ constexpr std::uint64_t fnv1a(std::string_view text, std::uint64_t hash = 0xcbf2
   return hash;
 }
 
-/// One round of a multiply-xorshift mixer: enough to tell calls apart, and a few cycles.
+/// Returns the hash of one round of a multiply-xorshift mixer. It takes a few cycles and suffices to distinguish calls.
 constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
   hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
   return hash ^ (hash >> 32);

@@ -5,9 +5,10 @@
 
 namespace hfcomm {
 
-/// What a program may set for all its NCCL communicators, before the first one is made.
+/// Options of all NCCL communicators of the program. To be set before the first one is made.
 struct nccl_options {
-  /// How long aborting or destroying a communicator, or giving its memory back, may take before it is left to itself.
+  /// The time that aborting or destroying a communicator, or freeing its memory, may take. After that it continues in
+  /// the background.
   std::chrono::nanoseconds teardown_timeout = std::chrono::seconds(5);
 };
 

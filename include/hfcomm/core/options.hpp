@@ -6,7 +6,7 @@
 
 namespace hfcomm {
 
-/// How a program joins its job. Everything has a default that the environment fills in; what is set here wins.
+/// Options for joining a job. The environment gives the defaults; an option that is set here takes precedence.
 struct init_options {
   /// Where the ranks find each other.
   ///   ""                 the launcher's variables; without any, a job of one

@@ -12,15 +12,8 @@
 
 namespace hfcomm {
 
-/// Whether objects of a class travel as raw bytes, whatever serialization functions it has. May be specialized for a
-/// trivially copyable class:
-/// ```cpp
-/// template <>
-/// inline constexpr bool hfcomm::enable_raw_bytes<point> = true;
-/// ```
-/// That promises that the class holds no pointer and nothing else that is valid in one process only, and that every
-/// pattern of bytes is a valid object (a member of type bool breaks that). Padding travels too, with what it holds.
-/// Specialize it directly after the class. A class that is not trivially copyable does not compile.
+/// True if objects of a class are sent as raw bytes, whatever serialization functions the class has. May be specialized
+/// for a trivially copyable class:
 template <class T>
 inline constexpr bool enable_raw_bytes = false;
 
@@ -35,8 +28,8 @@ inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
 
 namespace detail {
 
-// Only an enumeration with a fixed underlying type can be initialized from an integer in braces, and only for such a
-// one are all bytes a value.
+// Only an enumeration with a fixed underlying type can be initialized from an integer in braces. Only for such an
+// enumeration is every pattern of bytes a value.
 template <class T>
 concept fixed_enumeration = std::is_enum_v<T> && requires { T{std::underlying_type_t<T>{}}; };
 
@@ -63,7 +56,7 @@ inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::ar
 
 }  // namespace detail
 
-/// A type whose bytes are its value, so that it may be moved as raw bytes: integers but bool, float, double, float16,
+/// A type whose bytes are its value, so that it may be copied as raw bytes: integers but bool, float, double, float16,
 /// bfloat16, the 8-bit floats, enumerations with a fixed underlying type but bool (every `enum class`, std::byte),
 /// std::complex of float and double, std::array of these, and what `enable_raw_bytes` admits. Never a pointer.
 template <class T>

@@ -9,7 +9,7 @@
 
 namespace hfcomm {
 
-/// How a reduction combines two values.
+/// The kind of a reduction: how it combines two values.
 enum class reduce_kind : std::uint8_t {
   sum,      ///< Integers wrap around, as unsigned arithmetic does.
   product,  ///< Integers wrap around.
@@ -56,7 +56,7 @@ class typed_reduce_op<reduce_kind::premultiplied_sum> {
   double factor_;
 };
 
-/// How the ranks' values are combined. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
+/// A reduction of the ranks' values. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
 /// rounded once, so every rank gets the same bits, on every run.
 ///
 /// `reduce_op::sum` and the other constants each have a type of their own and convert to `reduce_op`: given to a
@@ -90,11 +90,11 @@ class reduce_op {
       factor_ = op.factor();
     }
   }
-  /// A reduction of a kind that is known at run time. A premultiplied sum made this way has the factor 1.
+  /// Makes a reduction of a kind that is known at run time. A premultiplied sum made this way has the factor 1.
   explicit constexpr reduce_op(reduce_kind kind) noexcept : kind_(kind) {}
 
   [[nodiscard]] constexpr reduce_kind kind() const noexcept { return kind_; }
-  /// This rank's factor of a premultiplied sum; 1 for every other kind.
+  /// Returns this rank's factor of a premultiplied sum; 1 for every other kind.
   [[nodiscard]] constexpr double factor() const noexcept { return factor_; }
 
   [[nodiscard]] friend constexpr bool operator==(const reduce_op&, const reduce_op&) noexcept = default;
@@ -126,8 +126,8 @@ namespace detail {
   return kind >= reduce_kind::bit_and && kind <= reduce_kind::bit_xor;
 }
 
-/// Whether elements of this type can be reduced by this kind. False for `none`, and for values outside the enums, which
-/// a peer may send.
+/// Returns whether elements of this type can be reduced by this kind. False for `none`, and for values outside the
+/// enums, which a peer may send.
 [[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
   return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= last_element_type &&
          (is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind));
@@ -135,8 +135,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The parameter type of collectives on elements of type T: any `reduce_op` that is known at run time only, and those
-/// known while compiling that T has.
+/// The parameter type of collectives on elements of type T. It takes any `reduce_op` that is known at run time only,
+/// and the constants that are defined for T.
 template <class T>
 class reduction {
  public:

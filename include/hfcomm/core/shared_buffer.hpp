@@ -15,10 +15,10 @@
 
 namespace hfcomm {
 
-/// Elements in memory that the ranks of a group see: `group.allocate<float>(n)`. A contiguous range, so it goes
-/// wherever a span goes. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more than a
-/// few KiB read and write the buffers themselves: two passes over memory, and no copies. For other operations and
-/// other groups it is ordinary memory.
+/// A buffer in memory that the ranks of a group share: `group.allocate<float>(n)`. A contiguous range, so it can be
+/// passed wherever a span can. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more
+/// than a few KiB read and write the buffers themselves: two passes over memory, and no copies. For other operations
+/// and other groups it is ordinary memory.
 ///
 /// Each rank allocates its own at any time; allocation is not collective. After an operation that threw, other ranks
 /// may still be writing to it. It may outlive its group. Movable, not copyable.

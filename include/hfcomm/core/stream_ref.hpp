@@ -12,22 +12,22 @@ namespace hfcomm {
 
 namespace detail {
 
-/// cuda::stream_ref, cuda::stream, and whatever else shows its stream so.
+/// A type with a `get()` that returns a CUDA stream: cuda::stream_ref, cuda::stream, and others.
 template <class S>
-concept shows_a_stream = requires(const S& stream) {
+concept stream_like = requires(const S& stream) {
   { stream.get() } -> std::convertible_to<CUstream_st*>;
 };
 
 }  // namespace detail
 
-/// A CUDA stream that somebody else owns: what device operations are put on. Made from a cudaStream_t or a
-/// cuda::stream_ref. There is no default: an operation on another stream than its data's producer is the mistake that
-/// this is to prevent. `stream_ref::legacy_default()` is stream 0.
+/// A CUDA stream for device operations, not owned. Made from a cudaStream_t or a cuda::stream_ref. There is no default,
+/// because an operation must not be on another stream than the producer of its data by mistake.
+/// `stream_ref::legacy_default()` is stream 0.
 class stream_ref {
  public:
   // Implicit, as cuda::stream_ref's are.
   constexpr stream_ref(CUstream_st* stream) noexcept : stream_(stream) {}
-  template <detail::shows_a_stream S>
+  template <detail::stream_like S>
   constexpr stream_ref(const S& stream) : stream_(stream.get()) {}
   stream_ref(int) = delete;             // a number is no stream
   stream_ref(std::nullptr_t) = delete;  // say legacy_default()

@@ -8,7 +8,8 @@
 
 namespace hfcomm {
 
-/// What two processes must agree on before they share memory: it grows whenever a shared layout changes.
+/// The version of the layout of shared memory, which must be equal in processes that share memory. It increases
+/// whenever a shared layout changes.
 inline constexpr unsigned wire_version = 3;
 
 }  // namespace hfcomm

@@ -7,8 +7,8 @@
 
 namespace hfcomm {
 
-/// A mean of values with weights, such as a loss over batches of different sizes. Sum and weights are kept apart, so
-/// that the ranks' means combine to the mean over all of their values.
+/// A mean of values with weights, such as a loss over batches of different sizes. Sum and weights are stored
+/// separately, so that the ranks' means combine to the mean over all of their values.
 ///
 /// As a value of a dictionary, `reduce_dict` and `all_reduce_dict` add up sums and counts under `sum` and `average`
 /// alike; other reductions are a usage_error. A single one is reduced by `all_reduce(mean, std::plus<>())`.

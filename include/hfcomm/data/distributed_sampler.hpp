@@ -14,7 +14,7 @@
 
 namespace hfcomm {
 
-/// What `distributed_sampler` does where the items do not divide evenly among the ranks.
+/// The way in which `distributed_sampler` handles items that do not divide evenly among the ranks.
 enum class tail : std::uint8_t {
   pad,   ///< Repeats the first items of each epoch: all ranks have equally many, and every item comes.
   drop,  ///< Leaves the last items of each epoch out: all ranks have equally many, and no item comes twice.
@@ -27,7 +27,7 @@ struct sampler_options {
   bool shuffle = true;
   /// Seed of the order (`shared_random_seed` draws one for all ranks).
   std::uint64_t seed = 0;
-  /// What to do where the items do not divide evenly among the ranks.
+  /// The handling of items that do not divide evenly among the ranks.
   hfcomm::tail tail = hfcomm::tail::pad;
 };
 
@@ -73,7 +73,7 @@ class distributed_sampler {
   /// fewer.
   void start_at(std::size_t position, std::source_location where = std::source_location::current());
 
-  /// Begin and end of the rest of the epoch, for a range-based `for`.
+  /// Returns the begin and end of the rest of the epoch, for a range-based `for`.
   [[nodiscard]] std::vector<std::size_t>::const_iterator begin() const noexcept {
     return indices_.begin() + static_cast<std::ptrdiff_t>(position_);
   }

@@ -27,10 +27,10 @@ namespace hfcomm {
 /// The gradients are averaged over the ranks, but summed over the micro-batches: for the mean, divide the loss by
 /// `every`. All ranks must take the same steps (mismatch_error from ddp otherwise).
 ///
-/// Inside a `join_scope` the ranks may have different numbers of micro-batches. The last step of a rank whose data ends
-/// in the middle of a cycle, `step(true)`, averages only if all ranks that have data average in that pass. Otherwise it
-/// only accumulates, and the rank's gradients are added in `join_scope::finish` when the others' cycle ends. So ask
-/// `synchronizes()` after `finish`, as above. The end of the scope ends the cycle on every rank.
+/// Inside a `join_scope` the ranks may have different numbers of micro-batches. Where a rank's data ends in the middle
+/// of a cycle, its last step is `step(true)`. It averages only if all ranks that have data average in that pass.
+/// Otherwise it only accumulates, and the rank's gradients are added in `join_scope::finish` when the others' cycle
+/// ends. So ask `synchronizes()` after `finish`, as above. The end of the scope ends the cycle on every rank.
 ///
 /// Thread-safety: as ddp, which must outlive this. (Semantics of accelerate's `accumulate`, which divides the loss
 /// itself.)

@@ -31,16 +31,16 @@ class join_session;
 ///
 /// Inside, each `begin_forward` starts with one small exchange in ddp's group, so every pass needs it. The buffers are
 /// then those of the lowest rank that has data. The gradients of the ranks that have data are summed in rank order, and
-/// the sum is divided once (see `divide_by`), so all ranks get the bits that one process would calculate. `no_sync` and
+/// the sum is divided once (see `divide_by`). So all ranks get the bits that one process would calculate. `no_sync` and
 /// `find_unused_parameters` work as outside. The ranks that have data must agree about `no_sync` (mismatch_error
 /// otherwise, on every rank), except that the last step of `accumulate` does what the other ranks do.
 ///
 /// A rank that calls `finish` after passes inside `no_sync` of this scope holds gradients that were never averaged.
 /// They are not lost: they stay in memory, those of all parameters whether marked ready or not, and are added in the
 /// next pass that averages. Where the other ranks make no such pass any more, because all ended inside `no_sync`, one
-/// more pass averages what is left, and `on_shadow` is called after it on every rank. That needs an `on_shadow` on the
-/// lowest rank that had data to the last: otherwise `finish` throws usage_error on the ranks that hold such gradients
-/// and peer_error on the others. Where the optimizer did not step, set accumulated gradients to zero after `finish`.
+/// more pass averages the rest. `on_shadow` is called after it on every rank. That needs an `on_shadow` on the lowest
+/// rank that had data to the last: otherwise `finish` throws usage_error on the ranks that hold such gradients and
+/// peer_error on the others. Where the optimizer did not step, set accumulated gradients to zero after `finish`.
 ///
 /// A rank that is out of data takes part in ddp's own passes only. Other collectives on ddp's group inside the loop do
 /// not match them and throw mismatch_error.

@@ -82,8 +82,8 @@ class process_group {
 
   /// Returns the same group, whose device operations through this handle are compared over the host plane before they
   /// are put on a device. A mismatch, also of the lengths of uneven parts, is then a mismatch_error with both ranks and
-  /// call sites. Without checks it is a hang or wrong numbers. Each operation costs a meeting of all ranks. Messages
-  /// are not compared. All ranks do it, or none. The variable HFCOMM_CHECK_DEVICE=1 does it for all groups.
+  /// call sites. Without checks it is a hang or wrong numbers. Each operation costs an exchange among all ranks.
+  /// Messages are not compared. All ranks do it, or none. The variable HFCOMM_CHECK_DEVICE=1 does it for all groups.
   [[nodiscard]] process_group with_device_checks(bool checks = true) const {
     process_group copy = *this;
     copy.checks_devices_ = checks;

@@ -41,8 +41,8 @@ class session {
 /// Makes this process a rank of its job, and waits until all ranks have come. Without options, the environment decides
 /// (see detect_environment); where it sets nothing, the job is this process alone.
 ///
-/// Throws usage_error on a second init, on options or variables that do not fit together, and on every rank that has
-/// come where two processes claim one rank. Throws timeout_error, with the ranks that did not come, after
+/// Throws usage_error on a second init, and on options or variables that do not fit together. Where two processes claim
+/// one rank, every rank that has come throws usage_error. Throws timeout_error, with the ranks that did not come, after
 /// `start_timeout`. Throws engine_error where the ranks are not all on this machine, or the machine has no resources
 /// for them. Not thread-safe.
 session init(const init_options& options = {}, std::source_location where = std::source_location::current());

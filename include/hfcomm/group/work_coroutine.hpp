@@ -58,7 +58,7 @@ class work_promise : public work_promise_result<T> {
   }
 
   [[nodiscard]] auto final_suspend() noexcept {
-    struct ending {
+    struct final_awaiter {
       [[nodiscard]] bool await_ready() const noexcept { return false; }
       void await_suspend(std::coroutine_handle<work_promise> ended) const noexcept {
         const auto state = std::move(ended.promise().state_);
@@ -70,7 +70,7 @@ class work_promise : public work_promise_result<T> {
       }
       void await_resume() const noexcept {}
     };
-    return ending();
+    return final_awaiter();
   }
 
  private:

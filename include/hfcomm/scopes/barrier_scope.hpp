@@ -14,20 +14,20 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Tells the ranks that wait in the barrier called from `where` that this rank does not come.
+/// Tells the ranks that wait in the barrier called from `where` that this rank does not enter it.
 void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept;
 
-/// To be called in a handler: tells them the exception's text.
+/// Tells them the exception's text. To be called in a handler.
 void refuse_barrier_for_exception(const process_group& group, std::source_location where);
 
 }  // namespace detail
 
-/// All ranks enter together and leave together: a barrier at the beginning and one at the end.
+/// A scope with a barrier at its beginning and one at its end: all ranks enter together and leave together.
 ///
 /// The constructor throws as `barrier` does. The destructor never throws: an error of the closing barrier is thrown by
 /// the group's next operation, in which the other ranks then get peer_error. It waits no longer than the group's
-/// deadline. Where an exception leaves the scope it does not wait, and the others get peer_error in their closing
-/// barrier.
+/// deadline. When an exception leaves the scope, the destructor does not wait, and the others get peer_error in their
+/// closing barrier.
 class barrier_scope {
  public:
   explicit barrier_scope(const process_group& group = world(),
@@ -43,8 +43,8 @@ class barrier_scope {
   int exceptions_;
 };
 
-/// Runs `function` between two barriers and returns what it returned, a reference as this very reference. Where it
-/// throws on one rank, the others throw peer_error with the exception's text when their own call of it has ended.
+/// Runs `function` between two barriers and returns its result; a reference stays a reference. Where it throws on one
+/// rank, the others throw peer_error with the exception's text when their own call of it has ended.
 template <class Function>
 std::invoke_result_t<Function&> run_barrier_scope(Function function, const process_group& group = world(),
                                                   std::source_location where = std::source_location::current()) {

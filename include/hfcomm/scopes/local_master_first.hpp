@@ -9,9 +9,9 @@
 
 namespace hfcomm {
 
-/// `master_first` among the ranks of each machine: the machine's first rank runs the body first, then its other ranks.
-/// Machines do not wait for each other. (TRELLIS guesses the first rank from the number of GPUs; here it is the one
-/// that shares memory with the others.)
+/// A `master_first` among the ranks of each machine: the machine's first rank runs the body first, then its other
+/// ranks. Machines do not wait for each other. (TRELLIS guesses the first rank from the number of GPUs; here it is the
+/// one that shares memory with the others.)
 class local_master_first {
  public:
   explicit local_master_first(std::chrono::nanoseconds patience = master_first::default_patience,
@@ -22,7 +22,7 @@ class local_master_first {
   detail::master_section section_;
 };
 
-/// As `run_master_first`, on each machine by itself.
+/// Runs `function` as `run_master_first` does, on each machine by itself.
 template <class Function>
 std::invoke_result_t<Function&> run_local_master_first(
     Function function, std::chrono::nanoseconds patience = master_first::default_patience,

@@ -15,8 +15,8 @@ namespace hfcomm {
 
 namespace detail {
 
-/// The common part of `master_first` and its relatives. Rank 0 passes at once and releases the others when it closes
-/// the section. The others wait in the constructor.
+/// The common part of `master_first`, `local_master_first` and `run_master_only`. Rank 0 enters at once and releases
+/// the others when it closes the section. The others wait in the constructor.
 class master_section {
  public:
   master_section(operation_name name, const process_group& group, std::chrono::nanoseconds patience,
@@ -36,10 +36,10 @@ class master_section {
   }
 
  private:
-  /// Releases the others; they throw where `failure` has a text. An error of its own is thrown by the group's next
-  /// operation. Does nothing on the others and when called again.
+  /// Releases the others; they throw where `failure` is not null. The group's next operation throws an error of this
+  /// function. Does nothing on the other ranks and when called again.
   void close(const std::string* failure) noexcept;
-  /// To be called in a handler: the others throw with the exception's text.
+  /// Makes the others throw with the exception's text. To be called in a handler.
   void close_for_exception() noexcept;
 
   process_group group_;
@@ -50,15 +50,15 @@ class master_section {
 
 }  // namespace detail
 
-/// The body runs on the group's rank 0 first, then on all the others at once:
+/// A scope whose body runs on the group's rank 0 first, then on all the others at once:
 ///
 ///     hfcomm::master_first guard;
 ///     load_or_download(data);      // rank 0 downloads, the others find it there
 ///
 /// The other ranks wait in the constructor, up to `patience` (a deadline of its own: a download may take longer than
 /// any operation should), but notice a dead rank 0 at once. Where rank 0 leaves the scope by an exception, their
-/// constructors throw peer_error, and their body does not run. The error has the exception's text where the exception
-/// ends the rank, which a destructor cannot see; with `run_master_first` it always has.
+/// constructors throw peer_error, and their body does not run. The error has the exception's text only if the exception
+/// ends the rank, because a destructor does not know the exception. With `run_master_first` it always has the text.
 ///
 /// Inside the scope rank 0 must not call operations of this group: nobody could answer (usage_error). The destructor
 /// neither blocks nor throws. (TRELLIS' `master_first`, accelerate's `main_process_first`.)

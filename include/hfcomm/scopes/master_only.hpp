@@ -15,21 +15,22 @@
 namespace hfcomm {
 
 /// Runs `function` on the group's rank 0 alone and returns its value there (a copy of what it returns a reference to);
-/// nullopt elsewhere. Where the function returns nothing: true on rank 0, false elsewhere.
+/// nullopt elsewhere. If the function returns nothing, it is true on rank 0, false elsewhere.
 ///
 /// Not collective: the other ranks go on at once, and do not learn of an exception of `function`. `run_master_only`
 /// gives the value to all ranks. (MMEngine's `master_only`.)
 template <std::invocable Function>
-detail::perhaps_run_t<Function> master_only(Function function, const process_group& group = world()) {
+detail::run_result_t<Function> master_only(Function function, const process_group& group = world()) {
   return detail::run_if(group.rank() == 0, function);
 }
 
 /// Runs `function` on the group's rank 0 alone and returns its value on every rank. The value is serializable, or void.
 ///
 /// Collective. The other ranks wait for the function to end, up to `patience` (a deadline of its own, 24 hours unless
-/// given, as in `master_first`), but notice a dead rank 0 at once. Rank 0 waits for them to take the value, up to the
-/// group's deadline, and does not wait where there is none. Where the function throws, or serializing its value does,
-/// rank 0 throws that exception and every other rank peer_error with its text; the group stays usable.
+/// given, as in `master_first`), but notice a dead rank 0 at once. Rank 0 waits until they have received the value, up
+/// to the group's deadline. It does not wait where the function returns nothing. Where the function throws, or
+/// serializing its value does, rank 0 throws that exception and every other rank peer_error with its text; the group
+/// stays usable.
 ///
 /// Inside the function rank 0 must not call operations of this group: nobody could answer (usage_error).
 template <std::invocable Function>

@@ -15,26 +15,26 @@ namespace hfcomm {
 
 namespace detail {
 
-/// The result of a function that runs on some ranks only: an optional value, or whether it ran.
+/// The result of a function that runs on some ranks only: an optional value, or true if it ran and returns nothing.
 template <class Result>
-struct perhaps_run : std::type_identity<std::optional<std::remove_cvref_t<Result>>> {};
+struct run_result : std::type_identity<std::optional<std::remove_cvref_t<Result>>> {};
 template <class Result>
   requires std::is_void_v<Result>
-struct perhaps_run<Result> : std::type_identity<bool> {};
+struct run_result<Result> : std::type_identity<bool> {};
 
 template <class Function>
-using perhaps_run_t = typename perhaps_run<std::invoke_result_t<Function&>>::type;
+using run_result_t = typename run_result<std::invoke_result_t<Function&>>::type;
 
 template <class Function>
-perhaps_run_t<Function> run_if(bool runs, Function& function) {
+run_result_t<Function> run_if(bool runs, Function& function) {
   if (!runs) {
-    return perhaps_run_t<Function>();
+    return run_result_t<Function>();
   }
   if constexpr (std::is_void_v<std::invoke_result_t<Function&>>) {
     std::invoke(function);
     return true;
   } else {
-    return perhaps_run_t<Function>(std::in_place, std::invoke(function));
+    return run_result_t<Function>(std::in_place, std::invoke(function));
   }
 }
 
@@ -44,13 +44,13 @@ void require_rank(int rank, const process_group& group, std::source_location whe
 }  // namespace detail
 
 /// Runs `function` on one rank of the group and returns its value there (a copy of what it returns a reference to);
-/// nullopt elsewhere. Where the function returns nothing: true on that rank, false elsewhere.
+/// nullopt elsewhere. If the function returns nothing, it is true on that rank, false elsewhere.
 ///
 /// Not collective: no rank waits, and no other rank learns of an exception of `function`. Throws usage_error on every
 /// rank that calls where the group has no such rank. (accelerate's `on_process`.)
 template <std::invocable Function>
-detail::perhaps_run_t<Function> on_rank(int rank, Function function, const process_group& group = world(),
-                                        std::source_location where = std::source_location::current()) {
+detail::run_result_t<Function> on_rank(int rank, Function function, const process_group& group = world(),
+                                       std::source_location where = std::source_location::current()) {
   detail::require_rank(rank, group, where);
   return detail::run_if(group.rank() == rank, function);
 }

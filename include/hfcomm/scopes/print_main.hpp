@@ -15,15 +15,15 @@ namespace detail {
 template <class T>
 concept printable = requires(std::ostream& stream, const T& value) { stream << value; };
 
-/// Writes `text` to standard output in one piece, after what waits in the buffers of <cstdio> and <iostream>. Their own
-/// writes would cut a long line into pieces, between which another process may write.
+/// Writes `text` to standard output in one piece, after the contents of the buffers of <cstdio> and <iostream>. The
+/// streams' own writes would split a long line, and another process could write in between.
 void write_to_stdout(std::string_view text, const process_group& group);
 
 }  // namespace detail
 
-/// Prints on the group's rank 0 alone: the arguments one after the other, as `operator<<` writes them, and the end of
-/// the line, in one write to standard output, so that lines of several processes do not mix. What was printed before
-/// through <cstdio> or std::cout comes before it. The arguments are evaluated on every rank, formatted on rank 0 only.
+/// Prints the arguments on the group's rank 0 alone, one after the other, as `operator<<` writes them, and an end of
+/// line. That is one write to standard output, so lines of several processes do not mix. Earlier output through
+/// <cstdio> or std::cout comes before it. The arguments are evaluated on every rank, formatted on rank 0 only.
 ///
 /// Not collective. Throws engine_error, on rank 0, where standard output cannot be written to. Thread-safe.
 template <detail::printable... Args>
@@ -36,7 +36,7 @@ void print_main(const process_group& group, const Args&... args) {
   }
 }
 
-/// The same on the rank 0 of all ranks.
+/// Prints on rank 0 of all ranks.
 template <detail::printable... Args>
 void print_main(const Args&... args) {
   print_main(world(), args...);

@@ -19,18 +19,20 @@
 #include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/std_parts.hpp>
 
-/// The archives, and the functions for numbers and cereal's wrappers. cereal finds these in the archives' namespace.
+/// The archives, and the functions for numbers and for cereal's wrappers. cereal finds these functions in the archives'
+/// namespace.
 namespace hfcomm::serialization {
 
-/// How many objects of the user's classes may be nested within each other, in encoding too. Only such a class can
-/// contain itself, so this bounds the stack that decoding needs.
+/// The maximum nesting depth of objects of the user's classes, in encoding, too. Only such a class can contain itself,
+/// so this bounds the stack that decoding needs.
 inline constexpr std::size_t max_depth = 256;
 
-/// How many elements a message may declare beyond one for each of its bytes. Only an element of an empty class has no
-/// bytes.
+/// The number of elements that a message may declare beyond one for each of its bytes. Only an element of an empty
+/// class has no bytes.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 
-/// The target of an archive: first `room`, then a vector. When `room` is full, the bytes written so far move there.
+/// The target of an archive: first `room`, then a vector. When `room` is full, the bytes written so far are moved to
+/// the vector.
 class output_bytes {
  public:
   /// The vector's first `kept` bytes stay. Its size may become more than was written: see `written`.
@@ -74,7 +76,8 @@ class output_bytes {
   std::byte* end_;
 };
 
-/// Writes objects as bytes, in this machine's representation. Nothing else may use its target meanwhile.
+/// An archive that writes objects as bytes, in this machine's representation. Nothing else may use its target
+/// meanwhile.
 class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit output_archive(output_bytes& out) : OutputArchive(this), out_(&out) {}
@@ -96,9 +99,9 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   std::size_t depth_ = 0;
 };
 
-/// Reads objects from bytes that may be anything. Throws decode_error with an empty context. Sizes are compared with
-/// the bytes that are left before anything is allocated, so it takes no more memory than the elements that the bytes
-/// really hold, plus the bytes' size.
+/// An archive that reads objects from untrusted bytes. Throws decode_error with an empty context. Sizes are compared
+/// with the remaining bytes before anything is allocated. So it takes no more memory than the encoded elements need,
+/// plus the bytes' size.
 class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit input_archive(std::span<const std::byte> bytes)
@@ -200,11 +203,11 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   std::size_t depth_ = 0;
 };
 
-// Numbers. (An enumeration is cereal's: it becomes its underlying type.)
+// Numbers. (cereal converts an enumeration to its underlying type.)
 
 namespace detail {
 
-// A long double of 80 bits is followed by bytes that it never wrote.
+// The padding behind a long double of 80 bits is uninitialized.
 template <class T>
 inline constexpr std::size_t value_bytes =
     std::same_as<T, long double> && std::numeric_limits<T>::digits == 64 ? 10 : sizeof(T);
@@ -270,7 +273,7 @@ void serialize(output_archive& archive, cereal::SizeTag<T>& tag) {
 template <class T>
 void serialize(input_archive& archive, cereal::SizeTag<T>& tag) {
   archive(tag.size);
-  // A negative one becomes a very large one.
+  // A negative size becomes a very large one.
   archive.declare_elements(static_cast<std::uint64_t>(tag.size));
 }
 
@@ -355,7 +358,7 @@ void epilogue(input_archive& archive, const T& /*value*/) {
 
 // Elements of containers, members of standard types, and whole objects.
 
-/// Saves `value`: without cereal's search for functions where hfcomm has its own.
+/// Saves `value`, without cereal's search for functions where hfcomm has its own.
 template <class T>
 void save_value(output_archive& archive, const T& value) {
   if constexpr (plain<T> && !detail::level<T>) {
@@ -390,7 +393,7 @@ using serialization::output_archive;
 
 CEREAL_SETUP_ARCHIVE_TRAITS(hfcomm::serialization::input_archive, hfcomm::serialization::output_archive)
 
-// Raw bytes win over any other way a type has.
+// Raw bytes take precedence over all other ways to serialize a type.
 template <class T>
   requires hfcomm::enable_raw_bytes<T>
 struct cereal::specialize<hfcomm::output_archive, T, cereal::specialization::non_member_load_save> : std::true_type {};

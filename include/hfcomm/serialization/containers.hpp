@@ -21,9 +21,9 @@
 
 #include <hfcomm/serialization/archive.hpp>
 
-/// Functions for containers. cereal's own are more general, so these are preferred. cereal's allocate as much as a size
-/// asks for, before it is known that there are so many elements. These grow as they decode, and reserve no more than
-/// the message's size. Plain elements travel as one block.
+/// Functions for containers. cereal's own are more general, so these are preferred. cereal's functions allocate as much
+/// as a size demands, before it is known that there are so many elements. These functions grow containers while they
+/// decode, and reserve no more than the message's size. Plain elements are copied as one block.
 namespace hfcomm::serialization {
 
 namespace detail {

@@ -53,12 +53,12 @@ void encode(const T& value, std::vector<std::byte>& out) {
   }
 }
 
-/// Replaces `value` by the object that `bytes` hold. The bytes are not trusted: sizes are checked before memory is
-/// taken, nesting is bounded, a bool is 0 or 1, a variant's index and a set's keys are checked, and all bytes must be
+/// Replaces `value` by the object that `bytes` encode. The bytes are not trusted. Sizes are checked before memory is
+/// allocated, and nesting is bounded. Bools, a variant's index and a set's keys are checked, and all bytes must be
 /// used.
 ///
 /// Throws decode_error, with an empty context, for anything that is wrong with them. An exception of a user's load
-/// function becomes one too, unless it is one of hfcomm's own errors. `value` is then valid but may be changed.
+/// function becomes a decode_error, too, unless it is an hfcomm::error. `value` is then valid but may be changed.
 template <serializable T>
 void decode_into(T& value, std::span<const std::byte> bytes) {
   if constexpr (plain<T>) {
@@ -77,7 +77,7 @@ void decode_into(T& value, std::span<const std::byte> bytes) {
   }
 }
 
-/// Returns the object that `bytes` hold; see decode_into().
+/// Returns the object that `bytes` encode; see decode_into().
 template <serializable T>
 [[nodiscard]] T decode(std::span<const std::byte> bytes) {
   T value{};

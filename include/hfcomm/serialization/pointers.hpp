@@ -14,7 +14,7 @@ namespace hfcomm::serialization {
 namespace detail {
 
 template <class T>
-inline constexpr bool never = false;
+inline constexpr bool always_false = false;
 
 template <class Pointer>
 constexpr void require_one_object() {
@@ -46,36 +46,36 @@ void load(input_archive& archive, std::unique_ptr<T, D>& pointer) {
   }
 }
 
-// Bytes cannot be trusted to name, by a number, an object of the right type that was decoded before.
+// An object's number in untrusted bytes may refer to an earlier object of another type.
 
 template <class T>
 void save(output_archive& /*archive*/, const std::shared_ptr<T>& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
 }
 
 template <class T>
 void load(input_archive& /*archive*/, std::shared_ptr<T>& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
 }
 
 template <class T>
 void save(output_archive& /*archive*/, const std::weak_ptr<T>& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
 }
 
 template <class T>
 void load(input_archive& /*archive*/, std::weak_ptr<T>& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
 }
 
 template <class T>
 void serialize(output_archive& /*archive*/, T*& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
 }
 
 template <class T>
 void serialize(input_archive& /*archive*/, T*& /*pointer*/) {
-  static_assert(detail::never<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
+  static_assert(detail::always_false<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
 }
 
 }  // namespace hfcomm::serialization

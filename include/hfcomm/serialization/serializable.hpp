@@ -14,7 +14,7 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Stands for the type that cannot be serialized where there is none.
+/// The result of a search for a type that cannot be serialized, where there is none.
 struct everything_is_serializable {};
 
 /// Returns cereal's own answer, which is only whether there is a function for T. A container of anything has one, and a
@@ -37,7 +37,7 @@ struct first_unserializable_part<parts<>> : std::type_identity<everything_is_ser
 
 template <class T, class... More>
 struct first_unserializable_part<parts<T, More...>> {
-  // Elements are made before they are decoded, and moved when a container grows.
+  // Elements are constructed before they are decoded, and moved when a container grows.
   static consteval auto find() {
     using found = typename first_unserializable<T>::type;
     if constexpr (!std::same_as<found, everything_is_serializable>) {
@@ -51,8 +51,8 @@ struct first_unserializable_part<parts<T, More...>> {
   using type = typename decltype(find())::type;
 };
 
-/// A container whose allocator has no default constructor. It cannot be made by decoding, whatever its constructors
-/// say.
+/// A container whose allocator has no default constructor. It cannot be made by decoding, whatever constructors it
+/// declares.
 template <class T>
 concept needs_an_allocator =
     requires { typename T::allocator_type; } && !std::default_initializable<typename T::allocator_type>;
@@ -117,7 +117,7 @@ using first_unserializable_t = typename first_unserializable<T>::type;
 
 }  // namespace detail
 
-/// A type whose values can travel as objects:
+/// A type whose values can be sent as objects:
 /// - numbers, bool and enumerations;
 /// - the standard library's strings, containers, adaptors, std::pair, tuple, optional, variant, complex, bitset,
 ///   chrono's durations and time points, and std::unique_ptr with the default deleter to an object that is not

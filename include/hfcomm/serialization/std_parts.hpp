@@ -101,7 +101,7 @@ template <class Count, class Period>
 struct std_parts<std::chrono::duration<Count, Period>> : cereal_parts<Count> {};
 template <class Clock, class Duration>
 struct std_parts<std::chrono::time_point<Clock, Duration>> : cereal_parts<Duration> {};
-// The object that it points to is no part: it may be const, and need not be movable.
+// The object that a unique_ptr points to is not checked as a part: it may be const and need not be movable.
 template <class T, class D>
 struct std_parts<std::unique_ptr<T, D>> : own_parts<> {};
 
@@ -112,7 +112,7 @@ concept standard_type = requires { typename std_parts<T>::type; };
 template <class T>
 concept own_standard_type = standard_type<T> && std_parts<T>::has_own_functions;
 
-/// Whether a std::unique_ptr can be serialized. The size of an array is not known. A deleter of its own would have to
+/// True if a std::unique_ptr can be serialized. The size of an array is not known. A deleter of its own would have to
 /// come with the bytes. Of a polymorphic object only the static type is known, and the rest would be cut off.
 template <class T>
 inline constexpr bool owns_one_object = false;

@@ -10,7 +10,7 @@ namespace hfcomm {
 
 namespace detail {
 
-// The result is no alias, as g++ would explain it behind the name.
+// The return type is not an alias, because g++ would append its definition to the name.
 template <class T>
 constexpr const char* signature_with_type() {
   return __PRETTY_FUNCTION__;
@@ -38,7 +38,8 @@ struct static_text {
   [[nodiscard]] constexpr std::string_view view() const noexcept { return {characters.data(), size}; }
 };
 
-/// Takes out what is the standard library's own business: `std::__cxx11::basic_string<char>` is `std::string`.
+/// Returns a name without the standard library's implementation details: `std::__cxx11::basic_string<char>` becomes
+/// `std::string`.
 template <std::size_t capacity>
 constexpr static_text<capacity> tidy_type_name(std::string_view name) {
   static_text<capacity> result;
@@ -71,15 +72,15 @@ inline constexpr auto type_name_text = tidy_type_name<type_name_of_compiler<T>()
 
 }  // namespace detail
 
-/// T's name as the compiler writes it, such as `std::map<std::string, float>`. The characters live as long as the
-/// program, and each type has its own.
+/// Returns T's name as the compiler writes it, such as `std::map<std::string, float>`. The characters live as long as
+/// the program, and each type has its own.
 template <class T>
 [[nodiscard]] constexpr std::string_view type_name() noexcept {
   return detail::type_name_text<T>.view();
 }
 
-/// A 64-bit FNV-1a hash of `type_name<T>()`. Compilers spell some names differently (`unsigned long`, `long unsigned
-/// int`), so programs that compare hashes must be built by the same compiler family.
+/// Returns the 64-bit FNV-1a hash of `type_name<T>()`. Compilers spell some names differently (`unsigned long`, `long
+/// unsigned int`), so programs that compare hashes must be built by the same compiler family.
 template <class T>
 [[nodiscard]] consteval std::uint64_t type_hash() {
   std::uint64_t hash = 0xcbf29ce484222325U;

@@ -31,8 +31,8 @@ class started_state final : public group_work_state {
         size_(group.size()),
         call_(call) {}
 
-  /// Throws usage_error with that text on the thread that runs an operation of the group: nobody else could do the
-  /// work.
+  /// Throws usage_error with `text` on the thread that runs an operation of the group. That thread would wait for
+  /// itself.
   static void refuse_inside(const group_state& shared, int rank, int size, const operation& call, const char* text) {
     if (group_being_served() == &shared) {
       throw usage_error({rank, size, call.name.text, 0, call.where}, text);
@@ -62,7 +62,7 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
       "started inside an asynchronous operation of the same group, where nobody could wait for it");
   const group_guard entered(group, call);
   if (!shared.queue) {
-    // Ranks may be threads; whatever runs for one of them has its identity.
+    // Ranks may be threads; every thread that runs for one of them has its identity.
     shared.queue = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
   } else if (!shared.queue->in_creating_process()) {
     throw usage_error(context_of(group, call),
@@ -85,14 +85,14 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
   try {
     shared.queue->push(run);
   } catch (const std::system_error& refusal) {
-    // There is no thread at all, so nothing is under way.
+    // The queue's only thread did not start, so no operation is under way.
     const std::string text = std::string("there is no thread to run it: ") + refusal.what();
     const auto context = context_of(group, call);
     try {
       call.timeout = group.timeout();
       group_access::engine(group).announce(call, &text);
     } catch (...) {
-      // The group has a worse problem, which its next operation reports.
+      // The group has a more serious error, which its next operation reports.
     }
     throw engine_error(context, text);
   }

@@ -74,18 +74,18 @@ HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::siz
   }
 }
 
-/// The part of rank `rank`, of parts of `count` elements each.
+/// Returns the part of rank `rank`, of parts of `count` elements each.
 HFCOMM_INLINE std::span<const std::byte> part_of_rank(const const_elements& whole, std::size_t count, int rank) {
   return whole.bytes().subspan(static_cast<std::size_t>(rank) * count * whole.width, count * whole.width);
 }
-/// The part of rank `rank`, of parts of `counts[r]` elements.
+/// Returns the part of rank `rank`, of parts of `counts[r]` elements.
 HFCOMM_INLINE std::span<const std::byte> part_of_rank(const const_elements& whole, std::span<const std::size_t> counts,
                                                       int rank) {
   const auto begin = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
   return whole.bytes().subspan(begin * whole.width, counts[static_cast<std::size_t>(rank)] * whole.width);
 }
 
-/// `part`, "the input" or "the output", must have this rank's count.
+/// Requires that `part`, "the input" or "the output", has this rank's count of elements.
 HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const std::size_t> counts, std::size_t length,
                                          const char* part) {
   const std::size_t count = counts[static_cast<std::size_t>(running.rank())];
@@ -95,7 +95,8 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
   }
 }
 
-/// `whole` must have a part as long as `part` for each rank; `verb` is what the ranks do with one.
+/// Requires that `whole` has a part as long as `part` for each rank. `verb` says in the error text what the ranks do
+/// with one.
 HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole, std::size_t part, const char* what,
                                        const char* verb) {
   if (!is_one_for_each(whole, part, running.size())) {
@@ -104,7 +105,7 @@ HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole,
   }
 }
 
-/// `out`, "the output" or "the root's output", must be as long as the input.
+/// Requires that `out`, "the output" or "the root's output", is as long as the input.
 HFCOMM_INLINE void require_equal_length(checked_call& running, std::size_t in, std::size_t out, const char* what) {
   if (out != in) {
     running.refuse(std::string(what) + " has " + std::to_string(out) + " elements, the input " + std::to_string(in));

@@ -10,11 +10,11 @@
 namespace hfcomm::detail {
 
 HFCOMM_INLINE void refuse(const process_group& group, operation call, const std::string& why) noexcept {
-  const entry_mark mark(call);
+  bool has_entered = false;
   try {
-    running_call(group, call).reject(why);
+    running_call(group, call, &has_entered).reject(why);
   } catch (...) {
-    if (mark.entered()) {
+    if (has_entered) {
       defer(group, std::current_exception());
     }
   }

@@ -43,7 +43,7 @@ HFCOMM_INLINE std::vector<std::size_t> equal_counts(std::size_t count, int ranks
   return std::vector<std::size_t>(static_cast<std::size_t>(ranks), count);
 }
 
-HFCOMM_INLINE std::vector<std::uint64_t> in_bytes(std::span<const std::size_t> counts, std::size_t width) {
+HFCOMM_INLINE std::vector<std::uint64_t> byte_counts(std::span<const std::size_t> counts, std::size_t width) {
   std::vector<std::uint64_t> bytes(counts.size());
   std::transform(counts.begin(), counts.end(), bytes.begin(), [&](std::size_t count) { return count * width; });
   return bytes;

@@ -15,8 +15,17 @@ HFCOMM_INLINE void barrier(const process_group& group, std::source_location wher
   running.engine().exchange(call, {}, nothing);
 }
 
+namespace detail {
+
+/// The host's `barrier` as a function object, without the overload for devices.
+inline constexpr auto call_barrier = [](const process_group& group, std::source_location where) {
+  hfcomm::barrier(group, where);
+};
+
+}  // namespace detail
+
 HFCOMM_INLINE work<void> barrier_async(const process_group& group, std::source_location where) {
-  return detail::start("barrier", group, where, [group, where] { barrier(group, where); });
+  return detail::start("barrier", detail::call_barrier, group, where);
 }
 
 }  // namespace hfcomm

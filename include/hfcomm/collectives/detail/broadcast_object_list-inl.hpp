@@ -35,7 +35,7 @@ HFCOMM_INLINE void fail_object(std::size_t index, const decode_error& problem) {
   throw decode_error({}, "object " + std::to_string(index) + ": " + problem.detail());
 }
 
-/// Collects a message of bytes.
+/// A receiver that collects a message of bytes.
 class message_receiver final : public receiver {
  public:
   void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t /*offset*/,

@@ -53,7 +53,7 @@ HFCOMM_INLINE void all_to_all_parts(operation&& call, const const_elements& in, 
   check_all_to_all(running, in, in_counts, out, out_counts);
   const auto parts = parts_of(in.bytes(), in_counts, in.width);
   const auto places = parts_of(out.bytes(), out_counts, out.width);
-  const auto expected = in_bytes(out_counts, out.width);
+  const auto expected = byte_counts(out_counts, out.width);
   parts_receiver received(places, group.rank());
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
@@ -81,7 +81,7 @@ HFCOMM_INLINE void gather_parts(operation&& call, const const_elements& in, cons
   std::vector<std::uint64_t> expected(ranks);
   std::vector<std::span<std::byte>> places(ranks);
   if (group.rank() == call.root) {
-    expected = in_bytes(counts, out.width);
+    expected = byte_counts(counts, out.width);
     places = parts_of(out.bytes(), counts, out.width);
   }
   std::vector<std::span<const std::byte>> parts(ranks);
@@ -101,7 +101,7 @@ HFCOMM_INLINE void reduce_scatter_buffer(operation&& call, const const_elements&
                                          const process_group& group) {
   running_call running(group, call);
   check_reduce_scatter(running, in, out);
-  const auto lengths = in_bytes(equal_counts(out.count, group.size()), out.width);
+  const auto lengths = byte_counts(equal_counts(out.count, group.size()), out.width);
   running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
 }
 
@@ -110,7 +110,7 @@ HFCOMM_INLINE void reduce_scatter_parts(operation&& call, const const_elements& 
   call.type_hash = mix(call.type_hash, fingerprint(counts));
   running_call running(group, call);
   check_reduce_scatter(running, in, out, counts);
-  const auto lengths = in_bytes(counts, out.width);
+  const auto lengths = byte_counts(counts, out.width);
   running.engine().reduce_scatter(call, in.bytes(), lengths, out.bytes());
 }
 

@@ -8,9 +8,9 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 
-/// The operations on elements in host memory, without their type: each enters the group, checks its arguments,
-/// and hands bytes to the engine. `call` says the rest: the name, the type, the root, the reduction. The `_parts` forms
-/// are those for parts of different lengths, `counts[r]` elements for, or from, rank r.
+/// The operations on elements in host memory, without their type. Each enters the group, checks its arguments, and
+/// passes bytes to the engine. `call` has the name, the type, the root and the reduction. The `_parts` forms are for
+/// parts of different lengths: `counts[r]` elements for, or from, rank r.
 namespace hfcomm::detail {
 
 void all_gather_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);

@@ -15,7 +15,7 @@
 
 namespace hfcomm::detail {
 
-/// Pieces that travel as one operation.
+/// Pieces that are sent in one operation.
 struct coalesced_chunk {
   element_type type;
   reduction_kernel kernel;
@@ -23,8 +23,8 @@ struct coalesced_chunk {
   std::size_t bytes;
 };
 
-/// Groups pieces into chunks: neighbours of one type up to `chunk_bytes`, which are packed, or one piece as it is,
-/// whatever its size.
+/// A partition of pieces into chunks. A chunk is either neighbours of one type up to `chunk_bytes`, which are packed,
+/// or one piece of any size, which is not.
 class coalesced_plan {
  public:
   coalesced_plan(std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, element_type type_if_none) {
@@ -49,7 +49,7 @@ class coalesced_plan {
   }
 
   [[nodiscard]] const std::vector<coalesced_chunk>& chunks() const noexcept { return chunks_; }
-  /// The memory that packing needs.
+  /// Returns the number of bytes that packing needs.
   [[nodiscard]] std::size_t packed_bytes() const noexcept { return packed_; }
 
  private:
@@ -57,7 +57,7 @@ class coalesced_plan {
   std::size_t packed_ = 0;
 };
 
-/// Returns a hash of what all ranks must have in common.
+/// Returns a hash of the properties that must be equal on all ranks.
 HFCOMM_INLINE std::uint64_t hash_of_pieces(std::span<const coalesced_piece> pieces, std::size_t chunk_bytes) noexcept {
   std::uint64_t hash = mix(pieces.size(), chunk_bytes);
   for (const auto& piece : pieces) {
@@ -93,8 +93,8 @@ HFCOMM_INLINE void require_distinct(running_call& running, std::span<const coale
   }
 }
 
-/// To be called in a handler of `problem`. Where all ranks are in this very call, they exchange descriptions of their
-/// lists, and each throws a mismatch_error that names the first difference. Otherwise `problem` is thrown again.
+/// Throws a mismatch_error that names the first difference between the ranks' lists, if all ranks are in this call.
+/// They exchange descriptions for that. Otherwise throws `problem` again. To be called in a handler of `problem`.
 [[noreturn]] HFCOMM_INLINE void throw_list_mismatch(running_call& running, const operation& call, int ranks,
                                                     std::size_t chunk_bytes, const mismatch_error& problem,
                                                     describe_list describe) {
@@ -127,19 +127,19 @@ HFCOMM_INLINE void require_distinct(running_call& running, std::span<const coale
   throw;  // the lists are equal: the root or the reduction differs, and the error says so
 }
 
-/// Whether this rank's bytes are sent, and whether they are replaced.
+/// The direction of a transfer: whether this rank's bytes are sent, and whether they are replaced.
 struct piece_roles {
   bool gives = true;
   bool takes = true;
 };
 
-/// Takes all pieces through `transfer(call, bytes)`, which changes bytes in place.
+/// Passes all pieces through `transfer(call, bytes)`, which changes bytes in place.
 HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ranks,
                                  std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, piece_roles roles,
                                  function_ref<void(const operation& call, std::span<std::byte> bytes)> transfer,
                                  describe_list describe) {
   require_distinct(running, pieces);
-  // A part of the type, because errors show a tag but not this.
+  // The list is part of the type's hash, not of the tag, because error texts show a tag.
   call.type_hash = mix(call.type_hash, hash_of_pieces(pieces, chunk_bytes));
   const coalesced_plan plan = running.attempt("packing its spans threw: ", [&] {
     coalesced_plan found(pieces, chunk_bytes, call.element);

@@ -10,7 +10,7 @@
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/operation.hpp>
 
-/// Many pieces of memory in one call, with few operations and bounded memory.
+/// Collectives on many pieces of memory in one call, with few operations and bounded memory.
 namespace hfcomm {
 
 class process_group;

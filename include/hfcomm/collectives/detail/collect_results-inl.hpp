@@ -46,9 +46,9 @@ HFCOMM_INLINE std::vector<std::uint64_t> counts_of_results(running_call& running
   std::vector<std::uint64_t> counts;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][1] != all[0][1]) {
-      const auto expects = [&](std::size_t who) {
-        return "rank " + std::to_string(who) + " expects " + std::to_string(all[who][1]) + " in " +
-               running.engine().matching_call(static_cast<int>(who));
+      const auto expects = [&](std::size_t other) {
+        return "rank " + std::to_string(other) + " expects " + std::to_string(all[other][1]) + " in " +
+               running.engine().matching_call(static_cast<int>(other));
       };
       throw mismatch_error(
           context, "the ranks expect different numbers of results altogether: " + expects(0) + ", " + expects(rank), 0,
@@ -88,7 +88,8 @@ HFCOMM_INLINE void require_indices(running_call& running, std::span<const std::s
   });
 }
 
-/// Notes the lowest rank of each index. Engines cut their chunks at multiples of far more than an index.
+/// A receiver that records the lowest rank of each index. Engines' chunks are multiples of an index's size, so none is
+/// split.
 class index_receiver final : public receiver {
  public:
   static constexpr int nobody = std::numeric_limits<int>::max();
@@ -115,8 +116,8 @@ HFCOMM_INLINE std::vector<int> owners_of_indices(running_call& running, operatio
                                                  const std::vector<std::uint64_t>& counts, std::size_t size) {
   static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
   const auto context = running.context();
-  // No more indices can have an owner than there are results. A table a bit longer is enough to name the first ones
-  // without, however large a wrong `size` may be.
+  // At most as many indices have an owner as there are results. A slightly longer table suffices to name the first
+  // indices without an owner, however large a wrong `size` is.
   auto owners = running.attempt("", [&] {
     const auto most = std::accumulate(counts.begin(), counts.end(), std::uint64_t{16});
     return std::vector<int>(static_cast<std::size_t>(std::min<std::uint64_t>(size, most)), index_receiver::nobody);

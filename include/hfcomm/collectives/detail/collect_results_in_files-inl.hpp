@@ -15,7 +15,7 @@ namespace hfcomm::detail {
 
 /// Runs `work` on this rank and waits for the others' outcomes; returns what `work` returned on the root. A rank whose
 /// `work` threw throws that exception again, the others throw peer_error with its text. They throw only when all are
-/// done, so that nobody is still at work in a directory that is about to be removed.
+/// done, so that no rank still uses a directory that is about to be removed.
 HFCOMM_INLINE std::string run_on_all(running_call& running, operation call, const process_group& group,
                                      function_ref<std::string()> work) {
   using outcome = std::pair<std::string, std::string>;  // why it failed, what it returned
@@ -52,7 +52,7 @@ HFCOMM_INLINE std::string run_on_all(running_call& running, operation call, cons
   return all[static_cast<std::size_t>(call.root)].second;
 }
 
-/// Calls `work`. Throws usage_error with the text of a std::runtime_error that is none of our own.
+/// Calls `work`. Converts a std::runtime_error that is not an `error` to a usage_error with its text.
 HFCOMM_INLINE void with_usage_errors(const error_context& context, function_ref<void()> work) {
   try {
     work();

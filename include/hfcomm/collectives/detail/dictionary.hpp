@@ -21,7 +21,7 @@ namespace detail {
 template <class T>
 inline constexpr bool is_single_leaf = reducible_element<T> || std::same_as<T, weighted_mean>;
 
-/// The values of a dictionary: a number, a weighted mean, or a variant of such types.
+/// A value of a dictionary: a number, a weighted mean, or a variant of such types.
 template <class T>
 inline constexpr bool is_leaf = is_single_leaf<T>;
 template <class T, class... More>
@@ -31,7 +31,7 @@ template <class M>
 concept map_of_sortable_keys = requires(const M& map, const typename M::key_type& key) {
   typename M::mapped_type;
   { map.size() } -> std::convertible_to<std::size_t>;
-  map.at(key);  // a multimap has none: the values of equal keys could not be told apart
+  map.at(key);  // a multimap has no `at`; its values of equal keys could not be distinguished
 } && serializable<typename M::key_type> && std::totally_ordered<typename M::key_type>;
 
 template <class M>
@@ -74,7 +74,7 @@ enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(
 
 inline constexpr std::size_t leaf_kinds = static_cast<std::size_t>(leaf_kind::weighted_mean) + 1;
 
-/// Returns the element type that values are reduced as; each value is `elements_in` elements.
+/// Returns the element type in which values are reduced; each value is `elements_in` elements.
 [[nodiscard]] constexpr element_type element_of(leaf_kind kind) noexcept {
   return kind == leaf_kind::weighted_mean ? element_type::float64 : static_cast<element_type>(kind);
 }
@@ -101,8 +101,8 @@ inline constexpr leaf_kind leaf_kind_of = static_cast<leaf_kind>(element_type_of
 template <>
 inline constexpr leaf_kind leaf_kind_of<weighted_mean> = leaf_kind::weighted_mean;
 
-/// Calls `use` with the number or mean that the leaf holds. Throws std::bad_variant_access where an exception left
-/// none.
+/// Calls `use` with the number or mean that the leaf holds. Throws std::bad_variant_access for a variant that is
+/// valueless by exception.
 template <class Leaf, class Use>
 void visit_leaf(Leaf& leaf, Use&& use) {
   if constexpr (is_single_leaf<std::remove_const_t<Leaf>>) {

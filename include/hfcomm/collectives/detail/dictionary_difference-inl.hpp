@@ -15,7 +15,7 @@
 
 namespace hfcomm::detail {
 
-/// Takes `size` bytes from the front of `rest`.
+/// Returns `size` bytes and removes them from the front of `rest`.
 HFCOMM_INLINE std::span<const std::byte> take_bytes(std::span<const std::byte>& rest, std::uint64_t size) {
   if (size > rest.size()) {
     throw decode_error(error_context{}, "its keys are cut off");
@@ -73,7 +73,7 @@ HFCOMM_INLINE std::string dictionary_difference::describe() const {
   return text.empty() ? "they have the same ones in another order" : text;
 }
 
-/// Names the ranks that lack the same keys together.
+/// Returns the text about missing keys. Ranks that lack the same keys are named together.
 HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
   std::vector<std::pair<std::vector<std::size_t>, std::vector<int>>> groups;
   for (std::size_t rank = 0; rank < ranks_; ++rank) {

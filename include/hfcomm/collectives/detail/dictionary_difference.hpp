@@ -20,7 +20,7 @@ namespace hfcomm::detail {
 /// The place and the kind of one leaf.
 struct dictionary_entry {
   std::string path;  ///< The keys' bytes with their sizes: equal for equal keys.
-  std::string name;  ///< The keys for people: "val/loss"
+  std::string name;  ///< The readable keys: "val/loss".
   leaf_kind kind{};
 };
 
@@ -35,11 +35,12 @@ std::string key_text(const Key& key) {
   }
 }
 
-/// Takes the bytes of one key, which stand behind their size, from the front of `rest`. Throws decode_error.
+/// Returns the bytes of one key, which stand behind their size, and removes both from the front of `rest`. Throws
+/// decode_error.
 std::span<const std::byte> take_key(std::span<const std::byte>& rest);
 
-/// Takes the keys on the way to one leaf from the front of `rest` and returns them with slashes between. Sets `quoted`
-/// where one of them is text.
+/// Returns the keys on the path to one leaf, with slashes between, and removes them from the front of `rest`. Sets
+/// `quoted` where one of them is text.
 template <dictionary Map>
 std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
   using key_type = typename Map::key_type;
@@ -53,7 +54,7 @@ std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
   }
 }
 
-/// `take_path` of one type of dictionary.
+/// A `take_path` of one type of dictionary.
 using path_reader = std::string (*)(std::span<const std::byte>& rest, bool& quoted);
 
 /// Returns the entries of a structure. Throws decode_error where the bytes are not those of a structure.

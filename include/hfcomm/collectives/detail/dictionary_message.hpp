@@ -17,11 +17,11 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/serialization/object.hpp>
 
-/// The message that a dictionary travels as: its structure, then its values. Values of one kind stand together, so that
-/// one run of a kernel reduces each kind.
+/// The message of a dictionary: its structure, then its values. Values of one kind stand together, so that one run of a
+/// kernel reduces each kind.
 ///   u64 bytes of the structure | f64 factor of a premultiplied sum | structure | padding to 8 | values
-/// The structure has, for each leaf in the order of the sorted keys: for each key on the way to it: u64 bytes, key | u8
-/// kind. Two ranks with equal structures have their values at equal offsets.
+/// The structure has, for each leaf in the order of the sorted keys: for each key on the path to it: u64 bytes, key |
+/// u8 kind. Two ranks with equal structures have their values at equal offsets.
 namespace hfcomm::detail {
 
 inline constexpr std::size_t dictionary_header_bytes = sizeof(std::uint64_t) + sizeof(double);
@@ -41,13 +41,13 @@ class dictionary_layout {
   dictionary_layout() = default;
   ~dictionary_layout();
 
-  /// Adds one leaf; `path` is the keys on the way to it.
+  /// Adds one leaf; `path` holds the keys on the path to it.
   void add_leaf(std::span<const std::byte> path, leaf_kind kind);
   /// Calculates the offsets, once all leaves are there.
   void set_offsets();
   /// Makes a message whose values are still zero.
   void write_structure(std::vector<std::byte>& message, double factor) const;
-  /// Returns a message's worth of reduced values; the structure in it is not set. `kernel_of` gives the kernel of each
+  /// Returns a message with the reduced values; the structure in it is not set. `kernel_of` gives the kernel of each
   /// kind that the dictionary has.
   [[nodiscard]] std::vector<std::byte> reduce_values(std::span<const std::vector<std::byte>> messages, reduce_kind op,
                                                      reduction_kernel (*kernel_of)(leaf_kind) noexcept) const;
@@ -60,7 +60,7 @@ class dictionary_layout {
   std::size_t message_bytes_ = 0;
 };
 
-/// Whether a map already has its entries in the order of their keys.
+/// True for a map whose entries are in the order of their keys.
 template <class Map>
 inline constexpr bool is_sorted_map = false;
 template <class Key, class Value, class Allocator>
@@ -68,7 +68,7 @@ inline constexpr bool is_sorted_map<std::map<Key, Value, std::less<Key>, Allocat
 template <class Key, class Value, class Allocator>
 inline constexpr bool is_sorted_map<std::map<Key, Value, std::less<>, Allocator>> = true;
 
-/// The leaves of one dictionary, in the order that all ranks have them in. The dictionary must outlive this.
+/// The leaves of one dictionary, in an order that is the same on all ranks. The dictionary must outlive this.
 template <dictionary Map>
 class dictionary_leaves : public dictionary_layout {
  public:
@@ -149,7 +149,7 @@ class dictionary_leaves : public dictionary_layout {
   std::vector<leaf_type*> leaves_;
 };
 
-/// Collects every rank's message.
+/// A receiver that collects every rank's message.
 class dictionary_receiver final : public receiver {
  public:
   explicit dictionary_receiver(std::size_t ranks);

@@ -14,7 +14,7 @@ HFCOMM_INLINE void fold_chunks(
     function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)> fold,
     const process_group& group) {
   const movement pattern = call.pattern;
-  call.element = element_type::none;  // a reduction by a kernel has a type: the two do not match
+  call.element = element_type::none;  // so it does not match a reduction by a kernel, which has a type
   running_call running(group, call);
   if (pattern == movement::to_root) {
     running.require_root();
@@ -36,7 +36,7 @@ HFCOMM_INLINE void fold_chunks(
   no_receiver nothing;
   if (total > chunk) {
     describe_whole_call();
-    running.engine().exchange(call, {}, nothing);  // compares the whole length before any part moves
+    running.engine().exchange(call, {}, nothing);  // compares the total lengths before any chunk is sent
   }
   std::size_t begin = 0;
   do {

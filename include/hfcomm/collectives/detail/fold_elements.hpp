@@ -13,11 +13,11 @@
 #include <hfcomm/call/call.hpp>
 #include <hfcomm/core/function_ref.hpp>
 
-/// Buffers reduced by a callable. The engines reduce with their own kernels only, so the elements are exchanged as
-/// bytes and folded here.
+/// Reductions of buffers by a callable. The engines reduce with their own kernels only, so the elements are exchanged
+/// as bytes and folded here.
 namespace hfcomm::detail {
 
-/// The most bytes of all ranks' elements together that a rank holds at a time.
+/// The maximum number of bytes of all ranks' elements that a rank holds at a time.
 inline constexpr std::size_t fold_table_bytes = std::size_t{4} << 20;
 
 template <class T>
@@ -27,8 +27,8 @@ T element_at(std::span<const std::byte> table, std::size_t index) {
   return std::bit_cast<T>(bytes);
 }
 
-/// `part[i] = op(op(element i of rank 0, of rank 1), of rank 2)...`; the table holds one rank's elements after
-/// another's.
+/// Calculates `part[i] = op(op(element i of rank 0, of rank 1), of rank 2)...`. The table holds one rank's elements
+/// after another's.
 template <class T, class BinaryOp>
 void fold_part(std::span<T> part, std::span<const std::byte> table, BinaryOp& op) {
   const std::size_t ranks = part.empty() ? 0 : table.size() / part.size_bytes();
@@ -45,7 +45,7 @@ void fold_part(std::span<T> part, std::span<const std::byte> table, BinaryOp& op
 struct fold_data {
   std::span<std::byte> bytes;
   std::size_t element_bytes;
-  std::string problem;  ///< Why there cannot be memory there; empty otherwise.
+  std::string problem;  ///< Why the elements cannot be in memory; empty otherwise.
 };
 
 /// Exchanges the elements in chunks, of which each is an operation of the engine, and calls `fold(offset, bytes,

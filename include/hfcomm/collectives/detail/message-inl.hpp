@@ -27,24 +27,24 @@ HFCOMM_INLINE void fail_message(const process_group& group, const operation& cal
 }
 
 HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                                partner allowed, int tag) {
+                                                allowed_peer allowed, int tag) {
   call.pattern = pattern;
   call.root = other;
   call.tag = static_cast<std::uint64_t>(tag);
   call.timeout = group.timeout();
   const bool inside = other >= 0 && other < group.size();
-  require_message(inside || allowed == partner::unknown, group, call, [&] {
+  require_message(inside || allowed == allowed_peer::unknown, group, call, [&] {
     return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
-           (other == anyone && pattern == movement::receive ? "; any rank is any_source" : "");
+           (other == any_source_rank && pattern == movement::receive ? "; any rank is any_source" : "");
   });
   require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });
-  require_message(allowed != partner::other_rank || other != group.rank(), group, call, [] {
+  require_message(allowed != allowed_peer::other_rank || other != group.rank(), group, call, [] {
     return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
   });
   return std::make_shared<transfer>(call);
 }
 
-/// For a message that nobody waits for.
+/// A completion for a message that nobody waits for.
 class silent_listener final : public transfer_listener {
  public:
   [[nodiscard]] bool on_finish() noexcept override { return false; }
@@ -78,7 +78,7 @@ HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& me
                      "the object from rank " + std::to_string(message.source) + ": " + problem.detail());
 }
 
-HFCOMM_INLINE void pass(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {
+HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {
   const group_guard entered(group, messages.front()->call);
   auto& engine = group_access::engine(group);
   engine.post(messages);
@@ -94,7 +94,7 @@ HFCOMM_INLINE void pass(const process_group& group, std::span<const std::shared_
   }
 }
 
-/// The state of a started message. Waiting for it carries it on.
+/// The state of a started message. Waiting for it progresses it.
 class message_state final : public group_work_state {
  public:
   message_state(const process_group& group, const std::shared_ptr<transfer>& message)
@@ -119,7 +119,7 @@ class message_listener final : public transfer_listener {
       : state_(std::move(state)), result_(std::move(result)), message_(message) {}
 
   [[nodiscard]] bool on_finish() noexcept override {
-    const acting_as own_rank(own_);
+    const identity_scope own_rank(own_);
     // Moved, not shared: the thread that asks for the problem is the last to hold it.
     std::exception_ptr problem = std::exchange(message_.problem, nullptr);
     if (!problem) {
@@ -136,7 +136,7 @@ class message_listener final : public transfer_listener {
   }
 
   void continue_caller() override {
-    const acting_as own_rank(own_);
+    const identity_scope own_rank(own_);
     waiter_.resume();
   }
 

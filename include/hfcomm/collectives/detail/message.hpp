@@ -19,7 +19,7 @@
 
 namespace hfcomm {
 
-/// Stands for the sender of a message that may be any rank of the group.
+/// The wildcard for the sender of a message, which may be any rank of the group.
 struct any_source_t {
   explicit any_source_t() = default;
 };
@@ -34,16 +34,16 @@ struct received {
 
 namespace detail {
 
-inline constexpr int anyone = -1;
+inline constexpr int any_source_rank = -1;
 
-/// The ranks that a message may go to, or come from. A blocking message to oneself would wait for a call that this rank
-/// cannot make.
-enum class partner { other_rank, any_rank, unknown };
+/// The ranks that a message may be sent to or received from. A blocking message to oneself would wait for a call that
+/// this rank cannot make.
+enum class allowed_peer { other_rank, any_rank, unknown };
 
 /// Throws usage_error with the message's name.
 [[noreturn]] void fail_message(const process_group& group, const operation& call, const std::string& text);
 
-/// Throws usage_error unless `condition` holds. For what this rank alone can see: no other rank knows of the message.
+/// Throws usage_error unless `condition` holds. Tells no other rank, because no other rank knows of the message.
 template <class Text>
 void require_message(bool condition, const process_group& group, const operation& call, Text&& text) {
   if (!condition) [[unlikely]] {
@@ -53,18 +53,18 @@ void require_message(bool condition, const process_group& group, const operation
 
 /// Returns a message to or from rank `other`, once its arguments are checked.
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                  partner allowed, int tag);
+                                  allowed_peer allowed, int tag);
 
-/// Sends the text of why a message could not be made, in its place. Does not wait until it is read.
+/// Sends, instead of a message, the reason why it could not be made. Does not wait until that is received.
 void send_failure(const process_group& group, const operation& call, const std::string& text);
 
-/// To be called in a handler: tells the receiver that serializing the message's object threw.
+/// Tells the receiver that serializing the message's object threw. To be called in a handler.
 void send_encoding_failure(const process_group& group, const operation& call);
 
-/// Returns an object on its way out. It is encoded already, so the caller may change it at once. Where serialization
-/// throws, the receiver is told.
+/// Returns the transfer of an object to send. It is encoded already, so the caller may change the object at once. Where
+/// serialization throws, the receiver is told.
 template <class T>
-std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, partner allowed,
+std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
   auto result = message(object_call<T>(name, movement::send, destination, where), group, movement::send, destination,
                         allowed, tag);
@@ -79,8 +79,8 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
   return result;
 }
 
-/// Throws usage_error for memory that cannot be there. A receiver is told; a sender is not, as it may have nothing to
-/// send yet.
+/// Throws usage_error for an impossible buffer. Where this rank sends, the receiver is told. Where it receives, the
+/// sender is not told, because it may have nothing to send yet.
 [[noreturn]] void fail_message_memory(const process_group& group, const operation& call, const std::string& problem);
 
 template <class R>
@@ -91,7 +91,7 @@ void require_message_memory(const process_group& group, const operation& call, c
 }
 
 template <class R>
-std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, int destination, partner allowed,
+std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, int destination, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
   using T = std::ranges::range_value_t<R>;
   auto result = message(buffer_call<T>(name, movement::send, std::ranges::size(data), destination, where), group,
@@ -102,14 +102,14 @@ std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, in
 }
 
 template <class T>
-std::shared_ptr<transfer> incoming_object(operation_name name, int source, partner allowed, const process_group& group,
-                                          int tag, std::source_location where) {
+std::shared_ptr<transfer> incoming_object(operation_name name, int source, allowed_peer allowed,
+                                          const process_group& group, int tag, std::source_location where) {
   return message(object_call<T>(name, movement::receive, source, where), group, movement::receive, source, allowed,
                  tag);
 }
 
 template <class R>
-std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int source, partner allowed,
+std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int source, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
   using T = std::ranges::range_value_t<R>;
   auto result = message(buffer_call<T>(name, movement::receive, std::ranges::size(data), source, where), group,
@@ -134,10 +134,10 @@ received<T> take_object(const process_group& group, const transfer& message) {
   return result;
 }
 
-/// Posts messages of this very call and waits until all are finished. Throws the first one's problem.
-void pass(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
+/// Posts the messages of one call and waits until all are finished. Throws the error of the first that failed.
+void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
 
-/// Makes the value of a message that has succeeded.
+/// A function that makes the work's value from a message that has succeeded.
 class message_value_maker {
  public:
   message_value_maker() = default;
@@ -148,9 +148,9 @@ class message_value_maker {
 };
 
 template <class Take, class Value>
-class taken_message final : public message_value_maker, public work_value<Value> {
+class message_value_function final : public message_value_maker, public work_value<Value> {
  public:
-  explicit taken_message(Take take) : take_(std::move(take)) {}
+  explicit message_value_function(Take take) : take_(std::move(take)) {}
 
   void make(const transfer& message) override {
     if constexpr (std::is_void_v<Value>) {
@@ -165,16 +165,16 @@ class taken_message final : public message_value_maker, public work_value<Value>
   Take take_;
 };
 
-/// Starts a message and returns at once; `result` is asked for the work's value when the message has succeeded.
+/// Starts a message and returns at once. When the message has succeeded, `result` makes the work's value.
 std::shared_ptr<work_state> start_message(const process_group& group, const std::shared_ptr<transfer>& message,
                                           std::shared_ptr<message_value_maker> result);
 
-/// The same, as a work whose value is `take(transfer)`.
+/// Starts a message, and returns a work whose value is `take(transfer)`.
 template <class Take>
 work<std::invoke_result_t<Take&, const transfer&>> start_message(const process_group& group,
                                                                  const std::shared_ptr<transfer>& message, Take take) {
   using value = std::invoke_result_t<Take&, const transfer&>;
-  auto result = std::make_shared<taken_message<Take, value>>(std::move(take));
+  auto result = std::make_shared<message_value_function<Take, value>>(std::move(take));
   auto state = start_message(group, message, std::shared_ptr<message_value_maker>(result));
   return work<value>(std::move(state), std::move(result));
 }

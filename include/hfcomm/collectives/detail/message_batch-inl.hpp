@@ -13,7 +13,7 @@ HFCOMM_INLINE void message_batch::run() {
   const auto messages = std::exchange(messages_, {});
   const auto after = std::exchange(after_, {});
   if (!messages.empty()) {
-    detail::pass(group_, messages);
+    detail::complete_messages(group_, messages);
   }
   std::exception_ptr problem;
   for (const auto& take : after) {

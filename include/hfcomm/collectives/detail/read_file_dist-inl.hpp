@@ -21,7 +21,7 @@ namespace hfcomm {
 
 namespace detail {
 
-/// A file that rank 0 reads piece by piece, to its end. Its size need not be known (a pipe, a file in /proc).
+/// A file that rank 0 reads in pieces, to its end. Its size need not be known (a pipe, a file in /proc).
 class file_source {
  public:
   /// Returns an empty text, or why the file cannot be opened.
@@ -62,8 +62,8 @@ class file_source {
   std::size_t piece_bytes_ = 0;
 };
 
-/// Hands pieces to the user's function. An exception of it is kept, and it is not called again: the ranks must stay in
-/// step while a piece is under way.
+/// A receiver that passes pieces to the user's function. It keeps an exception of that function and does not call it
+/// again, because every rank must finish the operation of the current piece.
 class piece_receiver final : public receiver {
  public:
   using piece_sink = function_ref<void(std::span<const std::byte>)>;
@@ -100,7 +100,8 @@ class piece_receiver final : public receiver {
   std::uint64_t bytes_ = 0;
 };
 
-// One operation for each piece, the last of which is empty. A rank that could not take a piece says so in the next one.
+// There is one operation for each piece, the last of which is empty. A rank whose sink failed reports that in the next
+// operation.
 HFCOMM_INLINE std::uint64_t distribute_file(const file_path& path, function_ref<void(std::span<const std::byte>)> sink,
                                             const process_group& group, std::source_location where) {
   const bool reads = group.rank() == 0;
@@ -158,8 +159,7 @@ HFCOMM_INLINE std::string read_file_dist(const file_path& path, const process_gr
 
 HFCOMM_INLINE work<std::string> read_file_dist_async(file_path path, const process_group& group,
                                                      std::source_location where) {
-  return detail::start("read_file_dist", group, where,
-                       [path = std::move(path), group, where] { return read_file_dist(path, group, where); });
+  return detail::start("read_file_dist", detail::call_read_file_dist, group, where, std::move(path));
 }
 
 }  // namespace hfcomm

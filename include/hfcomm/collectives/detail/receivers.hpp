@@ -10,7 +10,7 @@
 
 namespace hfcomm::detail {
 
-/// Puts one source's bytes where they belong.
+/// A receiver that copies one source's bytes to their offsets in a buffer.
 class in_place_receiver final : public receiver {
  public:
   explicit in_place_receiver(std::span<std::byte> target) : target_(target) {}
@@ -26,7 +26,7 @@ class in_place_receiver final : public receiver {
   std::span<std::byte> target_;
 };
 
-/// Puts what comes from each rank into that rank's part.
+/// A receiver that copies each rank's bytes into that rank's part.
 class parts_receiver final : public receiver {
  public:
   parts_receiver(std::span<const std::span<std::byte>> parts, int own) : parts_(parts), own_(own) {}

@@ -35,7 +35,7 @@ class open_file {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  /// Closes it. Whether everything that was written has been stored.
+  /// Closes it. Returns whether all written bytes have been stored.
   [[nodiscard]] bool close() noexcept {
     const int fd = std::exchange(fd_, -1);
     return fd < 0 || ::close(fd) == 0;
@@ -46,8 +46,9 @@ class open_file {
 };
 
 /// A new directory that only this user may enter, with one file of each rank. The rank that made it and the ranks that
-/// opened it all remove it with its files in their destructor, unless they `keep` it. Files are reached through the
-/// directory's descriptor and links are not followed, so nobody who may write beside it can redirect us.
+/// opened it all remove it with its files in their destructor, unless they `keep` it. Files are opened through the
+/// directory's descriptor and links are not followed. So another user who may write to the parent directory cannot
+/// redirect the access.
 ///
 /// Throws std::runtime_error with the reason, without rank and call site.
 class results_directory {

@@ -20,7 +20,7 @@ HFCOMM_INLINE std::uint64_t shared_random_seed(const process_group& group, std::
   detail::running_call running(group, call);
   std::uint64_t seed = 0;
   if (group.rank() == 0) {
-    // Not std::random_device, which may take microseconds for each number. Eight bytes never come in part.
+    // std::random_device may take microseconds for each number. getrandom never returns fewer than eight bytes.
     running.require(::getrandom(&seed, sizeof(seed), 0) == sizeof(seed),
                     [] { return std::string("the system has no random number: ") + std::strerror(errno); });
   }
@@ -31,7 +31,7 @@ HFCOMM_INLINE std::uint64_t shared_random_seed(const process_group& group, std::
 }
 
 HFCOMM_INLINE work<std::uint64_t> shared_random_seed_async(const process_group& group, std::source_location where) {
-  return detail::start("shared_random_seed", group, where, [group, where] { return shared_random_seed(group, where); });
+  return detail::start("shared_random_seed", shared_random_seed, group, where);
 }
 
 }  // namespace hfcomm

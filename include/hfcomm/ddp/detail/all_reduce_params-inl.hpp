@@ -101,19 +101,14 @@ HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parame
 HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                  std::size_t bucket_bytes, const process_group& group,
                                                  std::source_location where) {
-  return detail::start("all_reduce_params", group, where,
-                       [parameters = std::move(parameters), op, bucket_bytes, group, where] {
-                         all_reduce_params(parameters, op, bucket_bytes, group, where);
-                       });
+  return detail::start("all_reduce_params", all_reduce_params, group, where, std::move(parameters), op, bucket_bytes);
 }
 
 HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                        std::size_t bucket_bytes, const process_group& group,
                                                        std::source_location where) {
-  return detail::start("all_reduce_param_values", group, where,
-                       [parameters = std::move(parameters), op, bucket_bytes, group, where] {
-                         all_reduce_param_values(parameters, op, bucket_bytes, group, where);
-                       });
+  return detail::start("all_reduce_param_values", all_reduce_param_values, group, where, std::move(parameters), op,
+                       bucket_bytes);
 }
 
 }  // namespace hfcomm

@@ -29,8 +29,9 @@ class device_reducer final : public reducer {
   device_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options,
                  stream_ref stream, std::source_location where)
       : reducer(group, parameters, options), engine_(*group_access::state(group_).devices), stream_(stream) {
-    // Buckets whose gradients are contiguous need no memory. The memory is not registered with NCCL, which has no use
-    // for that in averages of floating-point numbers, and requires the same kind of memory on all ranks.
+    // Buckets whose gradients are contiguous need no memory. The memory is not registered with NCCL, which does not use
+    // registration in averages of floating-point numbers. Registration would require the same kind of memory on all
+    // ranks.
     const std::size_t wanted = staging_bytes([this](const bucket& one) { return contiguous_begin(one) == nullptr; });
     auto call = buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where);
     running_call running(group_, call);
@@ -70,7 +71,7 @@ class device_reducer final : public reducer {
     operation call = bucket_call(target, pass_number(), where);
     call.name = "device distributed_data_parallel";
     if (divisor_ != group_.size()) {
-      reduces_with(call, reduce_op::premultiplied_sum(1.0 / divisor_));
+      set_reduction(call, reduce_op::premultiplied_sum(1.0 / divisor_));
     }
     running_device_call running(group_, call);
     running.require(!engine_.in_batch(), [] {

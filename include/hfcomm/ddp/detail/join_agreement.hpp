@@ -17,14 +17,14 @@ namespace hfcomm::detail {
 
 enum class join_pass_kind : std::uint8_t { out_of_data, accumulates, averages };
 
-/// What a rank of a join scope tells the others before a backward pass. Exchanged as bytes.
+/// The announcement of a rank of a join scope to the others before a backward pass. Exchanged as bytes.
 struct join_announcement {
   join_pass_kind kind = join_pass_kind::out_of_data;
-  // These must be equal on all ranks.
+  // The following must be equal on all ranks.
   divide_by divisor = divide_by::initial_world;
   std::uint8_t throw_on_early_end = 0;
   std::uint8_t synchronize_final_model = 0;
-  // These need not.
+  // The following may differ.
   std::uint8_t yields = 0;         ///< It accumulates instead of averaging where others accumulate.
   std::uint8_t has_left_over = 0;  ///< Its gradients hold sums that were never averaged.
   std::uint8_t has_on_shadow = 0;  ///< Its optimizer can step after a pass for which it has no data.
@@ -136,8 +136,8 @@ class join_agreement {
     throw peer_error(context_, text, ended_.front(), false);
   }
 
-  /// Throws where gradients are left over after all data and the rank whose model is shared in the end has no optimizer
-  /// that steps once more.
+  /// Throws where gradients are left over after all data and one more optimizer step is impossible on the rank whose
+  /// model is shared in the end.
   void require_left_over_used() const {
     if (of(leader_).has_on_shadow != 0) {
       return;

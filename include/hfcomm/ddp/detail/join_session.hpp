@@ -11,10 +11,10 @@
 #include <vector>
 
 #include <hfcomm/call/call.hpp>
-#include <hfcomm/call/refuse.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm::detail {
 
@@ -29,8 +29,9 @@ class join_session {
   /// Tells the other ranks what kind of pass this one is about to begin, and returns what all agree on. A pass that
   /// averages and `yields` becomes one that accumulates where others accumulate.
   ///
-  /// What it throws is thrown on every rank: mismatch_error where kinds or options differ; usage_error and peer_error
-  /// where some ranks ran out of data and that is not allowed, or where gradients are left over that no rank could use.
+  /// Its errors are thrown on every rank: mismatch_error where kinds or options differ; usage_error and peer_error
+  /// where some ranks ran out of data and that is not allowed. The latter also where gradients are left over that no
+  /// rank could use.
   agreed_pass agree_on_pass(const process_group& group, pass_kind kind, bool yields, std::uint64_t pass,
                             std::source_location where) {
     failed_ = true;
@@ -38,9 +39,9 @@ class join_session {
     const join_announcement own = announcement(kind, yields);
     operation call = buffer_call<std::uint8_t>("join_scope", movement::to_all, sizeof(own), -1, where);
     call.tag = pass;
-    const entry_mark mark(call);
+    bool has_entered = false;
     try {
-      running_call running(group, call);
+      running_call running(group, call, &has_entered);
       const error_context context = running.context();
       table_receiver table(std::as_writable_bytes(std::span(all)), group.rank());
       try {
@@ -54,7 +55,7 @@ class join_session {
       leader_ = agreed.live > 0 ? agreed.leader : leader_;
       return agreed;
     } catch (const usage_error&) {
-      failed_ = mark.entered();  // refused before it could take part: the others do not know
+      failed_ = has_entered;  // refused before it could take part: the others do not know
       throw;
     }
   }
@@ -100,7 +101,7 @@ class join_session {
     require_working(context);
   }
 
-  /// Whether this rank's gradients hold sums that were never averaged.
+  /// Records whether this rank's gradients hold sums that were never averaged.
   void set_left_over(bool left_over) noexcept { left_over_ = left_over; }
   [[nodiscard]] bool has_left_over() const noexcept { return left_over_; }
 

@@ -8,7 +8,7 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 
-/// Averages over some of the ranks while the others contribute nothing, for passes in which ranks have no data.
+/// Averages over some of the ranks, for passes in which the other ranks have no data.
 namespace hfcomm::detail {
 
 /// Fills with -0.0, which changes no bit of a sum. (+0.0 would make a sum of -0.0 positive.)

@@ -16,7 +16,7 @@
 
 namespace hfcomm::detail {
 
-/// Description of a parameter or a buffer that must be equal on all ranks.
+/// The description of a parameter or a buffer, which must be equal on all ranks.
 struct model_part {
   std::string name;
   std::uint8_t type = 0;

@@ -84,7 +84,7 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
                              std::source_location where) {
   using list = std::vector<device_entry>;
   operation call = object_call<list>(name, movement::to_all, root, where);
-  reduces_with(call, op);
+  set_reduction(call, op);
   running_call running(group, call);
   running.require(root >= -1 && root < group.size(), [&] { return engines::no_such_rank("root", root, group.size()); });
   require_factor(running, call);

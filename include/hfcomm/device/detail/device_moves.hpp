@@ -28,7 +28,7 @@ auto device_all_gather(operation call, const_elements in, elements out, std::spa
   const uneven_parts parts{part_lengths(in.count), part_lengths(counts, out.count, "the output"), in.width};
   running_device_call running(group, call, &parts);
   check_all_gather(running, in, out, counts);
-  const auto bytes = in_bytes(counts, in.width);
+  const auto bytes = byte_counts(counts, in.width);
   return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
     engine.all_gather(call, in.data, out.data, std::span<const std::size_t>(bytes), stream);
   });

@@ -11,8 +11,8 @@
 
 namespace hfcomm::detail {
 
-/// A call of an operation on a group, while its arguments are checked. What running_call and running_device_call have
-/// in common: both fail so that the other ranks learn of it.
+/// A call of an operation on a group, while its arguments are checked. The base of running_call and
+/// running_device_call, which both tell the other ranks of their failures.
 class checked_call {
  public:
   checked_call(const checked_call&) = delete;
@@ -46,8 +46,8 @@ class checked_call {
   checked_call(const process_group& group, operation& call) noexcept : group_(group), call_(call) {}
   ~checked_call() = default;
 
-  /// Throws what a destructor of this rank could not, if there is anything. The other ranks must not wait for this
-  /// operation in vain, so they are told.
+  /// Throws the error that a destructor of this rank deferred, if there is one. Tells the other ranks first, which
+  /// would otherwise wait for this operation until their deadline.
   void throw_deferred();
 
   // NOLINTBEGIN(*non-private-member*): what both kinds of call have

@@ -26,8 +26,9 @@ HFCOMM_INLINE const identity& current_identity() {
   return own != nullptr ? *own : process_identity();
 }
 
-HFCOMM_INLINE acting_as::acting_as(identity* who) noexcept : previous_(std::exchange(thread_identity(), who)) {}
-HFCOMM_INLINE acting_as::~acting_as() { thread_identity() = previous_; }
+HFCOMM_INLINE identity_scope::identity_scope(identity* own) noexcept
+    : previous_(std::exchange(thread_identity(), own)) {}
+HFCOMM_INLINE identity_scope::~identity_scope() { thread_identity() = previous_; }
 
 }  // namespace detail
 

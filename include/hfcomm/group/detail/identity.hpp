@@ -27,12 +27,12 @@ const identity& current_identity();
 
 /// Makes this thread run for a rank, for this object's lifetime. Where ranks are threads, every thread that runs for
 /// one has its identity.
-class acting_as {
+class identity_scope {
  public:
-  explicit acting_as(identity* who) noexcept;
-  acting_as(const acting_as&) = delete;
-  acting_as& operator=(const acting_as&) = delete;
-  ~acting_as();
+  explicit identity_scope(identity* own) noexcept;
+  identity_scope(const identity_scope&) = delete;
+  identity_scope& operator=(const identity_scope&) = delete;
+  ~identity_scope();
 
  private:
   identity* previous_;

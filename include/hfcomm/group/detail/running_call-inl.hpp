@@ -48,9 +48,12 @@ HFCOMM_INLINE void group_guard::drain() {
   }
 }
 
-HFCOMM_INLINE running_call::running_call(const process_group& group, operation& call)
+HFCOMM_INLINE running_call::running_call(const process_group& group, operation& call, bool* has_entered)
     : checked_call(group, call), state_(group_access::state(group)), guard_(group, call), engine_(state_.engine()) {
   guard_.drain();
+  if (has_entered != nullptr) {
+    *has_entered = true;
+  }
   call_.timeout = group.timeout();
   if (group.tag() != 0 && call_.tag == 0) {
     call_.tag = group.tag();

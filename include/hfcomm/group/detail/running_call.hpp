@@ -39,7 +39,10 @@ class group_guard {
 /// to the other ranks. Where an exception ends the call before the engine has begun it, the destructor reports that.
 class running_call final : public checked_call {
  public:
-  running_call(const process_group& group, operation& call);
+  /// Enters the group. Throws usage_error where the group refuses the call, so that the other ranks know nothing of it;
+  /// and an error that an earlier operation left behind, after telling them. `has_entered`, if given, becomes true as
+  /// soon as this call holds the group, which tells the two apart.
+  running_call(const process_group& group, operation& call, bool* has_entered = nullptr);
   running_call(const running_call&) = delete;
   running_call& operator=(const running_call&) = delete;
   ~running_call();

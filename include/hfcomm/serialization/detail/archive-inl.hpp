@@ -20,7 +20,8 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
   const std::size_t used = written().size();
   const std::span<std::byte> before = enlarge_(spill_, 0);
   const bool moves = before.empty() || begin_ != before.data() + kept_;
-  // By what was written, not by what is kept: many small objects behind each other would each set all that to zero.
+  // Grows by the number of written bytes, without the kept ones. Otherwise each of many small objects in a row would
+  // set as many bytes to zero as are kept.
   const std::span<std::byte> spill = enlarge_(spill_, kept_ + std::max({used + more, 2 * used, std::size_t{256}}));
   if (moves && used != 0) {
     std::memcpy(spill.data() + kept_, begin_, used);
