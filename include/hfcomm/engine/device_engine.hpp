@@ -14,12 +14,6 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
 
-namespace hfcomm::detail {
-
-class device_notes;
-
-}  // namespace hfcomm::detail
-
 namespace hfcomm::engines {
 
 /// A part of a device operation that goes to, or comes from, one rank.
@@ -116,11 +110,6 @@ class device_engine {
   /// Whether what is put on the stream becomes part of a graph instead of being done.
   virtual bool capturing(const operation& call, stream_ref stream) = 0;
 
-  /// Where operations are noted; null where nobody watches.
-  [[nodiscard]] detail::device_notes* watched() const noexcept { return notes_.load(std::memory_order_acquire); }
-  /// Returns what was there before.
-  detail::device_notes* watch(detail::device_notes* notes) noexcept { return notes_.exchange(notes); }
-
   /// CUDA's current device of this thread.
   [[nodiscard]] virtual int current_device() const = 0;
   /// Makes it the current one: a thread that has none would make itself at home on device 0.
@@ -146,9 +135,6 @@ class device_engine {
 
   /// Frees whatever waits on a device for other ranks. Never blocks for long; the group is lost.
   virtual void abort() noexcept = 0;
-
- private:
-  std::atomic<detail::device_notes*> notes_{nullptr};
 };
 
 }  // namespace hfcomm::engines

@@ -7,7 +7,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
-#include <hfcomm/device/detail/device_notes.hpp>
+#include <hfcomm/device/detail/watched_operations.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
@@ -97,7 +97,8 @@ HFCOMM_INLINE running_device_call::running_device_call(const process_group& grou
                                                        const uneven_parts* parts)
     : checked_call(prepare_device_call(group, call, parts), call),
       guard_(group, call),
-      engine_(*group_access::state(group).devices) {
+      engine_(*group_access::state(group).devices),
+      watched_(group_access::state(group).watched.load(std::memory_order_acquire)) {
   call_.timeout = group.timeout();
   number_ = engine_.begin(call_);
   if (group_access::state(group).has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -128,22 +129,22 @@ HFCOMM_INLINE device_work running_device_call::work_on(stream_ref own, device_me
                      waited_number());
 }
 
-HFCOMM_INLINE void running_device_call::put_noted(stream_ref stream, device_memory memory,
-                                                  const std::function<void()>& launch) {
+HFCOMM_INLINE void running_device_call::put_watched(stream_ref stream, device_memory memory,
+                                                    const std::function<void()>& launch) {
   // In a batch it begins later, in a graph it does not begin here.
   if (engine_.in_batch() || engine_.capturing(call_, stream)) {
     put_ = true;
     launch();
     return;
   }
-  // Noted before, since the call itself may wait for a rank, where NCCL has not connected the two before.
-  const auto note = engine_.watched()->add(engine_.mark(call_, memory, stream), call_, waited_number());
+  // Watched from before the call, because the call itself may wait for a rank that NCCL has not connected before.
+  const auto watched = watched_->add(engine_.mark(call_, memory, stream), call_, waited_number());
   put_ = true;
   try {
     launch();
-    note->end.store(engine_.mark(call_, memory, stream));
+    watched->end.store(engine_.mark(call_, memory, stream));
   } catch (...) {
-    note->over.store(true);
+    watched->is_over.store(true);
     throw;
   }
 }

@@ -21,6 +21,8 @@
 /// What the device forms of the collectives have in common.
 namespace hfcomm::detail {
 
+class watched_operations;
+
 /// Returns an engine that is not connected. Throws usage_error where the program has none, engine_error where the
 /// machine has no libraries.
 std::shared_ptr<device_engine> make_device_engine(const process_group& group, const operation& call);
@@ -87,8 +89,8 @@ class running_device_call final : public checked_call {
   /// `launch(engine, stream)` hands the operation to the engine.
   template <class Launch>
   void put(on_stream how, device_memory memory, Launch&& launch) {
-    if (engine_.watched() != nullptr) [[unlikely]] {
-      put_noted(how.stream, memory, [&] { launch(engine_, how.stream); });
+    if (watched_ != nullptr) [[unlikely]] {
+      put_watched(how.stream, memory, [&] { launch(engine_, how.stream); });
       return;
     }
     put_ = true;  // from here on its failures are the engine's to tell
@@ -106,12 +108,13 @@ class running_device_call final : public checked_call {
   [[nodiscard]] stream_ref own_stream_behind(stream_ref stream, device_memory memory);
   /// Returns the work that ends with what is on `own` by now; it was started from `origin`.
   [[nodiscard]] device_work work_on(stream_ref own, device_memory memory, stream_ref origin);
-  void put_noted(stream_ref stream, device_memory memory, const std::function<void()>& launch);
+  void put_watched(stream_ref stream, device_memory memory, const std::function<void()>& launch);
   /// A message has no number; what comes before it in the group's order must come, too.
   [[nodiscard]] std::uint64_t waited_number() const;
 
   group_guard guard_;
   device_engine& engine_;
+  watched_operations* watched_;  // null where the group has no device_watch
   bool put_ = false;
 };
 
