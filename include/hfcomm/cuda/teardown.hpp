@@ -17,14 +17,14 @@ namespace hfcomm::engines {
 /// done ("destroying an NCCL communicator"), and it goes on without anybody, so it must own what it uses.
 template <class Work>
 void tear_down(const cuda::runtime_api& api, int device, const char* what, Work work) noexcept {
-  const auto patience = default_nccl_options().teardown_timeout;
-  const bool ended = run_bounded(patience, [&api, device, work = std::move(work)]() mutable {
+  const auto limit = default_nccl_options().teardown_timeout;
+  const bool ended = run_bounded(limit, [&api, device, work = std::move(work)]() mutable {
     const cuda::thread_on_device here(api, device);
     work();
   });
   if (!ended) {
     std::fprintf(stderr, "[hfcomm] %s of device %d has not ended within %s; it is left to itself\n", what, device,
-                 format_duration(patience).c_str());
+                 format_duration(limit).c_str());
   }
 }
 

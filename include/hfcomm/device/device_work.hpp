@@ -19,8 +19,8 @@ namespace hfcomm {
 /// Thread-safety: one thread at a time for each work; different works from different threads.
 class [[nodiscard]] device_work {
  public:
-  device_work(std::shared_ptr<engines::device_engine> engine, engines::device_engine::event mark, stream_ref origin,
-              const engines::operation& call, std::uint64_t number) noexcept;
+  device_work(std::shared_ptr<engines::device_engine> engine, engines::device_engine::event_handle event,
+              stream_ref origin, const engines::operation& call, std::uint64_t number) noexcept;
   /// What was moved from may be assigned to or dropped; everything else is a usage_error.
   device_work(device_work&& other) noexcept;
   /// Drops what it had.
@@ -37,8 +37,8 @@ class [[nodiscard]] device_work {
   /// Blocks the host until it is done. Throws peer_error where a rank died, left, or refused its part, and
   /// timeout_error where the group's deadline, counted from here, passes; both free the device and break the group.
   void synchronize();
-  /// Gives up waiting when `patience` is over, and returns whether it is done. It goes on either way.
-  [[nodiscard]] bool synchronize(std::chrono::nanoseconds patience);
+  /// Gives up waiting when `limit` is over, and returns whether it is done. It goes on either way.
+  [[nodiscard]] bool synchronize(std::chrono::nanoseconds limit);
 
  private:
   /// Throws usage_error where this was moved from.
@@ -46,7 +46,7 @@ class [[nodiscard]] device_work {
   void drop() noexcept;
 
   std::shared_ptr<engines::device_engine> engine_;
-  engines::device_engine::event mark_;
+  engines::device_engine::event_handle event_;
   stream_ref origin_;
   engines::operation call_;
   std::uint64_t number_;

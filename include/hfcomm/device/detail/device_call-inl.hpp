@@ -118,31 +118,31 @@ HFCOMM_INLINE void running_device_call::reject(const std::string& text) noexcept
 }
 
 HFCOMM_INLINE stream_ref running_device_call::own_stream_behind(stream_ref stream, device_memory memory) {
-  if (engine_.in_batch()) {
+  if (engine_.is_in_batch()) {
     refuse("inside an nccl_group_scope nothing is started on another stream; start it outside");
   }
-  return engine_.fork(call_, memory, stream);
+  return engine_.own_stream_after(call_, memory, stream);
 }
 
 HFCOMM_INLINE device_work running_device_call::work_on(stream_ref own, device_memory memory, stream_ref origin) {
-  return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), origin, call_,
+  return device_work(group_access::state(group_).devices, engine_.record_event(call_, memory, own), origin, call_,
                      waited_number());
 }
 
 HFCOMM_INLINE void running_device_call::put_watched(stream_ref stream, device_memory memory,
                                                     const std::function<void()>& launch) {
   // In a batch it begins later, in a graph it does not begin here.
-  if (engine_.in_batch() || engine_.capturing(call_, stream)) {
+  if (engine_.is_in_batch() || engine_.is_capturing(call_, stream)) {
     put_ = true;
     launch();
     return;
   }
   // Watched from before the call, because the call itself may wait for a rank that NCCL has not connected before.
-  const auto watched = watched_->add(engine_.mark(call_, memory, stream), call_, waited_number());
+  const auto watched = watched_->add(engine_.record_event(call_, memory, stream), call_, waited_number());
   put_ = true;
   try {
     launch();
-    watched->end.store(engine_.mark(call_, memory, stream));
+    watched->end.store(engine_.record_event(call_, memory, stream));
   } catch (...) {
     watched->is_over.store(true);
     throw;

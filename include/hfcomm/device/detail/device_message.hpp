@@ -32,7 +32,8 @@ auto device_message(operation_name name, movement pattern, const message_side* o
   const device_part parts[2] = {message_part(any.data, any.rank),
                                 in != nullptr ? message_part(in->data, in->rank) : device_part()};
   return running.put(how, memory_of(any.data), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, std::span(parts, out != nullptr ? 1 : 0), std::span(parts + 1, in != nullptr ? 1 : 0), stream);
+    engine.exchange_parts(call, std::span(parts, out != nullptr ? 1 : 0), std::span(parts + 1, in != nullptr ? 1 : 0),
+                          stream);
   });
 }
 

@@ -74,14 +74,14 @@ class device_watcher {
     for (auto place = under_way_.begin(); place != under_way_.end();) {
       watched_operation& watched = **place;
       auto* const end = watched.end.load();
-      if (watched.is_over.load() || (end != nullptr && engine_->done(watched.call, {end}))) {
+      if (watched.is_over.load() || (end != nullptr && engine_->is_reached(watched.call, {end}))) {
         release_events(watched);
         place = under_way_.erase(place);
         continue;
       }
       if (end != nullptr && !watched.is_on_device) {
         // The time that it waits behind computation does not count.
-        watched.is_on_device = engine_->done(watched.call, {watched.start});
+        watched.is_on_device = engine_->is_reached(watched.call, {watched.start});
         watched.started = watched.is_on_device ? std::optional(clock::now()) : std::nullopt;
       }
       if (watched.started && timeout_ > std::chrono::nanoseconds::zero() &&
@@ -93,16 +93,16 @@ class device_watcher {
       ++place;
     }
     if (!under_way_.empty()) {
-      engine_->check(under_way_.back()->call, latest);
+      engine_->check_operation(under_way_.back()->call, latest);
     }
   }
 
   void release_events(const watched_operation& watched) {
     if (watched.start != nullptr) {
-      engine_->release(watched.start);
+      engine_->release_event(watched.start);
     }
     if (auto* const end = watched.end.load(); end != nullptr) {
-      engine_->release(end);
+      engine_->release_event(end);
     }
   }
 

@@ -36,7 +36,7 @@ class nccl final : public device_plane {
       nccl_batch::discard(nccl_);
     }
     // With a rank lost, or this one on its way out, what is under way would never end.
-    bool in_vain = lost_.load() || std::uncaught_exceptions() > exceptions_;
+    bool in_vain = is_broken_.load() || std::uncaught_exceptions() > exceptions_;
     try {
       host_->health().check_device_operation(context({.name = "connect_device"}, 0), sequence());
     } catch (...) {
@@ -97,7 +97,7 @@ class nccl final : public device_plane {
     const inside here(*this);
     return one->allocate(*host_, call, bytes, problem, [this] {
       leave();  // who registers is a thread of its own
-      remember("memory could not be registered with NCCL");
+      set_failure("memory could not be registered with NCCL");
       abort();
     });
   }
@@ -185,8 +185,8 @@ class nccl final : public device_plane {
     });
   }
 
-  void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
-            stream_ref stream) override {
+  void exchange_parts(const operation& call, std::span<const device_part> outgoing,
+                      std::span<const device_part> incoming, stream_ref stream) override {
     device_memory memory{};
     for (const auto parts : {outgoing, incoming}) {
       for (const device_part& part : parts) {
@@ -212,7 +212,7 @@ class nccl final : public device_plane {
     });
   }
 
-  void meet(const operation& call, stream_ref stream) override {
+  void barrier(const operation& call, stream_ref stream) override {
     inside here(*this, call, {}, {});
     // Not of nothing: NCCL would drop it.
     launch(call, here,
@@ -221,24 +221,24 @@ class nccl final : public device_plane {
 
   void begin_batch(const operation& call) override { require(call, nccl_batch::begin(nccl_)); }
   void end_batch(const operation& call) override {
-    if (in_batch()) {
+    if (is_in_batch()) {
       const ncclResult_t result = nccl_batch::end(nccl_);
       require(call, result == ncclInProgress ? ncclSuccess : result);
-    } else if (lost_.load()) {
-      throw_lost(call);  // it was discarded
+    } else if (is_broken_.load()) {
+      throw_broken(call);  // it was discarded
     }
   }
-  [[nodiscard]] bool in_batch() const noexcept override { return nccl_batch::current() != nullptr; }
+  [[nodiscard]] bool is_in_batch() const noexcept override { return nccl_batch::current() != nullptr; }
 
   void abort() noexcept override {
-    lost_.store(true);
+    is_broken_.store(true);
     if (nccl_batch::holds(inside_)) {
       nccl_batch::discard(nccl_);  // what NCCL holds back points to the communicator
     }
     communicators_.abort(inside_);
   }
 
-  void check(const operation& call, std::uint64_t number) override {
+  void check_operation(const operation& call, std::uint64_t number) override {
     try {
       host_->health().check_device_operation(context(call, number), number);
     } catch (...) {
@@ -264,10 +264,10 @@ class nccl final : public device_plane {
     }
     /// With the communicator of the device that an operation's memory is on.
     inside(nccl& engine, const operation& call, device_memory in, device_memory out) : inside(engine) {
-      // In this order: who aborts sets `lost_` first, and then looks whether somebody is inside.
-      if (engine_.lost_.load()) [[unlikely]] {
+      // In this order: who aborts sets `is_broken_` first, and then looks whether somebody is inside.
+      if (engine_.is_broken_.load()) [[unlikely]] {
         engine_.leave();
-        engine_.throw_lost(call);
+        engine_.throw_broken(call);
       }
       one_ = &engine_.on(call, in, out);
       comm_ = one_->get();
@@ -335,8 +335,8 @@ class nccl final : public device_plane {
 
   /// Only where a variable makes NCCL's calls non-blocking.
   void settle(const operation& call, inside& here, ncclResult_t result) {
-    if (result == ncclInProgress && !in_batch()) {
-      const auto context = this->context(call, current());
+    if (result == ncclInProgress && !is_in_batch()) {
+      const auto context = this->context(call, current_number());
       try {
         result = here.communicator().settle(here.comm(), call.timeout, context, "NCCL's part of the call",
                                             [&] { host_->health().check_device_operation(context, sequence()); });
@@ -381,7 +381,7 @@ class nccl final : public device_plane {
       reject(call, text);
     }
     // Most often another rank has died, which the host plane knows, or will in a moment, by name.
-    const auto here = context(call, current());
+    const auto here = context(call, current_number());
     try {
       for (auto waited = std::chrono::milliseconds(0); waited < hearsay; waited += std::chrono::milliseconds(10)) {
         host_->health().check_device_operation(here, 0);
@@ -391,7 +391,7 @@ class nccl final : public device_plane {
       abort();
       throw;
     }
-    lose(call, current(), "met in " + call_name(call) + " an error of its device plane: " + text);
+    break_group(call, current_number(), "met in " + call_name(call) + " an error of its device plane: " + text);
     throw engine_error(here, text);
   }
 

@@ -24,7 +24,7 @@ class one_device final : public device_plane {
                                           int /*color*/) override {
     return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
   }
-  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
+  void check_operation(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
@@ -54,17 +54,17 @@ class one_device final : public device_plane {
                   stream_ref stream) override {
     copy(call, in, out, counts[0], stream);
   }
-  void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
-            stream_ref stream) override {
+  void exchange_parts(const operation& call, std::span<const device_part> outgoing,
+                      std::span<const device_part> incoming, stream_ref stream) override {
     for (std::size_t index = 0; index < std::min(outgoing.size(), incoming.size()); ++index) {
       copy(call, outgoing[index].data, incoming[index].data, outgoing[index].bytes, stream);
     }
   }
-  void meet(const operation& /*call*/, stream_ref /*stream*/) override {}
+  void barrier(const operation& /*call*/, stream_ref /*stream*/) override {}
 
   void begin_batch(const operation& /*call*/) override { in_batch_ = true; }
   void end_batch(const operation& /*call*/) override { in_batch_ = false; }
-  [[nodiscard]] bool in_batch() const noexcept override { return in_batch_; }
+  [[nodiscard]] bool is_in_batch() const noexcept override { return in_batch_; }
 
   void abort() noexcept override {}  // nothing here waits for other ranks
 
@@ -85,8 +85,8 @@ class one_device final : public device_plane {
       const std::string why =
           "in a group of one this takes a CUDA runtime of 12.8 or later, which hfcomm is compiled with, too; scale the "
           "buffer with a kernel of your own";
-      refuse(current(), why);
-      throw engine_error(context(call, current()), why);
+      refuse(current_number(), why);
+      throw engine_error(context(call, current_number()), why);
     }
     scaling.scale(call.element, call.factor, in, out, count, stream, call.where);
   }
