@@ -12,8 +12,9 @@
 
 namespace hfcomm::engines {
 
-/// A group of one: what is reduced or moved is copied, on the stream. It needs no NCCL, whose own short cut for one
-/// rank leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit floats.
+/// The device engine of a group of one. It copies on the stream, whether an operation reduces or moves. It needs no
+/// NCCL: for one rank, NCCL itself leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit
+/// floats.
 class one_device final : public device_plane {
  public:
   using device_plane::device_plane;
@@ -28,7 +29,7 @@ class one_device final : public device_plane {
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
-      // A copy would do; but a program that works with one rank must with more.
+      // A copy would do, but a program that works with one rank has to work with more.
       reject(call, "NCCL has no " + std::string(to_string(call.op)));
     }
     if (call.op == reduce_kind::premultiplied_sum && call.factor != 1.0) {
@@ -79,12 +80,13 @@ class one_device final : public device_plane {
  private:
   void scale(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) {
     const std::size_t bytes = count * size_of(call.element);
-    const cuda::device_guard here(api_, device_of(call, {in, bytes}, {out, bytes}));
+    const cuda::device_guard on_device(api_, device_of(call, {in, bytes}, {out, bytes}));
     auto& scaling = device_scaling::of(api_);
-    if (!scaling.possible()) {
+    if (!scaling.is_available()) {
       const std::string why =
-          "in a group of one this takes a CUDA runtime of 12.8 or later, which hfcomm is compiled with, too; scale the "
-          "buffer with a kernel of your own";
+          "in a group of one a premultiplied sum needs a CUDA runtime of 12.8 or later, both at compile time and at "
+          "run "
+          "time; scale the buffer with a kernel of your own";
       refuse(current_number(), why);
       throw engine_error(context(call, current_number()), why);
     }
