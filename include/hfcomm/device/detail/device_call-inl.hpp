@@ -63,7 +63,7 @@ HFCOMM_INLINE void uneven_parts::require(checked_call& running) const {
   }
 }
 
-/// With device checks: the ranks meet on the host, and compare what they are about to put on their devices.
+/// Compares the ranks' calls over the host plane, for groups with device checks.
 HFCOMM_INLINE void compare_device_calls(const process_group& group, operation call, const uneven_parts* parts) {
   call.pattern = parts == nullptr ? movement::none : call.pattern;
   call.content = parts == nullptr ? call.content : payload::uneven;
@@ -83,7 +83,7 @@ HFCOMM_INLINE void compare_device_calls(const process_group& group, operation ca
   running.engine().all_to_all_v(call, {.outgoing = outgoing, .expected = expected, .lengths_only = true}, nothing);
 }
 
-/// Connects the group, and compares the ranks' calls where that is wanted. Returns the group.
+/// Connects the group, and compares the ranks' calls where the group has device checks. Returns the group.
 HFCOMM_INLINE const process_group& prepare_device_call(const process_group& group, const operation& call,
                                                        const uneven_parts* parts) {
   connect_device_once(group, call.where);
@@ -107,17 +107,17 @@ HFCOMM_INLINE running_device_call::running_device_call(const process_group& grou
 }
 
 HFCOMM_INLINE running_device_call::~running_device_call() {
-  if (!put_) {
+  if (!is_put_) {
     engine_.refuse(number_, "an exception ended its part before that began");
   }
 }
 
 HFCOMM_INLINE void running_device_call::reject(const std::string& text) noexcept {
-  put_ = true;
+  is_put_ = true;
   engine_.refuse(number_, text);
 }
 
-HFCOMM_INLINE stream_ref running_device_call::own_stream_behind(stream_ref stream, device_memory memory) {
+HFCOMM_INLINE stream_ref running_device_call::own_stream_after(stream_ref stream, device_memory memory) {
   if (engine_.is_in_batch()) {
     refuse("inside an nccl_group_scope nothing is started on another stream; start it outside");
   }
@@ -131,15 +131,15 @@ HFCOMM_INLINE device_work running_device_call::work_on(stream_ref own, device_me
 
 HFCOMM_INLINE void running_device_call::put_watched(stream_ref stream, device_memory memory,
                                                     const std::function<void()>& launch) {
-  // In a batch it begins later, in a graph it does not begin here.
+  // The operation begins later in a batch, and not at all in the capture of a graph.
   if (engine_.is_in_batch() || engine_.is_capturing(call_, stream)) {
-    put_ = true;
+    is_put_ = true;
     launch();
     return;
   }
   // Watched from before the call, because the call itself may wait for a rank that NCCL has not connected before.
   const auto watched = watched_->add(engine_.record_event(call_, memory, stream), call_, waited_number());
-  put_ = true;
+  is_put_ = true;
   try {
     launch();
     watched->end.store(engine_.record_event(call_, memory, stream));

@@ -8,9 +8,9 @@
 #include <hfcomm/call/uneven.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
-/// The operations that move elements between devices, without the elements' type: each enters the group, checks its
-/// arguments, and hands addresses to the engine. `call` says the rest: the name, the type, the root. `How` is on_stream
-/// or on_own_stream; the latter returns a device_work.
+/// The operations that move elements between devices, without the elements' type. Each begins an operation of the
+/// group, checks its arguments, and hands addresses to the engine. `call` has the name, the type and the root. `How` is
+/// on_stream or on_own_stream; with the latter, a function returns a device_work.
 namespace hfcomm::detail {
 
 template <class How>

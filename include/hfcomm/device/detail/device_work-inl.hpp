@@ -21,7 +21,7 @@ HFCOMM_INLINE device_work::device_work(device_work&& other) noexcept
       origin_(other.origin_),
       call_(other.call_),
       number_(other.number_),
-      waited_(other.waited_) {}
+      has_waited_(other.has_waited_) {}
 
 HFCOMM_INLINE device_work& device_work::operator=(device_work&& other) noexcept {
   if (this != &other) {
@@ -31,7 +31,7 @@ HFCOMM_INLINE device_work& device_work::operator=(device_work&& other) noexcept 
     origin_ = other.origin_;
     call_ = other.call_;
     number_ = other.number_;
-    waited_ = other.waited_;
+    has_waited_ = other.has_waited_;
   }
   return *this;
 }
@@ -40,14 +40,14 @@ HFCOMM_INLINE device_work::~device_work() { drop(); }
 
 HFCOMM_INLINE void device_work::wait(stream_ref stream) {
   engine().wait_for_event(call_, event_, stream);
-  waited_ = true;
+  has_waited_ = true;
 }
 
 HFCOMM_INLINE bool device_work::done() const { return engine().is_reached(call_, {event_, origin_}); }
 
 HFCOMM_INLINE void device_work::synchronize() {
   (void)engine().wait_for(call_, number_, {event_, origin_}, {});
-  waited_ = true;
+  has_waited_ = true;
 }
 
 HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds limit) {
@@ -55,7 +55,7 @@ HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds limit) {
     return done();
   }
   const bool reached = engine().wait_for(call_, number_, {event_, origin_}, limit);
-  waited_ = waited_ || reached;
+  has_waited_ = has_waited_ || reached;
   return reached;
 }
 
@@ -70,11 +70,11 @@ HFCOMM_INLINE void device_work::drop() noexcept {
   if (event_ == nullptr) {
     return;
   }
-  if (!waited_ && !engines::process_end::begun()) {
+  if (!has_waited_ && !engines::process_end::begun()) {
     try {
       engine_->wait_for_event(call_, event_, origin_);
     } catch (const error&) {
-      // CUDA is broken or gone: there is nothing left to order.
+      // CUDA fails or is gone, so no stream can wait.
     }
   }
   engine_->release_event(std::exchange(event_, nullptr));

@@ -50,7 +50,7 @@ HFCOMM_INLINE nccl_group_scope::nccl_group_scope(const process_group& group, std
                       "this thread has an nccl_group_scope already; it takes the operations of all groups");
   }
   engine.begin_batch(call_);
-  open_ = true;
+  is_open_ = true;
 }
 
 HFCOMM_INLINE nccl_group_scope::~nccl_group_scope() {
@@ -62,7 +62,7 @@ HFCOMM_INLINE nccl_group_scope::~nccl_group_scope() {
 }
 
 HFCOMM_INLINE void nccl_group_scope::end() {
-  if (std::exchange(open_, false)) {
+  if (std::exchange(is_open_, false)) {
     auto& state = detail::group_access::state(group_);
     const detail::watched_call watched(state, call_);  // NCCL may wait in it for ranks that it has not connected before
     state.devices->end_batch(call_);
