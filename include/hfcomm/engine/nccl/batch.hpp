@@ -57,7 +57,7 @@ class nccl_batch {
     return result;
   }
 
-  /// Makes NCCL drop the deferred calls: one call that it rejects spoils the group.
+  /// Makes NCCL drop the deferred calls: a call that NCCL rejects cancels the whole group.
   static void discard(const cuda::nccl_api& api) noexcept {
     (void)api.ncclAllReduce(nullptr, nullptr, 1, ncclUint8, ncclSum, nullptr, nullptr);
     (void)end(api);
