@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// Operations on device memory, over NCCL: needs the headers of CUDA and NCCL. <hfcomm/comm.hpp> includes it where
-/// HFCOMM_NCCL is defined, which the Meson option `nccl` sees to. None of it calls a function of the two libraries by
-/// name, so there is nothing to link with.
+/// Operations on device memory, over NCCL. Needs the headers of CUDA and NCCL at compile time, and no library to link
+/// with: the libraries are loaded at run time. <hfcomm/comm.hpp> includes this header where HFCOMM_NCCL is defined,
+/// which the Meson option `nccl` does.
 ///
-/// Header-only, the engine comes along with this header, and one file of a program is enough for all. In a compiled
-/// program, the file that includes <hfcomm/impl.hpp> has HFCOMM_NCCL defined.
+/// In a header-only program, this header brings the engine, and one file that includes it is enough. In a compiled
+/// program, the file that includes <hfcomm/impl.hpp> needs HFCOMM_NCCL as well.
 
 // IWYU pragma: begin_exports
 #include <hfcomm/comm.hpp>

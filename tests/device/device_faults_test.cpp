@@ -203,7 +203,7 @@ void run_other(const scenario& one, task& work) {
     case fault::never_completes: CHECK_THROWS_AS(work.operate(hurried), timeout_error); break;
     case fault::call_hangs:
       CHECK_CONTAINS(error_of<timeout_error>([&] { work.operate(group); }).what(),
-                     "what rank " + std::to_string(one.victim) + " put on its device");
+                     "the work that rank " + std::to_string(one.victim) + " put on its device");
       break;
     default: CHECK(error_of<peer_error>([&] { work.operate(group); }).peer() == one.victim);
   }

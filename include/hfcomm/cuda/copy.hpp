@@ -14,7 +14,7 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Where the memory of a copy is.
+/// The kinds of memory that a copy goes from and to.
 enum class copy_kind { host_to_device, device_to_host, device_to_device };
 
 /// Throws usage_error where the numbers of bytes differ.
@@ -23,8 +23,8 @@ void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t
 
 }  // namespace detail
 
-/// Copies elements to a device, from one, or within one, on the stream; both ranges have the same number (usage_error).
-/// Returns at once where the host's memory is pinned; it must stay until the copy is done.
+/// Copies elements on the stream: to a device, from a device, or within one. Throws usage_error where the ranges differ
+/// in length. Returns at once where the host's memory is pinned; that memory must stay until the copy is done.
 template <std::ranges::contiguous_range In, writable_device_range Out>
   requires(!device_range<In>) && std::ranges::borrowed_range<In> &&
           std::same_as<std::ranges::range_value_t<In>, device_value_t<Out>>

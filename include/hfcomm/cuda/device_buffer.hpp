@@ -10,10 +10,10 @@
 
 namespace hfcomm {
 
-/// Elements in the memory of the device that was current when it was made; owned, not initialized. A device range:
-/// device operations take it as it is.
+/// Elements in memory of the device that is current in the constructor. It owns the memory, and does not initialize it.
+/// It is a device range, so device operations take it. Move-only.
 ///
-/// Freeing waits for the device, as cudaFree does: keep buffers rather than making new ones. Move-only.
+/// The destructor waits for the device, as cudaFree does, so keep buffers rather than making new ones.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class device_buffer {
@@ -21,8 +21,8 @@ class device_buffer {
   using value_type = T;
 
   device_buffer() noexcept = default;
-  /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
-  /// has room for.
+  /// Throws engine_error where CUDA fails or is not found, and std::bad_array_new_length where the size in bytes
+  /// overflows.
   explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current())
       : memory_(cuda::owned_memory::on_device(size, sizeof(T), where)) {}
 

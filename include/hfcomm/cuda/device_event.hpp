@@ -14,13 +14,13 @@ struct runtime_api;
 
 }  // namespace cuda
 
-/// A mark on a stream of the device that was current when it was made; owned. Move-only. Every function throws
-/// engine_error with CUDA's reason.
+/// A CUDA event, of the device that is current in the constructor. It marks a point in a stream. It owns the event.
+/// Move-only. Every function throws engine_error where CUDA fails.
 class device_event {
  public:
   enum class timing : bool { off, on };
 
-  /// With timing off, which costs less, `since` is not there.
+  /// Makes an event. `since` needs timing, which costs more.
   explicit device_event(timing timed = timing::off, std::source_location where = std::source_location::current());
   device_event(device_event&& other) noexcept;
   device_event& operator=(device_event&& other) noexcept;
@@ -28,15 +28,16 @@ class device_event {
 
   [[nodiscard]] CUevent_st* get() const noexcept { return event_; }
 
-  /// Marks the place behind what is on the stream by now. A place that was marked before is forgotten.
+  /// Records the point after the work that is on the stream by now. It replaces the point that was recorded before.
   void record(stream_ref stream, std::source_location where = std::source_location::current());
-  /// What is put on `stream` from here on begins when the mark has been reached; at once where nothing was marked.
+  /// Makes the following work on `stream` wait until the event is reached. It does not wait where nothing was recorded.
   void order(stream_ref stream, std::source_location where = std::source_location::current()) const;
-  /// Returns whether the mark has been reached. Never blocks.
+  /// Returns whether the event has been reached. Never blocks.
   [[nodiscard]] bool done(std::source_location where = std::source_location::current()) const;
-  /// Blocks the host until the mark has been reached, for however long: `hfcomm::synchronize` also watches the ranks.
+  /// Waits on the host until the event is reached, without a deadline. `hfcomm::synchronize` also checks for lost
+  /// ranks.
   void synchronize(std::source_location where = std::source_location::current()) const;
-  /// The device's time from one mark to this one. Both have been reached, and have timing on.
+  /// Returns the device's time from `start` to this event. Both have been reached, and have timing.
   [[nodiscard]] std::chrono::duration<double, std::milli> since(
       const device_event& start, std::source_location where = std::source_location::current()) const;
 

@@ -8,7 +8,8 @@
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/plain.hpp>
 
-/// CUDA's narrow floats have the bits of hfcomm's, and are taken wherever these are, on the host as on a device.
+/// CUDA's narrow floating-point types as elements. They have the same bits as hfcomm's types, and are accepted wherever
+/// those are, on the host and on devices.
 namespace hfcomm {
 
 template <>

@@ -13,39 +13,40 @@
 
 namespace hfcomm::cuda {
 
-/// A shared library that a program may run without: looked for when it is first needed. What the process has already
-/// (linked, or loaded by somebody else, such as libtorch) comes before what the loader finds.
+/// A shared library that a program may run without, and that is loaded when it is first needed. A library that the
+/// process has already (linked, or loaded by libtorch, for example) comes before one that the loader finds.
 class library {
  public:
-  /// `variable` may name a file to take instead. `known` is a function that tells whether the process has it already.
-  library(const char* what, const char* variable, const char* known, std::initializer_list<const char*> names)
+  /// Loads one of `names`. The environment variable `variable` may name another file. The process has the library
+  /// already where it has its function `known_function`.
+  library(const char* what, const char* variable, const char* known_function, std::initializer_list<const char*> names)
       : what_(what), variable_(variable) {
     if (const char* path = std::getenv(variable); path != nullptr && *path != '\0') {
       open(path);
       return;
     }
-    if (::dlsym(RTLD_DEFAULT, known) != nullptr) {
+    if (::dlsym(RTLD_DEFAULT, known_function) != nullptr) {
       handle_ = RTLD_DEFAULT;
-      found_ = true;
+      is_found_ = true;
       return;
     }
     for (const char* name : names) {
-      if (!found_) {
+      if (!is_found_) {
         open(name);
       }
     }
   }
 
-  [[nodiscard]] bool found() const noexcept { return found_; }
-  [[nodiscard]] void* symbol(const char* name) const noexcept { return found_ ? ::dlsym(handle_, name) : nullptr; }
+  [[nodiscard]] bool is_found() const noexcept { return is_found_; }
+  [[nodiscard]] void* symbol(const char* name) const noexcept { return is_found_ ? ::dlsym(handle_, name) : nullptr; }
 
-  /// What was tried, and what the loader said.
+  /// Describes what was tried, with the loader's errors.
   [[nodiscard]] std::string problem() const {
     return std::string(what_) + " is not in this process and cannot be loaded: " + searched_ + ". Set " + variable_ +
            " to its path, or LD_LIBRARY_PATH to its folder";
   }
 
-  /// Fills one entry of a table. Throws engine_error where a function is missing that must be there.
+  /// Sets one entry of a table of functions. Throws engine_error where a function is missing that is not optional.
   template <class Function>
   void fill(Function*& entry, const char* name, bool optional, const std::source_location& where) const {
     entry = reinterpret_cast<Function*>(symbol(name));
@@ -57,10 +58,10 @@ class library {
 
  private:
   void open(const char* name) {
-    // Never closed: other libraries, and threads of its own, may be inside until the process ends.
+    // Never closed, because other libraries, and the library's own threads, may use it until the process ends.
     handle_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    found_ = handle_ != nullptr;
-    if (!found_) {
+    is_found_ = handle_ != nullptr;
+    if (!is_found_) {
       const char* const text = ::dlerror();
       searched_ += (searched_.empty() ? "" : "; ") + std::string(text != nullptr ? text : name);
     }
@@ -69,20 +70,20 @@ class library {
   const char* what_;
   const char* variable_;
   void* handle_ = nullptr;
-  bool found_ = false;
+  bool is_found_ = false;
   std::string searched_;
 };
 
 namespace detail {
 
-/// The table in use; null before one was asked for.
+/// Returns the table in use; null before the first use.
 template <class Api>
 std::atomic<const Api*>& table_in_use() noexcept {
   static std::atomic<const Api*> table{nullptr};
   return table;
 }
 
-/// The table in use, which `load(where)` makes once where there is none. Any thread.
+/// Returns the table in use. Where there is none, `load(where)` makes it, once. Any thread may call.
 template <class Api>
 const Api& table_of(Api (*load)(const std::source_location&), const std::source_location& where) {
   if (const auto* table = table_in_use<Api>().load(std::memory_order_acquire); table != nullptr) [[likely]] {

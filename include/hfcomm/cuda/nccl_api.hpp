@@ -11,10 +11,10 @@
 
 namespace hfcomm::cuda {
 
-/// The functions of NCCL that hfcomm calls, under their own names. The last ones are nullptr where NCCL is too old for
+/// The functions of NCCL that hfcomm calls, under their own names. The last ones are null where NCCL is too old to have
 /// them.
 struct nccl_api {
-  // NOLINTBEGIN(readability-identifier-naming): theirs
+  // NOLINTBEGIN(readability-identifier-naming): NCCL's names
   decltype(&::ncclGetVersion) ncclGetVersion = nullptr;
   decltype(&::ncclGetErrorString) ncclGetErrorString = nullptr;
   decltype(&::ncclGetLastError) ncclGetLastError = nullptr;
@@ -53,7 +53,7 @@ namespace detail {
 
 inline nccl_api load_nccl(const std::source_location& where) {
   const library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
-  if (!found.found()) {
+  if (!found.is_found()) {
     throw engine_error({-1, 0, "NCCL", 0, where}, found.problem());
   }
   nccl_api api;
@@ -94,14 +94,13 @@ inline nccl_api load_nccl(const std::source_location& where) {
 
 }  // namespace detail
 
-/// NCCL; found when it is first asked for. Throws engine_error, naming what was looked for where, if there is none. Any
-/// thread.
+/// Returns NCCL's functions, and loads the library at the first call. Throws engine_error, with the places that were
+/// searched, where there is none. Any thread may call.
 inline const nccl_api& nccl(std::source_location where = std::source_location::current()) {
   return detail::table_of(&detail::load_nccl, where);
 }
 
-/// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
-/// tests.
+/// Sets another table, which must outlive all users. Null returns to the library. For tests.
 inline void use_nccl(const nccl_api* table) noexcept {
   detail::table_in_use<nccl_api>().store(table, std::memory_order_release);
 }

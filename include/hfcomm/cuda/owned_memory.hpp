@@ -8,17 +8,18 @@ namespace hfcomm::cuda {
 
 struct runtime_api;
 
-/// Memory for a number of elements, from one of CUDA's functions, given back by its counterpart. That waits for what is
-/// on the device by then, an operation that waits for a dead rank among it, so it is bounded
-/// (default_nccl_options().teardown_timeout), and goes on without anybody where it takes longer; and it is not done
-/// once the process has left main, when CUDA may be gone. Move-only; what was moved from has none.
+/// Memory for a number of elements, allocated by CUDA and owned. Move-only; a moved-from object has no memory.
+///
+/// Freeing waits for the work on the device, which may itself wait for a dead rank. So the destructor waits for at most
+/// default_nccl_options().teardown_timeout, and leaves the rest to a thread of its own. Nothing is freed once the
+/// process has left main, when CUDA may be gone.
 class owned_memory {
  public:
   owned_memory() noexcept = default;
-  /// Memory of the current device. CUDA is not asked for none. Throws engine_error with CUDA's reason, or where there
-  /// is no CUDA, and std::bad_array_new_length for what no memory has room for.
+  /// Allocates memory of the current device; none for a count of 0. Throws engine_error where CUDA fails or is not
+  /// found, and std::bad_array_new_length where the size in bytes overflows.
   [[nodiscard]] static owned_memory on_device(std::size_t count, std::size_t width, const std::source_location& where);
-  /// Page-locked host memory, zeros. Otherwise the same.
+  /// Allocates page-locked host memory, filled with zeros. Otherwise the same.
   [[nodiscard]] static owned_memory pinned(std::size_t count, std::size_t width, const std::source_location& where);
 
   owned_memory(owned_memory&& other) noexcept;
@@ -30,7 +31,7 @@ class owned_memory {
 
  private:
   enum class place { device, pinned_host };
-  owned_memory(std::size_t count, std::size_t width, place where_to, const std::source_location& where);
+  owned_memory(std::size_t count, std::size_t width, place kind, const std::source_location& where);
 
   const runtime_api* api_ = nullptr;
   void* data_ = nullptr;

@@ -10,8 +10,8 @@
 
 namespace hfcomm {
 
-/// Elements in host memory that devices copy to and from without the host's help (page-locked), on any device; zeros at
-/// first. It is host memory: a contiguous range, which host operations take as they take a span. Move-only.
+/// Elements in page-locked host memory, which all devices copy to and from without the host. They are zeros at first.
+/// It is a contiguous range in host memory, which host operations take as they take a span. Move-only.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class pinned_buffer {
@@ -19,8 +19,8 @@ class pinned_buffer {
   using value_type = T;
 
   pinned_buffer() noexcept = default;
-  /// Throws engine_error with CUDA's reason, or where there is no CUDA; std::bad_array_new_length for what no memory
-  /// has room for.
+  /// Throws engine_error where CUDA fails or is not found, and std::bad_array_new_length where the size in bytes
+  /// overflows.
   explicit pinned_buffer(std::size_t size, std::source_location where = std::source_location::current())
       : memory_(cuda::owned_memory::pinned(size, sizeof(T), where)) {}
 

@@ -12,11 +12,11 @@
 
 namespace hfcomm::cuda {
 
-/// The functions of the CUDA runtime that hfcomm calls, under their own names. A program that is compiled with hfcomm's
-/// device plane runs where there is no CUDA, as long as it does no device operation; and tests put functions of their
-/// own here. Types are spelled out where C++ has more than one function of that name.
+/// The functions of the CUDA runtime that hfcomm calls, under their own names. With the table, a program that calls no
+/// device operation runs where there is no CUDA, and tests use functions of their own. A type is spelled out where C++
+/// has overloads of that name.
 struct runtime_api {
-  // NOLINTBEGIN(readability-identifier-naming): theirs
+  // NOLINTBEGIN(readability-identifier-naming): CUDA's names
   decltype(&::cudaRuntimeGetVersion) cudaRuntimeGetVersion = nullptr;
   decltype(&::cudaGetErrorString) cudaGetErrorString = nullptr;
   decltype(&::cudaGetLastError) cudaGetLastError = nullptr;
@@ -47,7 +47,7 @@ struct runtime_api {
   decltype(&::cudaEventSynchronize) cudaEventSynchronize = nullptr;
   decltype(&::cudaEventElapsedTime) cudaEventElapsedTime = nullptr;
 #if CUDART_VERSION >= 12080
-  // Null where the runtime is older than what this was compiled with.
+  // Null where the runtime is older than the headers.
 
   decltype(&::cudaLibraryLoadData) cudaLibraryLoadData = nullptr;
   decltype(&::cudaLibraryGetKernel) cudaLibraryGetKernel = nullptr;
@@ -55,10 +55,10 @@ struct runtime_api {
 #endif
   // NOLINTEND(readability-identifier-naming)
 
-  /// Throws engine_error, with what CUDA says, unless `status` is success.
+  /// Throws engine_error, with CUDA's error text, unless `status` is success. `what` names the call.
   void check(cudaError_t status, const char* what, const std::source_location& where) const {
     if (status != cudaSuccess) [[unlikely]] {
-      (void)cudaGetLastError();  // what is thrown need not be found again
+      (void)cudaGetLastError();  // clears CUDA's copy of the error that is thrown
       throw engine_error({-1, 0, what, 0, where}, std::string(cudaGetErrorString(status)) + " (CUDA error " +
                                                       std::to_string(static_cast<int>(status)) + ')');
     }
@@ -71,7 +71,7 @@ inline runtime_api load_runtime(const std::source_location& where) {
   const std::string versioned = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
   const library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
                       {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
-  if (!found.found()) {
+  if (!found.is_found()) {
     throw engine_error({-1, 0, "the CUDA runtime", 0, where}, found.problem());
   }
   runtime_api api;
@@ -119,43 +119,43 @@ inline runtime_api load_runtime(const std::source_location& where) {
 
 }  // namespace detail
 
-/// The CUDA runtime; found when it is first asked for. Throws engine_error, naming what was looked for where, if there
-/// is none. Any thread.
+/// Returns the CUDA runtime's functions, and loads the library at the first call. Throws engine_error, with the places
+/// that were searched, where there is none. Any thread may call.
 inline const runtime_api& runtime(std::source_location where = std::source_location::current()) {
   return detail::table_of(&detail::load_runtime, where);
 }
 
-/// Takes another table from here on, which must outlive whatever uses it; nullptr: what was found, or will be. For
-/// tests, and for programs that are linked with a CUDA runtime that the loader does not know.
+/// Sets another table, which must outlive all users. Null returns to the library. For tests, and for programs that are
+/// linked with a CUDA runtime that the loader does not find.
 inline void use_runtime(const runtime_api* table) noexcept {
   detail::table_in_use<runtime_api>().store(table, std::memory_order_release);
 }
 
-/// Makes a device the current one of this thread for a scope.
+/// A scope in which a device is the current one of this thread.
 class device_guard {
  public:
   device_guard(const runtime_api& api, int device) : api_(api) {
-    api_.check(api_.cudaGetDevice(&before_), "cudaGetDevice", std::source_location::current());
-    if (before_ != device) {
+    api_.check(api_.cudaGetDevice(&previous_), "cudaGetDevice", std::source_location::current());
+    if (previous_ != device) {
       api_.check(api_.cudaSetDevice(device), "cudaSetDevice", std::source_location::current());
-      changed_ = true;
+      has_changed_ = true;
     }
   }
   device_guard(const device_guard&) = delete;
   device_guard& operator=(const device_guard&) = delete;
   ~device_guard() {
-    if (changed_) {
-      (void)api_.cudaSetDevice(before_);
+    if (has_changed_) {
+      (void)api_.cudaSetDevice(previous_);
     }
   }
 
  private:
   const runtime_api& api_;
-  int before_ = 0;
-  bool changed_ = false;
+  int previous_ = 0;
+  bool has_changed_ = false;
 };
 
-/// Lets a thread ask for events while another one captures a graph.
+/// A scope in which this thread may query events while another thread captures a graph.
 class relaxed_capture {
  public:
   explicit relaxed_capture(const runtime_api& api) noexcept : api_(api) {
@@ -170,15 +170,15 @@ class relaxed_capture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// For a thread of hfcomm's own that has something to do on a device. The device comes first: anything else would make
-/// the thread at home on device 0.
+/// A scope in which a new thread of hfcomm's own works on a device. It sets the device before any other call of CUDA,
+/// which would create a context on device 0.
 class thread_on_device {
  public:
   thread_on_device(const runtime_api& api, int device) noexcept
-      : apart_((static_cast<void>(api.cudaSetDevice(device)), api)) {}
+      : relaxed_((static_cast<void>(api.cudaSetDevice(device)), api)) {}
 
  private:
-  relaxed_capture apart_;
+  relaxed_capture relaxed_;
 };
 
 }  // namespace hfcomm::cuda

@@ -12,19 +12,21 @@
 
 namespace hfcomm::engines {
 
-/// For destructors: does `work` on that device, on a thread of its own, since it may wait for what never ends there,
-/// and waits for it no longer than default_nccl_options().teardown_timeout. Then stderr says so, `what` being what was
-/// done ("destroying an NCCL communicator"), and it goes on without anybody, so it must own what it uses.
+/// Runs a destructor's `work` on a device, on a thread of its own, because the work may wait for an operation that
+/// never ends. Waits for at most default_nccl_options().teardown_timeout.
+///
+/// After that, the thread continues alone, so `work` must own what it uses. A message on stderr says so; `what` names
+/// the work ("destroying an NCCL communicator").
 template <class Work>
 void tear_down(const cuda::runtime_api& api, int device, const char* what, Work work) noexcept {
-  const auto patience = default_nccl_options().teardown_timeout;
-  const bool ended = run_bounded(patience, [&api, device, work = std::move(work)]() mutable {
-    const cuda::thread_on_device here(api, device);
+  const auto limit = default_nccl_options().teardown_timeout;
+  const bool has_ended = run_bounded(limit, [&api, device, work = std::move(work)]() mutable {
+    const cuda::thread_on_device on_device(api, device);
     work();
   });
-  if (!ended) {
+  if (!has_ended) {
     std::fprintf(stderr, "[hfcomm] %s of device %d has not ended within %s; it is left to itself\n", what, device,
-                 format_duration(patience).c_str());
+                 format_duration(limit).c_str());
   }
 }
 

@@ -30,7 +30,7 @@ HFCOMM_INLINE std::shared_ptr<device_engine> make_nccl_engine(const std::shared_
   return std::make_shared<engines::nccl>(host, cuda, cuda::nccl(call.where));
 }
 
-/// Before main.
+/// Registers the device engines, before main.
 inline const bool has_device_engines = [] {
   device_engines().store(&make_nccl_engine);
   return true;

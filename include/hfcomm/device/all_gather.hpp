@@ -8,8 +8,10 @@
 
 namespace hfcomm {
 
-/// Every rank's device memory, in rank order, in `out` on every rank, which is `group.size()` times as long as `in`;
-/// `in` may be this rank's own place in it. Any trivially copyable type. Put on the stream; returns at once.
+/// Gathers every rank's device memory, in rank order, into `out` on every rank. `out` is `group.size()` times as long
+/// as `in`, and `in` may be this rank's part of it. Any trivially copyable type.
+///
+/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
@@ -20,7 +22,8 @@ void all_gather(const In& in, Out&& out, stream_ref stream, const process_group&
                             group);
 }
 
-/// Parts of different lengths: rank r contributes `counts[r]` elements; the counts are the same on all ranks.
+/// The same with parts of different lengths: rank r contributes `counts[r]` elements. The counts are the same on all
+/// ranks.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,

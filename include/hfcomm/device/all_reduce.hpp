@@ -7,13 +7,14 @@
 
 namespace hfcomm {
 
-/// Reduces device memory element by element into every rank's `out`, which is as long as `in` and may be `in`. Put on
-/// the stream, where it comes after what is there and before what follows; returns at once. The order of additions is
-/// NCCL's: all ranks get the same bits, but 16-bit floats may be rounded more than once, and `average` divides in the
-/// elements' type.
+/// Reduces device memory element by element into every rank's `out`, which is as long as `in` and may be `in`. Runs on
+/// the stream, after the work before it and before the work behind it. Returns at once.
 ///
-/// Throws usage_error for memory that is not the current communicator's device's, 16-bit integers and bitwise
-/// reductions (NCCL has neither); the other ranks hear of it where they wait (`synchronize`).
+/// The order of additions is NCCL's. All ranks get the same bits, but 16-bit floats may be rounded more than once, and
+/// `average` divides in the elements' type.
+///
+/// Throws usage_error for memory of a device that the group is not connected on, and for bitwise reductions, which NCCL
+/// lacks. The other ranks then get peer_error where they wait (`synchronize`).
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
@@ -24,7 +25,7 @@ void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<devic
       detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
-/// In place.
+/// Reduces in place.
 template <writable_reducible_device_range R>
 void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
@@ -35,7 +36,8 @@ void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> o
       range, range, detail::on_stream{stream}, group);
 }
 
-/// The same on a stream of the group's own, behind what is on `stream` by now; what follows there need not wait.
+/// The same on a stream of the group's own, which waits for the work that is on `stream` by now. The following work on
+/// `stream` does not wait for it.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,

@@ -9,7 +9,9 @@
 namespace hfcomm {
 
 /// Gives every rank its part of every rank's device memory: rank r's `out` has the r-th parts of all `in`s, in rank
-/// order. Any trivially copyable type. Put on the stream; returns at once.
+/// order. Any trivially copyable type.
+///
+/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
@@ -20,8 +22,8 @@ void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group&
                             group);
 }
 
-/// Parts of different lengths: `in_counts[r]` elements for rank r, `out_counts[r]` from rank r. What a rank sends must
-/// be what its receiver wants: without device checks (`with_device_checks`) nothing compares them.
+/// The same with parts of different lengths: `in_counts[r]` elements go to rank r, `out_counts[r]` come from rank r.
+/// The sender's count and the receiver's count must be equal. Only device checks (`with_device_checks`) compare them.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,

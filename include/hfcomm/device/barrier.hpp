@@ -9,12 +9,12 @@
 
 namespace hfcomm {
 
-/// What follows on the stream begins once the streams of all ranks have come to their barriers. Returns at once: the
-/// host does not wait.
+/// Makes the following work on the stream wait until the streams of all ranks have reached their barriers. Returns at
+/// once: the host does not wait.
 void barrier(stream_ref stream, const process_group& group = world(),
              std::source_location where = std::source_location::current());
 
-/// The same on a stream of the group's own, behind what is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
 device_work barrier_async(stream_ref stream, const process_group& group = world(),
                           std::source_location where = std::source_location::current());
 

@@ -8,18 +8,23 @@
 
 namespace hfcomm {
 
-/// Gets a group ready for operations on the current device, which the first one does otherwise: all ranks make an NCCL
-/// communicator together, and try it by an all-reduce of one element. Collective. Each rank makes its own device
-/// current first, cudaSetDevice(local_rank()).
+/// Connects a group for operations on the current device. Otherwise the group's first device operation does. All ranks
+/// make an NCCL communicator together, and test it by an all-reduce of one element. Collective. Each rank makes its own
+/// device current first: cudaSetDevice(local_rank()).
 ///
-/// Throws on all ranks where it fails on one: engine_error where there is no CUDA or no NCCL, naming what was looked
-/// for where, and where NCCL fails or takes longer than the group's deadline; usage_error where two ranks use one GPU;
-/// mismatch_error where their versions of NCCL differ; timeout_error and peer_error as every collective.
+/// Where it fails on one rank, it throws on all:
+///   engine_error    where there is no CUDA or no NCCL, with the places that were searched, and where NCCL fails or
+///                   takes longer than the group's deadline,
+///   usage_error     where two ranks use one GPU,
+///   mismatch_error  where the ranks' versions of NCCL differ,
+///   timeout_error and peer_error as every collective.
 void connect_device(const process_group& group = world(), std::source_location where = std::source_location::current());
 
-/// Blocks until all that is on the stream by now is done, as cudaStreamSynchronize does; but where an operation of this
-/// group waits there for a rank that died, left, or refused its part, this frees the device and throws peer_error; and
-/// timeout_error, naming the ranks that have not come, where the group's deadline passes, counted from here.
+/// Waits until the work that is on the stream by now is done, as cudaStreamSynchronize does.
+///
+/// Throws peer_error where an operation of this group waits there for a rank that died, left, or refused its part.
+/// Throws timeout_error, which names the ranks that have not come, where the group's deadline passes, counted from the
+/// call. Both end the operations on the device and break the group.
 void synchronize(stream_ref stream, const process_group& group = world(),
                  std::source_location where = std::source_location::current());
 

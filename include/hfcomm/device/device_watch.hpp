@@ -15,22 +15,26 @@ class device_watcher;
 
 }  // namespace detail
 
-/// Watches a group's device operations from a thread, while it lives: for programs that wait for a stream by other
-/// means than hfcomm's, cudaStreamSynchronize for instance, which would wait for ever for a rank that is gone.
+/// A thread that watches a group's device operations, until it is destroyed. It is for programs that wait for a stream
+/// by other means than hfcomm's. For example, cudaStreamSynchronize waits for ever for a rank that is gone.
 ///
-/// Where an operation has not ended `timeout` after it began on its device (the time that it waits behind computation
-/// does not count), or a rank is lost that it waits for, the device is freed, the group is broken with an error that
-/// names the culprit, and a line says so on stderr. What was waited for then returns, with nothing of use in the
-/// buffers; the group's next operation throws. Operations in graphs are not watched, and of those in an
-/// nccl_group_scope only the call that puts them on the streams, except for lost ranks while others are under way.
+/// It acts where a rank is lost that an operation waits for, or where an operation has not ended `timeout` after it
+/// began on its device. The time that the operation waits behind computation does not count. The watch then ends the
+/// operation on the device, breaks the group, and prints the error, which names the culprit, to stderr. The program's
+/// wait returns, the buffers' contents are undefined, and the group's next operation throws.
 ///
-/// One for each group, and not made or destroyed while another thread is inside an operation of the group. Costs two
-/// marks on the stream for each operation.
+/// Operations in graphs are not watched. Of operations in an nccl_group_scope, only the call that puts them on their
+/// streams is watched; a lost rank is also found while other operations run.
+///
+/// A group has at most one watch. It is not made or destroyed while another thread is in an operation of the group. It
+/// costs two events for each operation.
 class device_watch {
  public:
-  /// Connects the group if it is not (see connect_device). Throws usage_error where the group is watched already.
+  /// Watches with the group's deadline as `timeout`. Connects the group where it is not connected (see connect_device).
+  /// Throws usage_error where the group is watched already.
   explicit device_watch(const process_group& group = world(),
                         std::source_location where = std::source_location::current());
+  /// Watches with a `timeout`; zero or less stands for none. Otherwise the same.
   explicit device_watch(std::chrono::nanoseconds timeout, const process_group& group = world(),
                         std::source_location where = std::source_location::current());
   device_watch(const device_watch&) = delete;

@@ -10,35 +10,35 @@
 
 namespace hfcomm {
 
-/// A device operation that was started, on a stream of the group's own, and may still be under way. Its buffers must
-/// stay, untouched by other streams, until a stream has been ordered behind it, or the host has waited.
+/// A device operation that was started on a stream of the group's own and may still run. Its buffers must stay, and no
+/// other stream may use them, until a stream or the host has waited for the operation.
 ///
-/// Dropping a work that nobody waited for orders the stream that the operation was started from behind it, so that
-/// stream must still exist then. Nothing blocks.
+/// Where nobody has waited, the destructor makes the stream wait that the operation was started from. So that stream
+/// must still exist then. The destructor does not block.
 ///
 /// Thread-safety: one thread at a time for each work; different works from different threads.
 class [[nodiscard]] device_work {
  public:
-  device_work(std::shared_ptr<engines::device_engine> engine, engines::device_engine::event mark, stream_ref origin,
-              const engines::operation& call, std::uint64_t number) noexcept;
-  /// What was moved from may be assigned to or dropped; everything else is a usage_error.
+  device_work(std::shared_ptr<engines::device_engine> engine, engines::device_engine::event_handle event,
+              stream_ref origin, const engines::operation& call, std::uint64_t number) noexcept;
+  /// A work that was moved from may be assigned to or destroyed. Every other use throws usage_error.
   device_work(device_work&& other) noexcept;
-  /// Drops what it had.
+  /// Destroys the work that it held.
   device_work& operator=(device_work&& other) noexcept;
   ~device_work();
 
-  /// What is put on `stream` from here on begins when the operation is done. Never blocks the host. (torch's
+  /// Makes the following work on `stream` wait until the operation is done. Never blocks the host. (torch's
   /// `Work::wait`, which takes the current stream.)
   void wait(stream_ref stream);
 
-  /// Returns whether it is done. Never blocks.
+  /// Returns whether the operation is done. Never blocks.
   [[nodiscard]] bool done() const;
 
-  /// Blocks the host until it is done. Throws peer_error where a rank died, left, or refused its part, and
-  /// timeout_error where the group's deadline, counted from here, passes; both free the device and break the group.
+  /// Waits on the host until the operation is done. Throws peer_error where a rank died, left, or refused its part, and
+  /// timeout_error where the group's deadline passes, counted from the call. Both free the device and break the group.
   void synchronize();
-  /// Gives up waiting when `patience` is over, and returns whether it is done. It goes on either way.
-  [[nodiscard]] bool synchronize(std::chrono::nanoseconds patience);
+  /// Waits for at most `limit`, and returns whether the operation is done. The operation continues in either case.
+  [[nodiscard]] bool synchronize(std::chrono::nanoseconds limit);
 
  private:
   /// Throws usage_error where this was moved from.
@@ -46,11 +46,11 @@ class [[nodiscard]] device_work {
   void drop() noexcept;
 
   std::shared_ptr<engines::device_engine> engine_;
-  engines::device_engine::event mark_;
+  engines::device_engine::event_handle event_;
   stream_ref origin_;
   engines::operation call_;
   std::uint64_t number_;
-  bool waited_ = false;
+  bool has_waited_ = false;  // a stream or the host
 };
 
 }  // namespace hfcomm

@@ -8,8 +8,10 @@
 
 namespace hfcomm {
 
-/// Every rank's device memory, in rank order, in the root's `out`, which is `group.size()` times as long as `in`;
-/// elsewhere `out` is not looked at and may be empty. Any trivially copyable type. Put on the stream; returns at once.
+/// Gathers every rank's device memory, in rank order, into the root's `out`, which is `group.size()` times as long as
+/// `in`. The other ranks' `out` is ignored and may be empty. Any trivially copyable type.
+///
+/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void gather(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
@@ -19,7 +21,8 @@ void gather(const In& in, Out&& out, stream_ref stream, int root = 0, const proc
                         detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
-/// Parts of different lengths: the root gets `counts[r]` elements from rank r; `counts` is looked at on the root only.
+/// The same with parts of different lengths: the root gets `counts[r]` elements from rank r. The other ranks' `counts`
+/// is ignored.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,

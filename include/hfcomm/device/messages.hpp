@@ -8,9 +8,11 @@
 
 namespace hfcomm {
 
-/// Sends device memory to one rank, whose stream receives as many elements of the same type: nothing compares them. Put
-/// on the stream; returns at once. Two ranks that both send first wait for each other on their devices: use
-/// `send_receive`, or an nccl_group_scope. The group must have been connected (`connect_device`) by all its ranks.
+/// Sends device memory to one rank, which receives as many elements of the same type; nothing compares them. The group
+/// must have been connected (`connect_device`) by all its ranks.
+///
+/// Runs on the stream, and returns at once. Two ranks that both send first wait for each other on their devices for
+/// ever: use `send_receive`, or an nccl_group_scope.
 template <device_range R>
 void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
@@ -19,7 +21,7 @@ void send(const R& data, stream_ref stream, int destination, const process_group
                          where);
 }
 
-/// The same on a stream of the group's own, behind what is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
 template <device_range R>
 device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
@@ -28,8 +30,8 @@ device_work isend(const R& data, stream_ref stream, int destination, const proce
                                 group, where);
 }
 
-/// Receives the next device memory that one rank sends here: as many elements of the same type. Put on the stream;
-/// returns at once.
+/// Receives the next device memory that one rank sends to this one: as many elements of the same type. Runs on the
+/// stream, and returns at once.
 template <writable_device_range R>
 void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
@@ -38,7 +40,7 @@ void recv(R&& data, stream_ref stream, int source, const process_group& group = 
                          where);
 }
 
-/// The same on a stream of the group's own, behind what is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
 template <writable_device_range R>
 device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
@@ -47,8 +49,8 @@ device_work irecv(R&& data, stream_ref stream, int source, const process_group& 
                                 detail::on_own_stream{stream}, group, where);
 }
 
-/// Sends device memory to one rank and receives some from another (or the same, or oneself) at once. Put on the stream;
-/// returns at once.
+/// Sends device memory to one rank and receives other memory from a rank, at the same time. Both may be the same rank,
+/// or this one. Runs on the stream, and returns at once.
 template <device_range Out, writable_device_range In>
 void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
                   const process_group& group = world(), std::source_location where = std::source_location::current()) {

@@ -8,14 +8,16 @@
 
 namespace hfcomm {
 
-/// Device operations of one group inside it are put on their streams together, which costs one kernel instead of many,
-/// and lets sends and receives wait for each other in any order. What they give is there, in the streams' order, once
-/// the scope has ended: nothing that reads it may be put on a stream before. After each 1024 operations, what there is
-/// is put on the streams, and a new batch begins; but not while there are messages, which may wait for each other.
+/// A scope whose device operations are started together, when it ends. That costs one kernel instead of many, and sends
+/// and receives may be called in any order. (NCCL's ncclGroupStart and ncclGroupEnd; torch's coalescing manager.)
 ///
-/// The destructor ends it too, also where an exception leaves the scope: what was called by then is done. What NCCL
-/// says to that is then thrown by the group's next collective; `end` throws it at once. Throws usage_error inside
-/// another scope of the same group. One thread. (NCCL's ncclGroupStart and ncclGroupEnd; torch's coalescing manager.)
+/// Work that reads the results may be put on a stream only after the scope has ended. After each 1024 operations, those
+/// so far are put on their streams. That does not happen where there are messages, because they may wait for each
+/// other.
+///
+/// The destructor ends the scope, also where an exception leaves it: the operations called so far are done. The group's
+/// next collective throws NCCL's error for them; `end` throws it at once. The constructor throws usage_error inside
+/// another scope of the same thread. Used by one thread.
 class nccl_group_scope {
  public:
   explicit nccl_group_scope(const process_group& group = world(),
@@ -24,13 +26,13 @@ class nccl_group_scope {
   nccl_group_scope& operator=(const nccl_group_scope&) = delete;
   ~nccl_group_scope();
 
-  /// Puts what was called inside on the streams. The second time it does nothing.
+  /// Puts the operations on their streams. Does nothing the second time.
   void end();
 
  private:
   process_group group_;
   engines::operation call_;
-  bool open_ = false;
+  bool is_open_ = false;
 };
 
 }  // namespace hfcomm

@@ -7,7 +7,7 @@
 
 namespace hfcomm {
 
-/// Reduces device memory element by element into the root's `out`; elsewhere `out` is not looked at. Otherwise as
+/// Reduces device memory element by element into the root's `out`. The other ranks' `out` is ignored. Otherwise as
 /// `all_reduce` of device memory.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
@@ -19,7 +19,7 @@ void reduce(const In& in, Out&& out, stream_ref stream, int root,
                         detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
-/// In place on the root; elsewhere the data stays as it is.
+/// Reduces in place on the root. The other ranks' data stays as it is.
 template <writable_reducible_device_range R>
 void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {

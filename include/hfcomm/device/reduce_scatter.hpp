@@ -8,8 +8,8 @@
 
 namespace hfcomm {
 
-/// Reduces device memory and leaves each rank one part of the result in `out`, which may be this rank's part of `in`;
-/// `in` is `group.size()` times as long. Otherwise as `all_reduce` of device memory.
+/// Reduces device memory and leaves each rank one part of the result in `out`. `in` is `group.size()` times as long,
+/// and `out` may be this rank's part of it. Otherwise as `all_reduce` of device memory.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
@@ -21,7 +21,7 @@ void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<d
       detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
-/// Parts of different lengths: rank r gets `counts[r]` elements; the counts are the same on all ranks.
+/// The same with parts of different lengths: rank r gets `counts[r]` elements. The counts are the same on all ranks.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,

@@ -20,19 +20,22 @@ std::shared_ptr<std::byte> allocate_registered(operation call, std::size_t count
 
 }  // namespace detail
 
-/// Elements in memory of the current device that NCCL knows: device operations of this group on it need no copies of
-/// their own, where the machine allows that (ncclMemAlloc, and a symmetric window of it, since NCCL 2.27; a registered
-/// buffer before). For buffers that are used again and again, such as gradients. A device range; for other groups, and
-/// for kernels, memory like any other. Not initialized.
+/// Elements in memory of the current device that is registered with NCCL. This group's operations on it need no copies
+/// in NCCL, where the machine allows that. It is for buffers that are used again and again, such as gradients. For
+/// other groups and for kernels it is ordinary device memory. A device range, not initialized, move-only.
 ///
-/// Making one is collective, with the same number of elements on all ranks (mismatch_error otherwise); it connects the
-/// group if it is not (see connect_device). Where it fails on one rank it throws on all; where it was NCCL's part that
-/// failed, the group's device plane is lost. Dropping one waits, for a bounded time, until the device has come to an
-/// end with what it was given; it counts as using the group, and all ranks make and drop theirs in the same order, on
-/// which NCCL relies to find them. It may outlive its group. Moved, not copied.
+/// The memory comes from ncclMemAlloc, and is a symmetric window since NCCL 2.27, a registered buffer before that.
 ///
-/// An operation takes registered memory on all ranks, at the same place in it, or on none: NCCL chooses its kernels by
-/// it, on each rank by itself.
+/// The constructor is collective, with the same number of elements on all ranks (mismatch_error otherwise). It connects
+/// the group where it is not connected (see connect_device). Where it fails on one rank, it throws on all. Where NCCL's
+/// registration is what fails, the group is broken.
+///
+/// The destructor waits, for a bounded time, until the device has done its work. It counts as a use of the group. All
+/// ranks make and destroy their buffers in the same order, because NCCL finds a buffer by it. A buffer may outlive its
+/// group.
+///
+/// An operation uses registered memory on all ranks, at the same offset, or on none: each rank's NCCL chooses its
+/// kernels by it.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class registered_buffer {

@@ -8,8 +8,10 @@
 
 namespace hfcomm {
 
-/// Gives each rank its part of the root's device memory `in`, which is `group.size()` times as long as `out`; elsewhere
-/// `in` is not looked at and may be empty. Any trivially copyable type. Put on the stream; returns at once.
+/// Gives each rank its part of the root's device memory `in`, which is `group.size()` times as long as `out`. The other
+/// ranks' `in` is ignored and may be empty. Any trivially copyable type.
+///
+/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void scatter(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),
@@ -19,7 +21,7 @@ void scatter(const In& in, Out&& out, stream_ref stream, int root = 0, const pro
                          detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
 }
 
-/// Parts of different lengths: rank r gets `counts[r]` elements; `counts` is looked at on the root only.
+/// The same with parts of different lengths: rank r gets `counts[r]` elements. The other ranks' `counts` is ignored.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream, int root = 0,

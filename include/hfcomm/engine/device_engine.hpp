@@ -14,141 +14,151 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
 
-namespace hfcomm::detail {
-
-class device_notes;
-
-}  // namespace hfcomm::detail
-
 namespace hfcomm::engines {
 
-/// A part of a device operation that goes to, or comes from, one rank.
+/// A part of a device operation that goes to one rank, or comes from one.
 struct device_part {
   int rank;
-  std::byte* data;  ///< Only read where it is sent.
+  std::byte* data;  ///< Only read where the part is sent.
   std::size_t bytes;
 };
 
-/// Where an operation's device memory is. Only the address is looked at, for the device that it belongs to.
+/// The address and length of an operation's device memory. They tell the device that the operation runs on.
 struct device_memory {
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// Carries device memory between the ranks of one group: the counterpart of host_engine, which it has beside it for
-/// whatever the ranks have to agree on. Everything is put on a stream and returns at once; nothing here waits for a
-/// device, but `await`.
+/// Carries device memory between the ranks of one group. It is the counterpart of host_engine, and has one beside it,
+/// over which the ranks agree.
 ///
-/// `begin` comes before each operation, and then either the operation or `refuse`. Buffers have been checked for their
-/// lengths, not for where they are. One thread at a time; the process group sees to that; but `await`, `done`, `order`,
-/// `release` and `abort` any thread.
+/// An operation puts work on a stream and returns at once. Only `wait_for` waits for a device. Each operation comes
+/// after a `begin`, and where it cannot be started, `refuse` takes its place. The caller has checked the lengths of
+/// buffers, but not which device they are on.
+///
+/// One thread at a time calls operations; the process group sees to that. Any thread may call `wait_for`, `is_reached`,
+/// `wait_for_event`, `release_event`, `check_operation`, `expire` and `abort`.
 class device_engine {
  public:
-  /// A mark on a stream, which an asynchronous operation ends with.
-  using event = CUevent_st*;
+  /// A cudaEvent_t. An asynchronous operation ends with one.
+  using event_handle = CUevent_st*;
 
   device_engine() = default;
   device_engine(const device_engine&) = delete;
   device_engine& operator=(const device_engine&) = delete;
   virtual ~device_engine() = default;
 
+  // The group.
+
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// The number of the collective that was begun last, from 1. Messages are not counted: not all ranks see them.
+  /// Returns the number of the collective that was begun last, from 1. Messages are not counted, because not all ranks
+  /// take part in them.
   [[nodiscard]] virtual std::uint64_t sequence() const noexcept = 0;
 
-  /// Gets ready for operations on the current device. Collective over the host plane.
+  /// Prepares operations on the current device. Collective over the host plane.
   virtual void connect(const operation& call) = 0;
 
-  /// The engine of a new group of some of these ranks, connected as this one is, `host` being its host plane; null on a
-  /// rank that is in none (`host` is null there). The ranks of one new group give the same `color`. Collective over the
-  /// host plane of this group.
+  /// Returns the engine of a new group of some of these ranks, connected as this one is. `host` is the new group's host
+  /// plane. The ranks of one new group give the same `color`. A rank that is in none gives a null `host` and gets null.
+  /// Collective over the host plane of this group.
   virtual std::shared_ptr<device_engine> subgroup(const operation& call, std::shared_ptr<host_engine> host,
                                                   int color) = 0;
 
-  /// Throws what has broken the group, if anything has. Returns the operation's number; 0 for a message.
+  // Around an operation.
+
+  /// Begins an operation and returns its number; 0 for a message. Throws the group's error where the group is broken.
   virtual std::uint64_t begin(const operation& call) = 0;
-  /// This rank does not do its part: the others' devices would wait for it in vain.
+  /// Tells the other ranks that this rank does not do its part, because their devices would wait for it for ever.
   virtual void refuse(std::uint64_t number, std::string_view why) noexcept = 0;
 
-  /// To every rank (movement::to_all) or to the root.
+  // Operations.
+
+  /// Reduces to every rank (movement::to_all) or to the root (movement::to_root).
   virtual void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) = 0;
-  /// `count` elements to each rank, one part behind the other in `in`.
+  /// Reduces and leaves each rank `count` elements of the result. The ranks' parts lie in rank order in `in`.
   virtual void reduce_scatter(const operation& call, const void* in, void* out, std::size_t count,
                               stream_ref stream) = 0;
-  /// `counts` has the elements of each rank's part.
+  /// The same with parts of different lengths: rank r gets `counts[r]` elements.
   virtual void reduce_scatter(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                               stream_ref stream) = 0;
   virtual void broadcast(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) = 0;
+  /// Gathers `bytes` of each rank, in rank order.
   virtual void all_gather(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) = 0;
-  /// Parts of different lengths: `counts` has the bytes of each rank's.
+  /// The same with parts of different lengths: rank r contributes `counts[r]` bytes.
   virtual void all_gather(const operation& call, const void* in, void* out, std::span<const std::size_t> counts,
                           stream_ref stream) = 0;
-  /// All of them at once. A part for this rank itself has one from itself beside it.
-  virtual void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
-                    stream_ref stream) = 0;
-  /// What follows on the stream begins when all ranks' streams have come here.
-  virtual void meet(const operation& call, stream_ref stream) = 0;
+  /// Sends and receives all parts at once. Where this rank sends itself a part, it also receives one from itself.
+  virtual void exchange_parts(const operation& call, std::span<const device_part> outgoing,
+                              std::span<const device_part> incoming, stream_ref stream) = 0;
+  /// Makes the following work on the stream wait until the streams of all ranks have reached their barriers.
+  virtual void barrier(const operation& call, stream_ref stream) = 0;
 
-  /// Memory of the current device. Giving it back waits for the device. It may outlive the engine.
+  // Memory.
+
+  /// Returns memory of the current device. Freeing it waits for the device. It may outlive the engine.
   virtual std::shared_ptr<std::byte> allocate(const operation& call, std::size_t bytes) = 0;
-  /// The same, which NCCL is told of where it can make use of that. The same size everywhere. Collective over the host
-  /// plane.
+  /// Does the same, and registers the memory with NCCL where NCCL has a use for that. All ranks give the same `bytes`.
+  /// Collective over the host plane.
   virtual std::shared_ptr<std::byte> allocate_registered(const operation& call, std::size_t bytes) = 0;
-  /// Within a device. Throws usage_error, and the others hear of it, for memory that is not there.
+  /// Copies within a device. Throws usage_error, of which the other ranks are told, for memory of another device or of
+  /// the host.
   virtual void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) = 0;
   /// Sets all bits to 0.
   virtual void clear(const operation& call, void* out, std::size_t bytes, stream_ref stream) = 0;
 
-  /// From here on operations may be held back, and are on their streams once `end_batch` has returned.
+  // Batches of operations, which NCCL calls groups.
+
+  /// Begins a batch on this thread. The following operations may be deferred until `end_batch`.
   virtual void begin_batch(const operation& call) = 0;
+  /// Ends the batch. Its operations are on their streams when this returns.
   virtual void end_batch(const operation& call) = 0;
-  /// Whether this thread has begun one, of this engine or another of its kind: what it calls may be held back.
-  [[nodiscard]] virtual bool in_batch() const noexcept = 0;
+  /// Returns whether this thread has begun a batch, of this engine or of another one of its kind.
+  [[nodiscard]] virtual bool is_in_batch() const noexcept = 0;
 
-  /// This engine's own stream of the device that the memory is on, behind what is on `stream` by now.
-  virtual stream_ref fork(const operation& call, device_memory memory, stream_ref stream) = 0;
-  /// A mark behind what is on the stream by now; to be given back with `release`.
-  virtual event mark(const operation& call, device_memory memory, stream_ref stream) = 0;
-  virtual void release(event mark) noexcept = 0;
-  /// What follows on the stream begins when the mark has been reached.
-  virtual void order(const operation& call, event mark, stream_ref stream) = 0;
+  // Streams and events.
 
-  /// Whether what is put on the stream becomes part of a graph instead of being done.
-  virtual bool capturing(const operation& call, stream_ref stream) = 0;
+  /// Returns this engine's own stream on the memory's device, after making it wait for the work that is on `stream` by
+  /// now.
+  virtual stream_ref own_stream_after(const operation& call, device_memory memory, stream_ref stream) = 0;
+  /// Returns an event that is reached once the work that is on the stream by now is done. `release_event` frees it.
+  virtual event_handle record_event(const operation& call, device_memory memory, stream_ref stream) = 0;
+  /// Frees an event. Streams that wait for it are not affected.
+  virtual void release_event(event_handle event) noexcept = 0;
+  /// Makes the following work on the stream wait until the event is reached (cudaStreamWaitEvent).
+  virtual void wait_for_event(const operation& call, event_handle event, stream_ref stream) = 0;
+  /// Returns whether the stream is capturing a graph, into which its work goes instead of being run.
+  virtual bool is_capturing(const operation& call, stream_ref stream) = 0;
 
-  /// Where operations are noted; null where nobody watches.
-  [[nodiscard]] detail::device_notes* watched() const noexcept { return notes_.load(std::memory_order_acquire); }
-  /// Returns what was there before.
-  detail::device_notes* watch(detail::device_notes* notes) noexcept { return notes_.exchange(notes); }
+  // CUDA's current device of the calling thread.
 
-  /// CUDA's current device of this thread.
   [[nodiscard]] virtual int current_device() const = 0;
-  /// Makes it the current one: a thread that has none would make itself at home on device 0.
+  /// Makes a device the current one. A new thread does this before anything else, which would use device 0.
   virtual void use_device(int device) const noexcept = 0;
 
-  /// What to wait for: a mark, or where that is null, all that is on the stream.
+  // Waiting on the host.
+
+  /// A point in a stream: an event or, where that is null, the end of the work that is on the stream.
   struct target {
-    event mark = nullptr;
+    event_handle event = nullptr;
     stream_ref stream = stream_ref::legacy_default();
   };
-  /// Whether it has been reached. Throws what CUDA says.
-  virtual bool done(const operation& call, target what) = 0;
-  /// Blocks until it has been reached, and returns true; or false where `patience` has passed; zero or less: the
-  /// operation's deadline, after which the group is lost. `number` is the operation that is waited for. Throws
-  /// peer_error, timeout_error or engine_error where that will not end; then the group is lost, and no kernel of this
-  /// engine waits on the device any more.
-  virtual bool await(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds patience) = 0;
+  /// Returns whether the target has been reached. Throws CUDA's error.
+  virtual bool is_reached(const operation& call, target what) = 0;
+  /// Waits until the target is reached and returns true, or returns false once `limit` has passed. A `limit` of zero or
+  /// less stands for the operation's deadline, which breaks the group. `number` is the operation that is waited for.
+  ///
+  /// Throws peer_error, timeout_error or engine_error where the target will never be reached. Then the group is broken,
+  /// and no kernel of this engine waits on the device any more.
+  virtual bool wait_for(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds limit) = 0;
 
-  /// While something is waited for: throws where that will never end, having freed the device.
-  virtual void check(const operation& call, std::uint64_t number) = 0;
-  /// The deadline of what is waited for has passed: frees the device, breaks the group, throws timeout_error.
+  // Failures.
+
+  /// Throws where the operation can never end, after freeing the device. To be called now and then in a wait for it.
+  virtual void check_operation(const operation& call, std::uint64_t number) = 0;
+  /// Frees the device, breaks the group and throws timeout_error, because the operation's deadline has passed.
   [[noreturn]] virtual void expire(const operation& call, std::uint64_t number) = 0;
-
-  /// Frees whatever waits on a device for other ranks. Never blocks for long; the group is lost.
+  /// Ends all work on devices that waits for other ranks. Returns in bounded time. The group is broken afterwards.
   virtual void abort() noexcept = 0;
-
- private:
-  std::atomic<detail::device_notes*> notes_{nullptr};
 };
 
 }  // namespace hfcomm::engines
@@ -159,8 +169,8 @@ using engines::device_engine;
 using engines::device_memory;
 using engines::device_part;
 
-/// How a group gets its device engine. Set by <hfcomm/nccl.hpp>, which alone knows of CUDA; null in a program that was
-/// compiled without.
+/// The function that makes a group's device engine. <hfcomm/nccl.hpp> sets it, which alone includes CUDA's headers. It
+/// is null in a program that was compiled without that header.
 using device_engine_factory = std::shared_ptr<device_engine> (*)(const std::shared_ptr<host_engine>& host,
                                                                  const operation& call);
 inline std::atomic<device_engine_factory>& device_engines() noexcept {

@@ -15,11 +15,11 @@
 
 namespace fake_cuda {
 
-/// Work that may be put on a stream more than once: called on the thread that puts it there, it gives what is to be
-/// done this time.
+/// Makes the work of one launch. It is called on the thread that puts the work on a stream, once for each launch of a
+/// graph.
 using work_maker = std::function<std::function<void()>()>;
 
-/// A graph while it is captured, and afterwards. Its nodes are replayed one after the other.
+/// A graph, during its capture and afterwards. Its nodes are run one after the other.
 struct capture {
   std::vector<work_maker> nodes{};
   CUstream_st* origin = nullptr;
@@ -28,7 +28,7 @@ struct capture {
   bool ended = false;
 };
 
-/// Where a stream or an event stands in a capture: which nodes come before.
+/// The position of a stream or an event in a capture: the nodes that come before it.
 struct capture_place {
   std::shared_ptr<capture> graph{};
   std::set<std::size_t> seen{};
@@ -36,7 +36,7 @@ struct capture_place {
 
 }  // namespace fake_cuda
 
-// The types behind the real headers' handles.
+// The types behind the handles of CUDA's headers.
 
 struct CUstream_st {
   int device = 0;
@@ -50,5 +50,5 @@ struct CUevent_st {
   int device = 0;
   fake_cuda::moment when{};
   fake_cuda::capture_place recorded_in{};
-  std::shared_ptr<std::chrono::steady_clock::time_point> time{};  // of `when`, written there
+  std::shared_ptr<std::chrono::steady_clock::time_point> time{};  // when `when` was reached; written then
 };

@@ -21,18 +21,18 @@
 
 namespace fake_cuda {
 
-/// What ncclRedOpCreatePreMulSum made.
+/// An operator of ncclRedOpCreatePreMulSum.
 struct scaled_sum {
   ncclDataType_t type = ncclFloat32;
   std::array<std::byte, 8> factor{};
-  const void* factor_at = nullptr;  // where it is to be read from when the operation runs
+  const void* factor_at = nullptr;  // read when the operation runs
 };
 
-/// What a communicator is busy with, and what is to happen on the thread that learns that it is done.
+/// A job that a communicator is busy with. `conclude` runs on the thread that learns of its end.
 struct pending_job {
   bool done = false;
   ncclResult_t result = ncclSuccess;
-  int polls = 0;  // that many at least say that it is not
+  int polls = 0;  // number of polls that at least report it as in progress
   std::function<ncclResult_t()> conclude{};
 };
 
@@ -47,18 +47,18 @@ struct ncclComm {
   std::atomic<bool> aborted{false};
   mutable std::mutex mutex{};
   std::condition_variable changed{};
-  // All below: under the mutex.
-  std::optional<hfcomm::process_group> control{};  // for what is no kernel: splits, windows
-  std::optional<hfcomm::process_group> data{};     // for what is
+  // All members below are protected by the mutex.
+  std::optional<hfcomm::process_group> control{};  // for splits and windows
+  std::optional<hfcomm::process_group> data{};     // for kernels
   ncclResult_t error = ncclSuccess;
   std::shared_ptr<fake_cuda::pending_job> pending{};
   std::uint64_t issued = 0;    // kernels put on streams
-  std::uint64_t finished = 0;  // of these; they run one after the other, whatever their streams
+  std::uint64_t finished = 0;  // kernels that have run, one after the other on all streams
   std::map<int, fake_cuda::scaled_sum> sums{};
   int next_sum = ncclNumOps;
   std::map<void*, std::unique_ptr<char>> registrations{};
 
-  /// Whether it can be given something to do.
+  /// Returns ncclSuccess where the communicator takes operations.
   [[nodiscard]] ncclResult_t ready() const {
     const std::scoped_lock lock(mutex);
     if (aborted.load() || pending != nullptr) {
@@ -110,7 +110,7 @@ struct ncclComm {
     changed.wait(lock, [this] { return finished == issued || aborted.load(); });
   }
 
-  /// Its groups end here, unless a kernel still holds them.
+  /// Leaves its groups, unless a kernel still holds them.
   void release() {
     std::optional<hfcomm::process_group> one;
     std::optional<hfcomm::process_group> other;

@@ -17,7 +17,7 @@ struct type_tag {
   using type = T;
 };
 
-/// `body(type_tag<T>)` with the type that NCCL calls so.
+/// Calls `body(type_tag<T>)` with the C++ type for NCCL's.
 template <class Body>
 auto with_type(ncclDataType_t type, Body body) {
   switch (type) {

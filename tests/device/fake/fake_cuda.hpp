@@ -12,14 +12,15 @@
 #include <fake/graph.hpp>
 #include <fake/tables.hpp>
 
-/// A test double of the CUDA runtime and of NCCL: streams are threads, device memory is host memory, and collectives
-/// are hfcomm's own. Ranks are threads of this process, each with its own current device, or processes. Every function
-/// here may be called from any thread while an `install` lives; "device" is that of the communicator, or where a call
-/// has none the calling thread's current one.
+/// A test double of the CUDA runtime and of NCCL. Streams are threads, device memory is host memory, and collectives
+/// are hfcomm's own. Ranks are threads of this process, each with its own current device, or processes.
+///
+/// Any thread may call the functions here while an `install` lives. The "device" of a call is its communicator's, or
+/// else the calling thread's current one.
 namespace fake_cuda {
 
-/// Puts the fake in the place of CUDA and NCCL for a scope: a new one, with nothing counted and no fault planned. At
-/// the end all communicators are aborted, the streams' work gets finished, and all memory is gone.
+/// A scope in which the double replaces CUDA and NCCL. It begins with no counts and no planned faults. At its end all
+/// communicators are aborted, the streams finish their work, and all memory is freed.
 class install {
  public:
   install() {
@@ -45,72 +46,74 @@ class install {
   }
 };
 
-// What there is.
+// Settings.
 
 inline void set_device_count(int devices) { here()->devices.store(devices); }
 
-/// What ncclGetVersion says, on one device or on all.
+/// Sets the result of ncclGetVersion, on one device or on all.
 inline void set_nccl_version(int version, int device = any_device) {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);
   all->versions[device] = version;
 }
 
-/// Whether the ranks of the ids made from here on are threads or processes. Unless told, the fake guesses: processes
-/// where this one is a rank of hfcomm::launch or hfcomm::init.
+/// The kinds of ranks for unique ids that are made from here on. The default is processes where this one is a rank of
+/// hfcomm::launch or hfcomm::init, and threads elsewhere.
 enum class ranks_are : int { threads = 1, processes = 2 };
 inline void set_ranks(ranks_are mode) { here()->ranks_mode.store(static_cast<int>(mode)); }
 
 // Faults.
 
-/// The nth call (from 1, from now on) of that function on that device gives `result` and does nothing else.
+/// Makes the nth call (from 1, counted from now) of a function on a device return `result` and do nothing else.
 inline void fail_call(const std::string& function, std::uint64_t nth, ncclResult_t result, int device = any_device) {
   here()->book.fail(function, nth, static_cast<int>(result), device);
 }
 inline void fail_call(const std::string& function, std::uint64_t nth, cudaError_t result, int device = any_device) {
   here()->book.fail(function, nth, static_cast<int>(result), device);
 }
-/// After that many more calls, ncclCommGetAsyncError tells of this error, for good.
+/// Makes ncclCommGetAsyncError report this error for ever, after so many more calls.
 inline void async_error_after(std::uint64_t polls, ncclResult_t result, int device = any_device) {
   here()->book.fail_async(polls, result, device);
 }
-/// What is launched from now on by that device's communicators takes no part in anything and spins until aborted.
+/// Makes the kernels that the device's communicators launch from now on spin until they are aborted. They take part in
+/// nothing.
 inline void never_complete(int device = any_device) { here()->never_complete.shut(device); }
 inline void complete_again() { here()->never_complete.open(); }
-/// ncclCommAbort hangs before it has any effect.
+/// Makes ncclCommAbort hang before it has any effect.
 inline void hang_abort(int device = any_device) { here()->hanging_aborts.shut(device); }
 inline void release_aborts() { here()->hanging_aborts.open(); }
 inline void hang_destroy(int device = any_device) { here()->hanging_destroys.shut(device); }
 inline void release_destroys() { here()->hanging_destroys.open(); }
-/// Communicators of that device do not come to meet the others.
+/// Keeps the device's communicators from connecting to the other ranks.
 inline void hang_init(int device = any_device) { here()->hanging_inits.shut(device); }
 inline void release_inits() { here()->hanging_inits.open(); }
-/// Operations of that device's blocking communicators do not return, as where NCCL connects ranks in vain, until they
-/// are aborted.
+/// Makes operations on the device's blocking communicators hang until they are aborted, as where NCCL connects ranks in
+/// the call and one does not come.
 inline void hang_calls(int device = any_device) { here()->hanging_calls.shut(device); }
 inline void release_calls() { here()->hanging_calls.open(); }
-/// How many threads hang in ncclCommAbort or ncclCommDestroy now.
+/// Returns the number of threads that hang in ncclCommAbort or ncclCommDestroy now.
 inline int hanging() {
   const auto all = here();
   return all->hanging_aborts.waiting() + all->hanging_destroys.waiting();
 }
 
-// What happened.
+// Observations.
 
-/// How often a function of CUDA or NCCL was called, by its name.
+/// Returns the number of calls of a function of CUDA or NCCL, by its name.
 [[nodiscard]] inline std::uint64_t calls(const std::string& function) { return here()->book.calls(function); }
 
-/// How often work on a device was given memory that is not there or not for it.
+/// Returns the number of accesses of device work to freed memory or to memory of another device.
 [[nodiscard]] inline std::uint64_t illegal_accesses() { return here()->illegal_accesses.load(); }
 
-/// Why operations spin, and what kernels have thrown.
+/// Returns the exceptions that kernels have thrown, and the reasons why operations spin.
 [[nodiscard]] inline std::vector<std::string> problems() {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);
   return all->problems;
 }
 
-/// What was made and not yet destroyed. A communicator takes its registrations, windows and operators with it.
+/// Numbers of objects that were made and not yet destroyed. Destroying a communicator destroys its registrations,
+/// windows and operators.
 struct live_objects {
   std::size_t streams = 0;
   std::size_t events = 0;
@@ -135,7 +138,8 @@ struct live_objects {
   return found;
 }
 
-/// The communicators that were made and not yet destroyed: for aborting one whose initialization blocks.
+/// Returns the communicators that were made and not yet destroyed. With them, a test aborts one whose initialization
+/// blocks.
 [[nodiscard]] inline std::vector<ncclComm_t> communicators(int device = any_device) {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);

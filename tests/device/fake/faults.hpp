@@ -18,10 +18,10 @@ namespace fake_cuda {
 
 inline constexpr int any_device = -1;
 
-/// Counts the calls of each function, and says which of them are to fail.
+/// Counts the calls of each function, and makes planned calls fail.
 class call_book {
  public:
-  /// 0, or what the call is to return.
+  /// Counts a call and returns its planned result; 0 where none is planned.
   [[nodiscard]] int enter(const char* name, int device) {
     const std::scoped_lock lock(mutex_);
     ++calls_[name];
@@ -48,7 +48,7 @@ class call_book {
     const std::scoped_lock lock(mutex_);
     async_.push_back({{}, device, polls, result});
   }
-  /// What ncclCommGetAsyncError is to say this time instead of the truth; ncclSuccess: the truth.
+  /// Returns the planned result of an ncclCommGetAsyncError, or ncclSuccess where none is planned.
   [[nodiscard]] ncclResult_t poll(int device) {
     const std::scoped_lock lock(mutex_);
     auto result = ncclSuccess;
@@ -78,7 +78,7 @@ class call_book {
   std::vector<planned_fault> async_;
 };
 
-/// Something that hangs on some devices until it is told not to.
+/// A place where calls on some devices hang until it is opened.
 class gate {
  public:
   void shut(int device) {
@@ -94,16 +94,16 @@ class gate {
     const std::scoped_lock lock(mutex_);
     return shut_.contains(device) || shut_.contains(any_device);
   }
-  /// Waits while it is shut, unless `enough()`, which is asked now and then.
-  void pass(int device, const std::function<bool()>& enough = [] { return false; }) {
+  /// Waits while the gate is shut for the device, unless `has_ended()`, which is polled.
+  void wait_while_shut(int device, const std::function<bool()>& has_ended = [] { return false; }) {
     std::unique_lock lock(mutex_);
-    while ((shut_.contains(device) || shut_.contains(any_device)) && !enough()) {
+    while ((shut_.contains(device) || shut_.contains(any_device)) && !has_ended()) {
       ++waiting_;
       changed_.wait_for(lock, std::chrono::milliseconds(1));
       --waiting_;
     }
   }
-  /// How many hang here now.
+  /// Returns the number of threads that wait here now.
   [[nodiscard]] int waiting() const {
     const std::scoped_lock lock(mutex_);
     return waiting_;

@@ -13,14 +13,14 @@
 
 namespace fake_cuda {
 
-/// What was captured; may be launched any number of times.
+/// A captured graph, which may be launched any number of times.
 class graph {
  public:
   explicit graph(std::shared_ptr<const capture> what) : what_(std::move(what)) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return what_->nodes.size(); }
 
-  /// Puts all of it on a stream, in the order in which it was captured.
+  /// Puts all nodes on a stream, in the order in which they were captured.
   void launch(cudaStream_t stream) const {
     const auto all = here();
     const std::scoped_lock lock(all->mutex);
@@ -48,7 +48,7 @@ class graph {
   std::shared_ptr<const capture> what_;
 };
 
-/// From here on, what is put on the stream is recorded instead of run.
+/// Begins a capture: work that is put on the stream is recorded instead of run.
 inline void begin_capture(cudaStream_t stream) {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);
@@ -62,7 +62,8 @@ inline void begin_capture(cudaStream_t stream) {
   found->second->recording = {std::move(begun), {}};
 }
 
-/// Throws std::logic_error where the capture was invalidated, or another stream's part of it was not joined again.
+/// Ends a capture. Throws std::logic_error where it was invalidated, or where another stream of it was not joined
+/// again.
 inline graph end_capture(cudaStream_t stream) {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);
@@ -87,7 +88,7 @@ inline graph end_capture(cudaStream_t stream) {
   return graph(place.graph);
 }
 
-/// A kernel: runs `work` on the host, in the stream's order.
+/// Launches a kernel, which runs `work` on the host, in the stream's order.
 inline void launch(cudaStream_t stream, std::function<void()> work) {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);

@@ -16,7 +16,7 @@
 #include <fake/element_types.hpp>
 #include <fake/world.hpp>
 
-/// What NCCL's kernels do, by hfcomm's own operations on host memory.
+/// NCCL's kernels, by hfcomm's own operations on host memory.
 namespace fake_cuda::detail {
 
 enum class collective_kind { all_reduce, reduce, reduce_scatter, broadcast, all_gather };
@@ -25,10 +25,10 @@ struct collective {
   collective_kind kind = collective_kind::all_reduce;
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = 0;  // of the contribution; for a reduce-scatter, of the result
+  std::size_t count = 0;  // elements of the contribution; of the result for a reduce-scatter
   ncclDataType_t type = ncclFloat32;
   ncclRedOp_t op = ncclSum;
-  scaled_sum scale{};  // where op is a made one
+  scaled_sum scale{};  // where `op` was made by ncclRedOpCreatePreMulSum
   int root = 0;
 };
 
@@ -39,8 +39,8 @@ struct message {
   int peer = 0;
 };
 
-/// Memory that a kernel was given. Where it is not memory of its device, or not aligned, that is counted, and other
-/// memory takes its place, so that the other ranks get on.
+/// The memory of a kernel. Memory that is unaligned or not of the kernel's device is counted as an illegal access.
+/// Other memory then takes its place, so that the other ranks can continue.
 class kernel_memory {
  public:
   kernel_memory(world& all, int device) : all_(all), device_(device) {}
@@ -73,7 +73,7 @@ T factor_of(const scaled_sum& scale) {
   return factor;
 }
 
-/// `run(in, op)`, and then what NCCL does beyond hfcomm's reductions: averages and scaled sums of integers.
+/// Calls `run(in, op)`, and does what only NCCL does: averages and scaled sums of integers.
 template <class T, class Run>
 void reduce_as(const collective& call, std::span<const T> in, std::span<T> out, int ranks, Run run) {
   using hfcomm::reduce_op;
@@ -121,7 +121,7 @@ void reduce_elements(kernel_memory& memory, const collective& call, const hfcomm
   });
 }
 
-/// What only moves bytes agrees on their number, not on their type.
+/// Runs one collective. Operations that only move bytes compare the number of bytes, not the type.
 inline void run_collective(kernel_memory& memory, const collective& call, const hfcomm::process_group& group) {
   const std::size_t bytes = call.count * size_of(call.type);
   if (call.kind == collective_kind::broadcast) {
@@ -138,13 +138,13 @@ inline void run_collective(kernel_memory& memory, const collective& call, const 
   }
 }
 
-/// What one communicator was given in one NCCL group: one kernel.
+/// The kernel of one communicator for one NCCL group.
 struct kernel {
   std::shared_ptr<ncclComm> comm{};
   std::vector<collective> collectives{};
   std::vector<message> messages{};
 
-  /// All messages are on their way before anything is waited for.
+  /// Runs the kernel. All messages are started before any is waited for.
   void run(world& all, const hfcomm::process_group& group) const {
     kernel_memory memory(all, comm->device);
     std::vector<hfcomm::work<>> under_way;
@@ -165,8 +165,8 @@ struct kernel {
   }
 };
 
-/// Runs a kernel when it is its communicator's turn. Whatever goes wrong makes it spin until it is aborted: over NVLink
-/// NCCL knows of no errors.
+/// Runs a kernel when it is its turn on the communicator. A kernel that fails spins until it is aborted, because over
+/// NVLink NCCL detects no errors.
 inline void run_kernel(world& all, const kernel& what, std::uint64_t ticket, bool never_completes) {
   ncclComm& comm = *what.comm;
   comm.wait_for_turn(ticket);

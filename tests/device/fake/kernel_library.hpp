@@ -20,13 +20,14 @@
 
 #include <fake/runtime_streams.hpp>
 
-/// The CUDA runtime's functions on kernels that come as PTX. The fake reads no PTX but the kernels' names and looks
-/// whether it knows them: what they do, it does by itself. (What the real ones do takes a real GPU to see.)
+/// The CUDA runtime's functions on kernels that are loaded as PTX. The double reads only the kernels' names from the
+/// PTX, and has code of its own for each. Only a GPU shows whether the PTX does the same.
 namespace fake_cuda::detail {
 
 #if CUDART_VERSION >= 12080
 
-/// Kernels that were loaded as PTX, and the names that were asked for. Those of the process: nobody unloads them.
+/// The kernels that were loaded as PTX, and the names that were looked up. They last as long as the process, because
+/// nobody unloads them.
 struct kernel_library {
   std::string text{};
   std::list<std::string> names{};
@@ -72,7 +73,7 @@ inline cudaError_t library_get_kernel(cudaKernel_t* kernel, cudaLibrary_t librar
   });
 }
 
-/// What `hfcomm_scale_TYPE(out, in, count, factor or products)` does.
+/// Returns the work of `hfcomm_scale_TYPE(out, in, count, factor or products)`.
 inline std::function<void()> scaling(const std::string& type, void** arguments) {
   auto* const out = *static_cast<std::byte**>(arguments[0]);
   const auto* const in = *static_cast<const std::byte**>(arguments[1]);

@@ -22,7 +22,7 @@
 
 namespace fake_cuda {
 
-/// Where the ranks of one unique id come together, if they are threads.
+/// A meeting of the ranks of one unique id, where they are threads.
 class meeting {
  public:
   explicit meeting(int ranks)
@@ -34,7 +34,7 @@ class meeting {
     hfcomm::engines::layout::create_in(*memory_, sizes);
   }
 
-  /// Waits for the others; null where `aborted` was set meanwhile.
+  /// Waits for the other ranks. Returns null where `aborted` is set meanwhile.
   [[nodiscard]] std::shared_ptr<hfcomm::engines::host_engine> join(int rank, int ranks,
                                                                    const std::atomic<bool>& aborted) {
     std::unique_lock lock(mutex_);
@@ -85,7 +85,7 @@ class meeting_places {
     }
     return place;
   }
-  /// Nobody will come there any more.
+  /// Removes a meeting that all ranks have joined.
   void close(const std::string& id) {
     const std::scoped_lock lock(mutex_);
     places_.erase(id);
@@ -96,8 +96,8 @@ class meeting_places {
   std::map<std::string, std::shared_ptr<meeting>> places_;
 };
 
-/// Meets ranks that are processes; null where `aborted` was set meanwhile. The rendezvous cannot be interrupted, so
-/// each attempt is a short one.
+/// Waits for the other ranks, where they are processes. Returns null where `aborted` is set meanwhile. The rendezvous
+/// cannot be interrupted, so each attempt is short.
 inline std::shared_ptr<hfcomm::engines::host_engine> meet_processes(const std::string& key, int rank, int ranks,
                                                                     const std::atomic<bool>& aborted) {
   while (!aborted.load()) {

@@ -24,7 +24,7 @@ struct allocation {
   int device = 0;
 };
 
-/// Which ranges of ordinary memory play device memory or pinned host memory.
+/// The ranges of ordinary memory that stand for device memory or pinned host memory.
 class memory_map {
  public:
   static constexpr std::size_t alignment = 4096;
@@ -43,14 +43,14 @@ class memory_map {
     return base;
   }
 
-  /// False where no such memory begins there.
+  /// Frees memory. Returns false where none begins at `pointer`.
   [[nodiscard]] bool free(void* pointer, bool (*fits)(memory_kind)) {
     const std::scoped_lock lock(mutex_);
     const auto found = live_.find(key(pointer));
     if (found == live_.end() || !fits(found->second.what.kind)) {
       return false;
     }
-    // What is still under way there shall find the poison, not somebody else's memory.
+    // Work that still uses the memory finds this pattern, and not somebody else's memory.
     std::memset(pointer, freed, found->second.what.bytes);
     kept_bytes_ += found->second.what.bytes;
     kept_.push_back(std::move(found->second));
@@ -62,7 +62,7 @@ class memory_map {
     return true;
   }
 
-  /// The allocation that a byte is in.
+  /// Returns the allocation that a byte is in.
   [[nodiscard]] std::optional<allocation> find(const void* pointer) const {
     const std::scoped_lock lock(mutex_);
     auto after = live_.upper_bound(key(pointer));
@@ -73,7 +73,7 @@ class memory_map {
     return key(pointer) - key(what.base) < what.bytes ? std::optional(what) : std::nullopt;
   }
 
-  /// Whether code that runs on that device can use all of these bytes.
+  /// Returns whether a kernel of that device may use all of these bytes.
   [[nodiscard]] bool usable(const void* pointer, std::size_t bytes, int device) const {
     const auto what = find(pointer);
     return what && key(pointer) - key(what->base) + bytes <= what->bytes &&

@@ -11,17 +11,17 @@
 #include <fake/kernel.hpp>
 #include <fake/streams.hpp>
 
-/// What NCCL's functions have in common: the thread's group, and how a call begins and ends.
+/// The frame of NCCL's functions: how a call begins and ends, and the thread's NCCL group.
 namespace fake_cuda::detail {
 
-/// A kernel that is being put together, and where it is to run.
+/// A kernel that is being put together, and its streams.
 struct planned_kernel {
   kernel what{};
   std::vector<CUstream_st*> streams{};
   std::shared_ptr<capture> graph{};
 };
 
-/// What a thread has called since ncclGroupStart.
+/// The calls of a thread since ncclGroupStart.
 struct group_calls {
   std::uint64_t world = 0;
   int depth = 0;
@@ -44,7 +44,8 @@ inline ncclResult_t refuse(world& all, ncclResult_t result, std::string why) {
   return result;
 }
 
-/// One call of NCCL: counted, and refused where a test wants it so. An error inside of a group is the group's.
+/// Makes one call of NCCL: counts it, and returns a planned fault. An error inside an NCCL group becomes the error of
+/// the group.
 template <class Body>
 ncclResult_t nccl_call(const char* name, int device, Body body) {
   const auto all = here();
@@ -61,7 +62,7 @@ ncclResult_t nccl_call(const char* name, int device, Body body) {
   return result;
 }
 
-/// One call of NCCL on a communicator that is there. `body(world, shared_ptr<ncclComm>)`
+/// Makes one call of NCCL on an existing communicator, by `body(world, shared_ptr<ncclComm>)`.
 template <class Body>
 ncclResult_t comm_call(const char* name, ncclComm_t handle, Body body) {
   const auto all = here();
@@ -74,7 +75,7 @@ ncclResult_t comm_call(const char* name, ncclComm_t handle, Body body) {
   });
 }
 
-/// The same on a communicator that is not busy and has met no error.
+/// Does the same on a communicator that is not busy and has no error.
 template <class Body>
 ncclResult_t ready_comm_call(const char* name, ncclComm_t handle, Body body) {
   return comm_call(name, handle, [&](world& all, const std::shared_ptr<ncclComm>& comm) {
@@ -88,12 +89,12 @@ ncclResult_t ready_comm_call(const char* name, ncclComm_t handle, Body body) {
   });
 }
 
-/// Takes what a job has come to, on the thread that learns of it.
+/// Takes the result of a job, on the thread that learns of its end.
 inline ncclResult_t conclude(const std::shared_ptr<ncclComm>& comm, const std::shared_ptr<pending_job>& job) {
   ncclResult_t result = ncclSuccess;
   {
     const std::scoped_lock lock(comm->mutex);
-    result = job->done ? job->result : ncclInternalError;  // or it was aborted
+    result = job->done ? job->result : ncclInternalError;  // otherwise it was aborted
     if (comm->pending == job) {
       comm->pending = nullptr;
     }
@@ -116,8 +117,8 @@ inline ncclResult_t wait_for_job(const std::shared_ptr<ncclComm>& comm, const st
   return conclude(comm, job);
 }
 
-/// Starts what takes until other ranks have come, on a thread of its own. A blocking communicator is waited for, inside
-/// of a group at its end.
+/// Starts a job that waits for other ranks, on a thread of its own. On a blocking communicator the caller waits for it,
+/// in an NCCL group at its end.
 inline ncclResult_t start_job(world& all, const std::shared_ptr<ncclComm>& comm, int polls,
                               std::function<ncclResult_t()> work, std::function<ncclResult_t()> conclusion = {}) {
   auto job = std::make_shared<pending_job>();

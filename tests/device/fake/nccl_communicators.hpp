@@ -17,20 +17,20 @@
 #include <fake/nccl_call.hpp>
 #include <fake/unique_id.hpp>
 
-/// How NCCL's communicators come and go.
+/// NCCL's functions that make, query and end communicators.
 namespace fake_cuda::detail {
 
-/// Operations have no deadline of their own: what waits for a peer that does not come waits for an abort.
+/// The timeout of operations: an operation that waits for a missing rank waits until it is aborted.
 inline constexpr std::chrono::nanoseconds for_ever{0};
 
-/// Kernels and what is no kernel go on at the same time, each with a group of its own.
+/// Gives a communicator a group for kernels and one for everything else, because both may run at the same time.
 inline void open_groups(ncclComm& comm, const hfcomm::process_group& control) {
   comm.publish(comm.control, control);
   comm.publish(comm.data, control.split(0, comm.rank));
 }
 
 inline ncclResult_t connect(world& all, ncclComm& comm, const std::string& id) {
-  all.hanging_inits.pass(comm.device, [&] { return comm.aborted.load(); });
+  all.hanging_inits.wait_while_shut(comm.device, [&] { return comm.aborted.load(); });
   if (comm.aborted.load()) {
     return ncclInternalError;
   }
@@ -46,7 +46,7 @@ inline ncclResult_t connect(world& all, ncclComm& comm, const std::string& id) {
   return std::adjacent_find(devices.begin(), devices.end()) == devices.end() ? ncclSuccess : ncclInvalidUsage;
 }
 
-/// Whether a communicator with that configuration blocks; nullopt where the configuration is none.
+/// Returns whether a communicator with that configuration blocks, or nullopt for an invalid configuration.
 inline std::optional<bool> blocks(const ncclConfig_t* config, bool otherwise) {
   if (config == nullptr) {
     return otherwise;
@@ -101,7 +101,7 @@ inline ncclResult_t comm_split(ncclComm_t handle, int color, int key, ncclComm_t
       if (!control) {
         return ncclInternalError;
       }
-      // Who wants none still takes part; its group ends at once.
+      // A rank without a new communicator still takes part, and leaves its group at once.
       const auto group = control->split(inside ? color : std::numeric_limits<int>::max(), key);
       if (inside) {
         child->rank = group.rank();
@@ -144,7 +144,7 @@ inline ncclResult_t comm_get_async_error(ncclComm_t handle, ncclResult_t* state)
         return ncclSuccess;
       }
     }
-    // What a blocking communicator does is its caller's to conclude.
+    // The job of a blocking communicator ends in the call that started it.
     *state = comm->blocking ? ncclInProgress : conclude(comm, job);
     return ncclSuccess;
   });
@@ -155,20 +155,20 @@ inline ncclResult_t comm_destroy(ncclComm_t handle) {
     return nccl_call("ncclCommDestroy", any_device, [](world&) { return ncclSuccess; });
   }
   return ready_comm_call("ncclCommDestroy", handle, [](world& all, const std::shared_ptr<ncclComm>& comm) {
-    all.hanging_destroys.pass(comm->device);
+    all.hanging_destroys.wait_while_shut(comm->device);
     comm->wait_until_idle();
     all.retire(comm);
     return ncclSuccess;
   });
 }
 
-/// What spins is freed, and what is queued ends as soon as its turn has come.
+/// Frees spinning kernels. Queued kernels end as soon as it is their turn.
 inline ncclResult_t comm_abort(ncclComm_t handle) {
   if (handle == nullptr) {
     return nccl_call("ncclCommAbort", any_device, [](world&) { return ncclSuccess; });
   }
   return comm_call("ncclCommAbort", handle, [](world& all, const std::shared_ptr<ncclComm>& comm) {
-    all.hanging_aborts.pass(comm->device);
+    all.hanging_aborts.wait_while_shut(comm->device);
     comm->abort();
     all.retire(comm);
     return ncclSuccess;

@@ -13,7 +13,7 @@
 
 namespace fake_cuda::detail {
 
-/// Puts a kernel on its stream. Where its calls named several, it waits for all, and all wait for it.
+/// Puts a kernel on its stream. Where its calls named several streams, it waits for all, and all wait for it.
 inline ncclResult_t launch_kernel(world& all, const planned_kernel& planned) {
   const std::scoped_lock lock(all.mutex);
   std::vector<CUstream_st*> streams;
@@ -51,7 +51,8 @@ inline ncclResult_t launch_kernel(world& all, const planned_kernel& planned) {
   return ncclSuccess;
 }
 
-/// A message to oneself needs its counterpart in the group; where both name one buffer, there is nothing to do.
+/// Pairs the messages of a rank to itself in the group. A pair with one buffer needs no copy. Returns false where one
+/// lacks its counterpart.
 inline bool pair_messages_to_self(kernel& what) {
   const int self = what.comm->rank;
   std::vector<message> sent;
@@ -74,7 +75,7 @@ inline bool pair_messages_to_self(kernel& what) {
   return true;
 }
 
-/// One communicator's part of a group; a communicator that does not block is told at the first poll.
+/// Launches one communicator's part of a group. A non-blocking communicator launches it at the first poll.
 inline ncclResult_t launch_part(world& all, planned_kernel planned) {
   const auto comm = planned.what.comm;
   auto result = ncclSuccess;
@@ -83,7 +84,7 @@ inline ncclResult_t launch_part(world& all, planned_kernel planned) {
   }
   if (comm->blocking) {
     if (result == ncclSuccess) {
-      all.hanging_calls.pass(comm->device, [&] { return comm->aborted.load(); });
+      all.hanging_calls.wait_while_shut(comm->device, [&] { return comm->aborted.load(); });
       if (comm->aborted.load()) {
         return refuse(all, ncclInternalError, "the communicator was aborted while it connected ranks");
       }
@@ -127,10 +128,10 @@ inline ncclResult_t end_group(world& all) {
   return result;
 }
 
-/// The kernel of this thread's group that a call on this communicator and this stream belongs to; null, with `result`,
-/// where it may not.
-inline planned_kernel* plan(world& all, const std::shared_ptr<ncclComm>& comm, cudaStream_t handle,
-                            ncclResult_t& result) {
+/// Returns the kernel of this thread's group for a call on this communicator and stream. Returns null, and sets
+/// `result`, for an invalid call.
+inline planned_kernel* planned_kernel_for(world& all, const std::shared_ptr<ncclComm>& comm, cudaStream_t handle,
+                                          ncclResult_t& result) {
   const std::scoped_lock lock(all.mutex);
   auto* stream = resolve(all, handle, comm->device);
   if (stream == nullptr || stream->device != comm->device) {

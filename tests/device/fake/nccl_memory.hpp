@@ -11,7 +11,7 @@
 
 #include <fake/nccl_call.hpp>
 
-/// NCCL's functions on memory. What they register is remembered, and makes no difference otherwise.
+/// NCCL's functions on memory. Registrations are counted, and have no other effect.
 namespace fake_cuda::detail {
 
 inline ncclResult_t mem_alloc(void** pointer, std::size_t bytes) {
@@ -56,12 +56,12 @@ inline ncclResult_t comm_deregister(const ncclComm_t handle, void* registration)
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 
-/// Collective: every rank waits for the others.
+/// Registers a window. Collective: every rank waits for the others.
 inline ncclResult_t comm_window_register(ncclComm_t handle, void* buffer, std::size_t bytes, ncclWindow_t* result,
                                          int flags) {
   return comm_call("ncclCommWindowRegister", handle, [&](world& all, const std::shared_ptr<ncclComm>& comm) {
     if (buffer == nullptr || bytes == 0) {
-      return ncclSuccess;  // as NCCL does, leaving *result as it is
+      return ncclSuccess;  // as NCCL, which leaves *result as it is
     }
     if (const auto state = comm->ready(); state != ncclSuccess) {
       return refuse(all, state, "ncclCommWindowRegister : the communicator is busy, failed or aborted");

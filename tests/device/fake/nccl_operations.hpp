@@ -12,7 +12,7 @@
 /// NCCL's functions that move data.
 namespace fake_cuda::detail {
 
-/// What is wrong with the arguments of a call, as NCCL sees it.
+/// Checks the arguments of a call as NCCL does.
 inline ncclResult_t check_arguments(world& all, const ncclComm& comm, const std::string& name, int root,
                                     ncclDataType_t type) {
   if (root < 0 || root >= comm.ranks) {
@@ -24,7 +24,8 @@ inline ncclResult_t check_arguments(world& all, const ncclComm& comm, const std:
   return ncclSuccess;
 }
 
-/// Fills in what a reduction made by ncclRedOpCreatePreMulSum stands for: it may be destroyed before the group ends.
+/// Copies the operator that ncclRedOpCreatePreMulSum made into the call, because it may be destroyed before the group
+/// ends.
 inline ncclResult_t resolve_operator(world& all, ncclComm& comm, const std::string& name, collective& call) {
   const int op = call.op;
   if (op >= 0 && op < ncclNumOps) {
@@ -43,15 +44,15 @@ inline ncclResult_t resolve_operator(world& all, ncclComm& comm, const std::stri
   return ncclSuccess;
 }
 
-/// One call of an operation: a group of its own where there is none. What is wrong with it becomes the state of a
-/// communicator that does not block.
+/// Makes one call of an operation, in an NCCL group of its own where there is none. An error becomes the state of a
+/// non-blocking communicator.
 template <class Add>
 ncclResult_t operation_call(const char* name, ncclComm_t handle, cudaStream_t stream, Add add) {
   return ready_comm_call(name, handle, [&](world& all, const std::shared_ptr<ncclComm>& comm) {
     begin_group(all);
     auto result = add(all, *comm, [&](auto append) {
       auto status = ncclSuccess;
-      if (auto* planned = plan(all, comm, stream, status); planned != nullptr) {
+      if (auto* planned = planned_kernel_for(all, comm, stream, status); planned != nullptr) {
         append(planned->what);
       }
       return status;
@@ -68,7 +69,7 @@ ncclResult_t operation_call(const char* name, ncclComm_t handle, cudaStream_t st
   });
 }
 
-/// With one rank NCCL launches at once, group or not, and knows nothing of scaled sums of 8-bit floats.
+/// Launches an operation of one rank. NCCL does so at once, also in a group, and has no scaled sums of 8-bit floats.
 inline ncclResult_t launch_alone(world& all, const ncclComm& comm, cudaStream_t handle, const collective& call) {
   const bool is_8_bit = call.type >= ncclFloat64 && size_of(call.type) == 1;
   if (is_8_bit && (call.op == ncclAvg || call.op >= ncclNumOps)) {
@@ -98,7 +99,7 @@ inline ncclResult_t collective_call(const char* name, ncclComm_t handle, cudaStr
       return problem;
     }
     if (call.count == 0) {
-      return ncclSuccess;  // dropped: nobody waits for anybody
+      return ncclSuccess;  // nobody waits for anybody
     }
     const bool is_root = comm.rank == call.root;
     if ((call.in == nullptr && (call.kind != collective_kind::broadcast || is_root)) ||

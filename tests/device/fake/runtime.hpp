@@ -13,14 +13,14 @@
 /// The CUDA runtime's functions on devices, memory and errors.
 namespace fake_cuda::detail {
 
-inline cudaError_t remembered(const world& all, cudaError_t status) {
+inline cudaError_t record_error(const world& all, cudaError_t status) {
   if (status != cudaSuccess) {
     facts(all).last_error = status;
   }
   return status;
 }
 
-/// One call of the runtime: counted, and refused where a test wants it so.
+/// Makes one call of the runtime: counts it, and returns a planned fault.
 template <class Body>
 cudaError_t runtime_call(const char* name, Body body) {
   const auto all = here();
@@ -28,9 +28,9 @@ cudaError_t runtime_call(const char* name, Body body) {
     return cudaErrorCudartUnloading;
   }
   if (const int code = all->book.enter(name, facts(*all).device); code != 0) {
-    return remembered(*all, static_cast<cudaError_t>(code));
+    return record_error(*all, static_cast<cudaError_t>(code));
   }
-  return remembered(*all, body(*all));
+  return record_error(*all, body(*all));
 }
 
 inline cudaError_t runtime_get_version(int* version) {
@@ -138,7 +138,7 @@ inline cudaError_t malloc_device(void** pointer, std::size_t bytes) {
   });
 }
 
-/// Waits for all that is on the memory's device by now, as CUDA does.
+/// Frees memory after the work that is on its device by now, as CUDA does.
 inline cudaError_t free_device(void* pointer) {
   return runtime_call("cudaFree", [&](world& all) {
     std::vector<moment> under_way;

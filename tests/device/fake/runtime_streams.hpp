@@ -13,7 +13,7 @@
 /// The CUDA runtime's functions on streams and events.
 namespace fake_cuda::detail {
 
-/// `body(stream)` with the world locked.
+/// Calls `body(world, stream)` with the world locked.
 template <class Body>
 cudaError_t stream_call(const char* name, cudaStream_t handle, Body body) {
   return runtime_call(name, [&](world& all) {
@@ -23,7 +23,7 @@ cudaError_t stream_call(const char* name, cudaStream_t handle, Body body) {
   });
 }
 
-/// Copies that the fake can see to be impossible are refused at once; memory that is gone when the time has come is an
+/// Copies memory. A copy that is impossible by now is refused at once. Memory that is freed before the copy runs is an
 /// illegal access.
 inline cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                 cudaStream_t handle) {
@@ -214,7 +214,7 @@ inline cudaError_t event_record(cudaEvent_t event, cudaStream_t handle) {
   });
 }
 
-/// The moment that an event stands for; one without a line is past.
+/// Sets `when` to the moment of an event. A moment without a timeline has been reached.
 inline cudaError_t moment_of(world& all, cudaEvent_t event, moment& when) {
   const std::scoped_lock lock(all.mutex);
   const auto found = all.events.find(event);

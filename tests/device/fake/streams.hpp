@@ -9,11 +9,11 @@
 
 #include <fake/world.hpp>
 
-/// What goes on streams. All of these are called with the world's mutex held.
+/// Work on streams. All functions are called with the world's mutex held.
 namespace fake_cuda::detail {
 
 inline std::shared_ptr<work_thread> new_thread(world& all) {
-  std::erase_if(all.threads, [](const auto& one) { return one->idle_for_ever(); });
+  std::erase_if(all.threads, [](const auto& one) { return one->has_ended(); });
   auto thread = std::make_shared<work_thread>([&all](const std::function<void()>& work) { all.guarded(work); });
   all.threads.push_back(thread);
   return thread;
@@ -30,7 +30,7 @@ inline CUstream_st* default_stream(world& all, int device) {
   return found.get();
 }
 
-/// The stream that a handle means for that device; null for nonsense.
+/// Returns the stream of a handle on that device; null for an invalid handle.
 inline CUstream_st* resolve(world& all, cudaStream_t handle, int device) {
   if (handle == nullptr || handle == cudaStreamLegacy) {
     return default_stream(all, device);
@@ -39,7 +39,8 @@ inline CUstream_st* resolve(world& all, cudaStream_t handle, int device) {
   return found == all.streams.end() ? nullptr : found->second.get();
 }
 
-/// What the default stream and the streams that synchronise with it owe each other.
+/// Returns the work that CUDA makes new work wait for, between the default stream and the streams that synchronize with
+/// it.
 inline std::vector<moment> implicit_waits(const world& all, const CUstream_st& stream) {
   std::vector<moment> result;
   if (stream.is_default) {
@@ -56,21 +57,22 @@ inline std::vector<moment> implicit_waits(const world& all, const CUstream_st& s
   return result;
 }
 
-/// Whether work on the default stream would have to wait for a stream that is capturing.
-inline bool meets_a_capture(const world& all, const CUstream_st& stream, bool spoils_it = true) {
+/// Returns whether work on the default stream would have to wait for a capturing stream. That invalidates the capture,
+/// unless `invalidates_it` is false.
+inline bool meets_a_capture(const world& all, const CUstream_st& stream, bool invalidates_it = true) {
   if (!stream.is_default) {
     return false;
   }
   for (const auto& [handle, other] : all.streams) {
     if (other->device == stream.device && other->waits_for_default && other->recording.graph != nullptr) {
-      other->recording.graph->invalidated = other->recording.graph->invalidated || spoils_it;
+      other->recording.graph->invalidated = other->recording.graph->invalidated || invalidates_it;
       return true;
     }
   }
   return false;
 }
 
-/// Puts work on a stream, or into the graph that is captured there. `done`, where asked for, is the work's end.
+/// Puts work on a stream, or into the graph that is captured there. `done` is set to its end.
 inline cudaError_t put(world& all, CUstream_st& stream, const work_maker& make, const std::vector<moment>& after = {},
                        moment* done = nullptr) {
   if (auto& place = stream.recording; place.graph != nullptr) {
@@ -93,7 +95,7 @@ inline cudaError_t put(world& all, CUstream_st& stream, const work_maker& make, 
   return cudaSuccess;
 }
 
-/// Work that is the same each time.
+/// Returns a maker of work that is the same in each launch.
 inline work_maker always(std::function<void()> work) {
   return [work = std::move(work)] { return work; };
 }
@@ -140,7 +142,7 @@ inline cudaError_t wait_for(world& all, CUstream_st& stream, const CUevent_st& e
     return cudaSuccess;
   }
   if (event.when.line == nullptr) {
-    return cudaSuccess;  // never recorded: nothing to wait for
+    return cudaSuccess;  // never recorded, so nothing to wait for
   }
   if (own.graph != nullptr) {
     own.graph->invalidated = true;

@@ -10,7 +10,7 @@
 
 namespace fake_cuda {
 
-/// The fake's functions, as hfcomm wants them.
+/// The double's functions as hfcomm's tables.
 const hfcomm::cuda::runtime_api& runtime_table() {
   static const hfcomm::cuda::runtime_api table = [] {
     hfcomm::cuda::runtime_api api;

@@ -6,8 +6,8 @@
 
 namespace fake_cuda {
 
-/// The fake's functions, as hfcomm wants them. In a file of their own (tables.cpp), because they take long to compile:
-/// collectives of all types.
+/// The double's functions as hfcomm's tables. They have a source file of their own, because collectives of all types
+/// take long to compile.
 const hfcomm::cuda::runtime_api& runtime_table();
 const hfcomm::cuda::nccl_api& nccl_table();
 

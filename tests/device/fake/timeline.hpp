@@ -8,7 +8,7 @@
 
 namespace fake_cuda {
 
-/// How far a stream's work has come: its pieces are numbered from 1 in the order in which they were put there.
+/// The progress of a stream. Its pieces of work are numbered from 1, in the order in which they were put on the stream.
 class timeline {
  public:
   [[nodiscard]] std::uint64_t submit() {

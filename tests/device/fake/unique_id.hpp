@@ -18,7 +18,7 @@ namespace fake_cuda::detail {
 inline constexpr const char* id_of_threads = "fake-nccl-threads:";
 inline constexpr const char* id_of_processes = "fake-nccl-processes:";
 
-/// Whether the ranks are processes: where a test did not say, where this process is one of several.
+/// Returns whether the ranks are processes. Unless a test has set it, they are where this process is one of several.
 inline bool ranks_are_processes(const world& all) {
   const int mode = all.ranks_mode.load();
   const auto& own = hfcomm::detail::process_identity();
@@ -37,7 +37,7 @@ inline std::string text_of(const ncclUniqueId& id) {
   return {id.internal, ::strnlen(id.internal, sizeof(id.internal))};
 }
 
-/// Waits for the other ranks of an id; null where this one was aborted meanwhile.
+/// Waits for the other ranks of an id. Returns null where this one is aborted meanwhile.
 inline std::shared_ptr<hfcomm::engines::host_engine> meet(world& all, const std::string& id, const ncclComm& comm) {
   if (id.rfind(id_of_processes, 0) == 0) {
     return meet_processes(id, comm.rank, comm.ranks, comm.aborted);

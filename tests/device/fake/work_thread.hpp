@@ -14,7 +14,7 @@
 
 namespace fake_cuda {
 
-/// What a stream has instead of a GPU: a thread that does one piece of work after the other.
+/// A thread that does the work of a stream, one piece after the other.
 class work_thread {
  public:
   explicit work_thread(std::function<void(const std::function<void()>&)> guard)
@@ -23,7 +23,7 @@ class work_thread {
   work_thread& operator=(const work_thread&) = delete;
   ~work_thread() { join(); }
 
-  /// To be done after what was put here before and after these moments.
+  /// Adds work that runs after all earlier work and after these moments. Returns its end.
   moment put(std::function<void()> work, std::vector<moment> after) {
     const std::scoped_lock lock(mutex_);
     const moment end{line_, line_->submit()};
@@ -31,17 +31,17 @@ class work_thread {
     changed_.notify_all();
     return end;
   }
-  /// The end of all that has been put here.
+  /// Returns the end of the last work.
   [[nodiscard]] moment last() const { return {line_, line_->submitted()}; }
 
-  /// Nothing more will come; what is there gets done.
+  /// Ends the thread once its work is done.
   void finish() {
     const std::scoped_lock lock(mutex_);
     finished_ = true;
     changed_.notify_all();
   }
-  /// Whether the thread is about to end, so that joining it does not wait.
-  [[nodiscard]] bool idle_for_ever() const {
+  /// Returns whether the thread has no more work, so that joining it does not wait.
+  [[nodiscard]] bool has_ended() const {
     const std::scoped_lock lock(mutex_);
     return ended_;
   }
@@ -76,7 +76,7 @@ class work_thread {
         if (next.work) {
           guard_(next.work);
         }
-      }  // what the work holds on to is gone before anybody learns that it is done
+      }  // objects that the work owns are destroyed before its end is reported
       line_->complete();
       lock.lock();
     }
@@ -89,7 +89,7 @@ class work_thread {
   std::deque<piece> pieces_;
   bool finished_ = false;
   bool ended_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: the thread uses all other members
 };
 
 }  // namespace fake_cuda

@@ -22,7 +22,7 @@
 
 namespace fake_cuda {
 
-/// Everything that a fake CUDA and NCCL know. Each `install` has one of its own.
+/// The state of the double. Each `install` has its own.
 struct world {
   world() = default;
   world(const world&) = delete;
@@ -43,23 +43,23 @@ struct world {
   gate hanging_inits{};
   gate hanging_calls{};
   std::atomic<std::uint64_t> illegal_accesses{0};
-  std::atomic<int> ranks_mode{0};  // 0: guessed, 1: threads, 2: processes
+  std::atomic<int> ranks_mode{0};  // 0: default, 1: threads, 2: processes
 
   std::mutex mutex{};
-  // All below: under the mutex.
+  // All members below are protected by the mutex.
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams{};
   std::map<int, std::unique_ptr<CUstream_st>> default_streams{};
   std::vector<std::shared_ptr<work_thread>> threads{};
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events{};
   std::map<ncclComm*, std::shared_ptr<ncclComm>> communicators{};
-  std::vector<std::shared_ptr<ncclComm>> ended_communicators{};  // their addresses are not to be used again
+  std::vector<std::shared_ptr<ncclComm>> ended_communicators{};  // kept, so that their addresses are not used again
   std::map<ncclWindow_vidmem*, std::unique_ptr<ncclWindow_vidmem>> windows{};
 
   std::vector<std::thread> helpers{};
   std::vector<std::string> problems{};
   std::map<int, int> versions{};
 
-  /// Runs what must not end the process; what it throws is to be found in `problems`.
+  /// Runs work that must not end the process. Its exceptions are added to `problems`.
   void guarded(const std::function<void()>& work) {
     try {
       work();
@@ -89,7 +89,7 @@ struct world {
     communicators[comm.get()] = comm;
     return comm.get();
   }
-  /// False where another thread was faster.
+  /// Removes a communicator. Returns false where another thread has done so.
   bool retire(const std::shared_ptr<ncclComm>& comm) {
     {
       const std::scoped_lock lock(mutex);
@@ -103,7 +103,7 @@ struct world {
     return true;
   }
 
-  /// Frees whatever waits, lets the streams' work finish, and joins all threads.
+  /// Frees everything that waits, finishes the streams' work, and joins all threads.
   void shut_down() {
     for (auto* each : {&never_complete, &hanging_aborts, &hanging_destroys, &hanging_inits, &hanging_calls}) {
       each->open();
@@ -146,7 +146,7 @@ inline current_world& current() {
   return here;
 }
 
-/// What CUDA and NCCL know of a thread; forgotten where there is a new world.
+/// The state that CUDA and NCCL keep for a thread. It is reset where there is a new world.
 struct thread_facts {
   std::uint64_t world = 0;
   int device = 0;
@@ -166,7 +166,7 @@ inline thread_facts& facts(const world& all) {
 
 }  // namespace detail
 
-/// The world that is installed; null where there is none.
+/// Returns the installed world; null where there is none.
 inline std::shared_ptr<world> here() {
   auto& current = detail::current();
   const std::scoped_lock lock(current.mutex);

@@ -9,7 +9,7 @@
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE cudaMemcpyKind cuda_kind(copy_kind kind) noexcept {
+HFCOMM_INLINE cudaMemcpyKind memcpy_kind(copy_kind kind) noexcept {
   switch (kind) {
     case copy_kind::host_to_device: return cudaMemcpyHostToDevice;
     case copy_kind::device_to_host: return cudaMemcpyDeviceToHost;
@@ -26,7 +26,7 @@ HFCOMM_INLINE void copy_on_stream(const void* in, std::size_t in_bytes, void* ou
   }
   const auto& api = cuda::runtime(where);
   if (in_bytes != 0) {
-    api.check(api.cudaMemcpyAsync(out, in, in_bytes, cuda_kind(kind), stream.get()), "cudaMemcpyAsync", where);
+    api.check(api.cudaMemcpyAsync(out, in, in_bytes, memcpy_kind(kind), stream.get()), "cudaMemcpyAsync", where);
   }
 }
 

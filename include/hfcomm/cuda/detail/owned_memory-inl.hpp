@@ -24,9 +24,9 @@ HFCOMM_INLINE owned_memory owned_memory::pinned(std::size_t count, std::size_t w
   return owned_memory(count, width, place::pinned_host, where);
 }
 
-HFCOMM_INLINE owned_memory::owned_memory(std::size_t count, std::size_t width, place where_to,
+HFCOMM_INLINE owned_memory::owned_memory(std::size_t count, std::size_t width, place kind,
                                          const std::source_location& where)
-    : count_(count), place_(where_to) {
+    : count_(count), place_(kind) {
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / width) {
     throw std::bad_array_new_length();
   }

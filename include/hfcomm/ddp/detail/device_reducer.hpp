@@ -74,13 +74,13 @@ class device_reducer final : public reducer {
       set_reduction(call, reduce_op::premultiplied_sum(1.0 / divisor_));
     }
     running_device_call running(group_, call);
-    running.require(!engine_.in_batch(), [] {
+    running.require(!engine_.is_in_batch(), [] {
       return "inside an nccl_group_scope gradients cannot be averaged while backward goes on; end it before";
     });
     std::byte* const in_place = find_unused_ ? nullptr : contiguous_begin(target);
     std::byte* const data = in_place != nullptr ? in_place : staging_.get() + staging_offset(index);
     const device_memory memory{data, target.bytes};
-    const stream_ref own_stream = engine_.fork(call, memory, stream_);
+    const stream_ref own_stream = engine_.own_stream_after(call, memory, stream_);
     own_stream_ = own_stream;
     last_memory_ = memory;
     if (adds_nothing_) {
@@ -109,7 +109,7 @@ class device_reducer final : public reducer {
 
   void clean_up(std::source_location where) noexcept override {
     try {
-      engine_.check(refusal_call(where), engine_.sequence());  // frees the device of work that will not end
+      engine_.check_operation(refusal_call(where), engine_.sequence());  // frees the device of work that will not end
     } catch (...) {
       // The caller throws the error that it is cleaning up after.
     }
@@ -159,14 +159,14 @@ class device_reducer final : public reducer {
       return;
     }
     const operation call = refusal_call(where);
-    const auto mark = engine_.mark(call, last_memory_, *own_stream_);
+    const auto event = engine_.record_event(call, last_memory_, *own_stream_);
     try {
-      engine_.order(call, mark, stream_);
+      engine_.wait_for_event(call, event, stream_);
     } catch (...) {
-      engine_.release(mark);
+      engine_.release_event(event);
       throw;
     }
-    engine_.release(mark);  // streams that wait for it are not affected
+    engine_.release_event(event);  // streams that wait for it are not affected
     own_stream_.reset();
   }
 

@@ -13,7 +13,7 @@ template <class How>
 auto device_barrier(How how, const process_group& group, std::source_location where) {
   operation call{.name = "device barrier", .where = where};
   running_device_call running(group, call);
-  return running.put(how, {}, [&](device_engine& engine, stream_ref stream) { engine.meet(call, stream); });
+  return running.put(how, {}, [&](device_engine& engine, stream_ref stream) { engine.barrier(call, stream); });
 }
 
 }  // namespace detail

@@ -19,7 +19,7 @@ HFCOMM_INLINE void synchronize(stream_ref stream, const process_group& group, st
   // An engine that is made here is used only to query the stream; it was never connected.
   const auto engine =
       state.has_devices.load(std::memory_order_acquire) ? state.devices : detail::make_device_engine(group, call);
-  (void)engine->await(call, engine->sequence(), {nullptr, stream}, {});
+  (void)engine->wait_for(call, engine->sequence(), {nullptr, stream}, {});
 }
 
 }  // namespace hfcomm

@@ -7,7 +7,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
-#include <hfcomm/device/detail/device_notes.hpp>
+#include <hfcomm/device/detail/watched_operations.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
@@ -63,7 +63,7 @@ HFCOMM_INLINE void uneven_parts::require(checked_call& running) const {
   }
 }
 
-/// With device checks: the ranks meet on the host, and compare what they are about to put on their devices.
+/// Compares the ranks' calls over the host plane, for groups with device checks.
 HFCOMM_INLINE void compare_device_calls(const process_group& group, operation call, const uneven_parts* parts) {
   call.pattern = parts == nullptr ? movement::none : call.pattern;
   call.content = parts == nullptr ? call.content : payload::uneven;
@@ -83,7 +83,7 @@ HFCOMM_INLINE void compare_device_calls(const process_group& group, operation ca
   running.engine().all_to_all_v(call, {.outgoing = outgoing, .expected = expected, .lengths_only = true}, nothing);
 }
 
-/// Connects the group, and compares the ranks' calls where that is wanted. Returns the group.
+/// Connects the group, and compares the ranks' calls where the group has device checks. Returns the group.
 HFCOMM_INLINE const process_group& prepare_device_call(const process_group& group, const operation& call,
                                                        const uneven_parts* parts) {
   connect_device_once(group, call.where);
@@ -97,7 +97,8 @@ HFCOMM_INLINE running_device_call::running_device_call(const process_group& grou
                                                        const uneven_parts* parts)
     : checked_call(prepare_device_call(group, call, parts), call),
       guard_(group, call),
-      engine_(*group_access::state(group).devices) {
+      engine_(*group_access::state(group).devices),
+      watched_(group_access::state(group).watched.load(std::memory_order_acquire)) {
   call_.timeout = group.timeout();
   number_ = engine_.begin(call_);
   if (group_access::state(group).has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -106,44 +107,44 @@ HFCOMM_INLINE running_device_call::running_device_call(const process_group& grou
 }
 
 HFCOMM_INLINE running_device_call::~running_device_call() {
-  if (!put_) {
+  if (!is_put_) {
     engine_.refuse(number_, "an exception ended its part before that began");
   }
 }
 
 HFCOMM_INLINE void running_device_call::reject(const std::string& text) noexcept {
-  put_ = true;
+  is_put_ = true;
   engine_.refuse(number_, text);
 }
 
-HFCOMM_INLINE stream_ref running_device_call::own_stream_behind(stream_ref stream, device_memory memory) {
-  if (engine_.in_batch()) {
+HFCOMM_INLINE stream_ref running_device_call::own_stream_after(stream_ref stream, device_memory memory) {
+  if (engine_.is_in_batch()) {
     refuse("inside an nccl_group_scope nothing is started on another stream; start it outside");
   }
-  return engine_.fork(call_, memory, stream);
+  return engine_.own_stream_after(call_, memory, stream);
 }
 
 HFCOMM_INLINE device_work running_device_call::work_on(stream_ref own, device_memory memory, stream_ref origin) {
-  return device_work(group_access::state(group_).devices, engine_.mark(call_, memory, own), origin, call_,
+  return device_work(group_access::state(group_).devices, engine_.record_event(call_, memory, own), origin, call_,
                      waited_number());
 }
 
-HFCOMM_INLINE void running_device_call::put_noted(stream_ref stream, device_memory memory,
-                                                  const std::function<void()>& launch) {
-  // In a batch it begins later, in a graph it does not begin here.
-  if (engine_.in_batch() || engine_.capturing(call_, stream)) {
-    put_ = true;
+HFCOMM_INLINE void running_device_call::put_watched(stream_ref stream, device_memory memory,
+                                                    const std::function<void()>& launch) {
+  // The operation begins later in a batch, and not at all in the capture of a graph.
+  if (engine_.is_in_batch() || engine_.is_capturing(call_, stream)) {
+    is_put_ = true;
     launch();
     return;
   }
-  // Noted before, since the call itself may wait for a rank, where NCCL has not connected the two before.
-  const auto note = engine_.watched()->add(engine_.mark(call_, memory, stream), call_, waited_number());
-  put_ = true;
+  // Watched from before the call, because the call itself may wait for a rank that NCCL has not connected before.
+  const auto watched = watched_->add(engine_.record_event(call_, memory, stream), call_, waited_number());
+  is_put_ = true;
   try {
     launch();
-    note->end.store(engine_.mark(call_, memory, stream));
+    watched->end.store(engine_.record_event(call_, memory, stream));
   } catch (...) {
-    note->over.store(true);
+    watched->is_over.store(true);
     throw;
   }
 }

@@ -39,7 +39,7 @@ concept device_dictionary = requires(const M& map, const typename M::key_type& k
 
 namespace detail {
 
-/// What the ranks tell each other of a number on a device.
+/// The key and the type of a number on a device, which the ranks compare.
 struct device_entry {
   std::string name;
   std::uint8_t kind = 0;  // a leaf_kind
@@ -60,7 +60,7 @@ void visit_device_leaf(Leaf& leaf, Use&& use) {
   }
 }
 
-/// The values in the order of their keys.
+/// Returns pointers to the map's entries, in the order of their keys.
 template <device_dictionary Map>
 auto in_order_of_keys(const Map& values) {
   std::vector<const typename Map::value_type*> entries;
@@ -78,7 +78,8 @@ std::string quoted_key(const Key& key) {
   return std::convertible_to<const Key&, std::string_view> ? '"' + key_text(key) + '"' : key_text(key);
 }
 
-/// Throws on every rank where the ranks' keys or types differ (mismatch_error naming them), or some cannot be reduced.
+/// Throws mismatch_error on every rank where the ranks' keys or types differ, and usage_error where a type cannot be
+/// reduced.
 template <device_dictionary Map>
 void check_device_dictionary(operation_name name, const Map& values, reduce_op op, int root, const process_group& group,
                              std::source_location where) {
@@ -121,12 +122,12 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
                        static_cast<int>(other - all.begin()));
 }
 
-/// Without a root everyone gets the result.
+/// Reduces to the root, or without one to every rank.
 template <device_dictionary Map>
 void reduce_device_dictionary(operation_name name, const Map& values, stream_ref stream, reduce_op op,
                               std::optional<int> root, const process_group& group, std::source_location where) {
   check_device_dictionary(name, values, op, root.value_or(-1), group, where);
-  nccl_group_scope together(group, where);
+  nccl_group_scope batch(group, where);
   for (const auto* entry : in_order_of_keys(values)) {
     visit_device_leaf(entry->second, [&](auto span) {
       using value = typename decltype(span)::value_type;
@@ -140,7 +141,7 @@ void reduce_device_dictionary(operation_name name, const Map& values, stream_ref
       }
     });
   }
-  together.end();
+  batch.end();
 }
 
 }  // namespace detail

@@ -8,9 +8,9 @@
 #include <hfcomm/call/uneven.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
-/// The operations that move elements between devices, without the elements' type: each enters the group, checks its
-/// arguments, and hands addresses to the engine. `call` says the rest: the name, the type, the root. `How` is on_stream
-/// or on_own_stream; the latter returns a device_work.
+/// The operations that move elements between devices, without the elements' type. Each begins an operation of the
+/// group, checks its arguments, and hands addresses to the engine. `call` has the name, the type and the root. `How` is
+/// on_stream or on_own_stream; with the latter, a function returns a device_work.
 namespace hfcomm::detail {
 
 template <class How>
@@ -40,7 +40,7 @@ auto device_all_to_all(operation call, const_elements in, elements out, How how,
   check_all_to_all(running, in, out);
   const auto counts = equal_counts(in.count / static_cast<std::size_t>(group.size()), group.size());
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, counts), device_parts(out, counts), stream);
+    engine.exchange_parts(call, device_parts(in, counts), device_parts(out, counts), stream);
   });
 }
 
@@ -52,7 +52,7 @@ auto device_all_to_all(operation call, const_elements in, std::span<const std::s
   running_device_call running(group, call, &parts);
   check_all_to_all(running, in, in_counts, out, out_counts);
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, in_counts), device_parts(out, out_counts), stream);
+    engine.exchange_parts(call, device_parts(in, in_counts), device_parts(out, out_counts), stream);
   });
 }
 
@@ -71,7 +71,7 @@ auto device_gather(operation call, const_elements in, elements out, How how, con
   check_gather(running, in, out);
   const auto counts = equal_counts(group.rank() == call.root ? in.count : 0, group.size());
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, call.root), device_parts(out, counts), stream);
+    engine.exchange_parts(call, device_parts(in, call.root), device_parts(out, counts), stream);
   });
 }
 
@@ -85,8 +85,8 @@ auto device_gather(operation call, const_elements in, elements out, std::span<co
   running_device_call running(group, call, &parts);
   check_gather(running, in, out, counts);
   return running.put(how, memory_of(in), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, call.root), is_root ? device_parts(out, counts) : std::vector<device_part>(),
-                stream);
+    engine.exchange_parts(call, device_parts(in, call.root),
+                          is_root ? device_parts(out, counts) : std::vector<device_part>(), stream);
   });
 }
 
@@ -96,7 +96,7 @@ auto device_scatter(operation call, const_elements in, elements out, How how, co
   check_scatter(running, in, out);
   const auto counts = equal_counts(group.rank() == call.root ? out.count : 0, group.size());
   return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, device_parts(in, counts), device_parts(out, call.root), stream);
+    engine.exchange_parts(call, device_parts(in, counts), device_parts(out, call.root), stream);
   });
 }
 
@@ -109,8 +109,8 @@ auto device_scatter(operation call, const_elements in, elements out, std::span<c
   running_device_call running(group, call, &parts);
   check_scatter(running, in, out, counts);
   return running.put(how, memory_of(out), [&](device_engine& engine, stream_ref stream) {
-    engine.pass(call, is_root ? device_parts(in, counts) : std::vector<device_part>(), device_parts(out, call.root),
-                stream);
+    engine.exchange_parts(call, is_root ? device_parts(in, counts) : std::vector<device_part>(),
+                          device_parts(out, call.root), stream);
   });
 }
 

@@ -7,7 +7,8 @@
 #include <hfcomm/call/uneven.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
-/// The operations that reduce elements on devices, without the elements' type. Otherwise as device_moves.hpp.
+/// The operations that reduce elements on devices, without the elements' type. They have the form of the operations in
+/// device_moves.hpp.
 namespace hfcomm::detail {
 
 template <class How>

@@ -3,19 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <source_location>
-#include <thread>
 
 #include <hfcomm/device/detail/device_call.hpp>
-#include <hfcomm/device/detail/device_notes.hpp>
+#include <hfcomm/device/detail/watched_operations.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::detail {
 
@@ -23,31 +21,30 @@ namespace hfcomm::detail {
 class device_watcher {
  public:
   device_watcher(std::chrono::nanoseconds timeout, const process_group& group, std::source_location where)
-      : timeout_(timeout), call_{.name = "device_watch", .where = where} {
-    connect_device_once(group, where);
-    engine_ = group_access::state(group).devices;
-    if (auto* other = engine_->watch(&notes_); other != nullptr) {
-      (void)engine_->watch(other);
-      throw usage_error({group.rank(), group.size(), call_.name.text, 0, where}, "this group is watched already");
-    }
-    thread_ = std::thread([this, device = engine_->current_device()] {
+      : group_(group), timeout_(timeout) {
+    connect_device_once(group_, where);
+    engine_ = group_access::state(group_).devices;
+    const error_context context{group_.rank(), group_.size(), "device_watch", 0, where};
+    worker_.start(worker_.lock(), context, "device_watch", [this, device = engine_->current_device()] {
       engine_->use_device(device);
       run();
     });
+    watched_operations* nobody = nullptr;
+    if (!group_access::state(group_).watched.compare_exchange_strong(nobody, &started_)) {
+      throw usage_error(context, "this group is watched already");
+    }
   }
   device_watcher(const device_watcher&) = delete;
   device_watcher& operator=(const device_watcher&) = delete;
   ~device_watcher() {
-    (void)engine_->watch(nullptr);
-    {
-      const std::scoped_lock lock(mutex_);
-      stopping_ = true;
+    group_access::state(group_).watched.store(nullptr);
+    worker_.stop();
+    if (!worker_.in_creating_process()) {
+      return;  // the parent's thread may hold the list's lock, and the events are the parent's
     }
-    wake_.notify_all();
-    thread_.join();
-    pending_.splice(pending_.end(), notes_.take());
-    for (const auto& note : pending_) {
-      forget(*note);
+    under_way_.splice(under_way_.end(), started_.take());
+    for (const auto& watched : under_way_) {
+      release_events(*watched);
     }
   }
 
@@ -55,65 +52,66 @@ class device_watcher {
   using clock = std::chrono::steady_clock;
 
   void run() {
-    std::unique_lock lock(mutex_);
     const auto interval = std::clamp<std::chrono::nanoseconds>(timeout_ / 10, std::chrono::milliseconds(1),
                                                                std::chrono::milliseconds(100));
-    while (!wake_.wait_for(lock, interval, [this] { return stopping_; })) {
+    auto held = worker_.lock();
+    while (worker_.wait_for_interval(held, interval)) {
+      held.unlock();
       try {
         check();
       } catch (const error& problem) {
         std::fprintf(stderr, "[hfcomm] %s\n", problem.what());
         return;
       }
+      held.lock();
     }
   }
 
+  /// Drops the operations that have ended. Throws, having freed the device, where one can never end or takes too long.
   void check() {
-    pending_.splice(pending_.end(), notes_.take());
+    under_way_.splice(under_way_.end(), started_.take());
     std::uint64_t latest = 0;
-    for (auto place = pending_.begin(); place != pending_.end();) {
-      device_note& note = **place;
-      auto* const end = note.end.load();
-      if (note.over.load() || (end != nullptr && engine_->done(note.call, {end}))) {
-        forget(note);
-        place = pending_.erase(place);
+    for (auto place = under_way_.begin(); place != under_way_.end();) {
+      watched_operation& watched = **place;
+      auto* const end = watched.end.load();
+      if (watched.is_over.load() || (end != nullptr && engine_->is_reached(watched.call, {end}))) {
+        release_events(watched);
+        place = under_way_.erase(place);
         continue;
       }
-      if (end != nullptr && !note.on_device) {
-        // What it waits for behind computation does not count.
-        note.on_device = engine_->done(note.call, {note.start});
-        note.started = note.on_device ? std::optional(clock::now()) : std::nullopt;
+      if (end != nullptr && !watched.is_on_device) {
+        // The time that it waits behind computation does not count.
+        watched.is_on_device = engine_->is_reached(watched.call, {watched.start});
+        watched.started = watched.is_on_device ? std::optional(clock::now()) : std::nullopt;
       }
-      if (note.started && timeout_ > std::chrono::nanoseconds::zero() && clock::now() - *note.started >= timeout_) {
-        note.call.timeout = timeout_;
-        engine_->expire(note.call, note.number);
+      if (watched.started && timeout_ > std::chrono::nanoseconds::zero() &&
+          clock::now() - *watched.started >= timeout_) {
+        watched.call.timeout = timeout_;
+        engine_->expire(watched.call, watched.number);
       }
-      latest = std::max(latest, note.number);
+      latest = std::max(latest, watched.number);
       ++place;
     }
-    if (!pending_.empty()) {
-      engine_->check(pending_.back()->call, latest);
+    if (!under_way_.empty()) {
+      engine_->check_operation(under_way_.back()->call, latest);
     }
   }
 
-  void forget(const device_note& note) {
-    if (note.start != nullptr) {
-      engine_->release(note.start);
+  void release_events(const watched_operation& watched) {
+    if (watched.start != nullptr) {
+      engine_->release_event(watched.start);
     }
-    if (auto* const end = note.end.load(); end != nullptr) {
-      engine_->release(end);
+    if (auto* const end = watched.end.load(); end != nullptr) {
+      engine_->release_event(end);
     }
   }
 
+  process_group group_;
   std::chrono::nanoseconds timeout_;
-  operation call_;
   std::shared_ptr<device_engine> engine_;
-  device_notes notes_;
-  std::list<std::shared_ptr<device_note>> pending_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
+  watched_operations started_;
+  std::list<std::shared_ptr<watched_operation>> under_way_;  // of the worker's thread
+  worker worker_;                                            // last: its thread uses all of the above
 };
 
 }  // namespace hfcomm::detail

@@ -11,27 +11,27 @@
 namespace hfcomm {
 
 HFCOMM_INLINE device_work::device_work(std::shared_ptr<engines::device_engine> engine,
-                                       engines::device_engine::event mark, stream_ref origin,
+                                       engines::device_engine::event_handle event, stream_ref origin,
                                        const engines::operation& call, std::uint64_t number) noexcept
-    : engine_(std::move(engine)), mark_(mark), origin_(origin), call_(call), number_(number) {}
+    : engine_(std::move(engine)), event_(event), origin_(origin), call_(call), number_(number) {}
 
 HFCOMM_INLINE device_work::device_work(device_work&& other) noexcept
     : engine_(std::move(other.engine_)),
-      mark_(std::exchange(other.mark_, nullptr)),
+      event_(std::exchange(other.event_, nullptr)),
       origin_(other.origin_),
       call_(other.call_),
       number_(other.number_),
-      waited_(other.waited_) {}
+      has_waited_(other.has_waited_) {}
 
 HFCOMM_INLINE device_work& device_work::operator=(device_work&& other) noexcept {
   if (this != &other) {
     drop();
     engine_ = std::move(other.engine_);
-    mark_ = std::exchange(other.mark_, nullptr);
+    event_ = std::exchange(other.event_, nullptr);
     origin_ = other.origin_;
     call_ = other.call_;
     number_ = other.number_;
-    waited_ = other.waited_;
+    has_waited_ = other.has_waited_;
   }
   return *this;
 }
@@ -39,45 +39,45 @@ HFCOMM_INLINE device_work& device_work::operator=(device_work&& other) noexcept 
 HFCOMM_INLINE device_work::~device_work() { drop(); }
 
 HFCOMM_INLINE void device_work::wait(stream_ref stream) {
-  engine().order(call_, mark_, stream);
-  waited_ = true;
+  engine().wait_for_event(call_, event_, stream);
+  has_waited_ = true;
 }
 
-HFCOMM_INLINE bool device_work::done() const { return engine().done(call_, {mark_, origin_}); }
+HFCOMM_INLINE bool device_work::done() const { return engine().is_reached(call_, {event_, origin_}); }
 
 HFCOMM_INLINE void device_work::synchronize() {
-  (void)engine().await(call_, number_, {mark_, origin_}, {});
-  waited_ = true;
+  (void)engine().wait_for(call_, number_, {event_, origin_}, {});
+  has_waited_ = true;
 }
 
-HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds patience) {
-  if (patience <= std::chrono::nanoseconds::zero()) {
+HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds limit) {
+  if (limit <= std::chrono::nanoseconds::zero()) {
     return done();
   }
-  const bool reached = engine().await(call_, number_, {mark_, origin_}, patience);
-  waited_ = waited_ || reached;
+  const bool reached = engine().wait_for(call_, number_, {event_, origin_}, limit);
+  has_waited_ = has_waited_ || reached;
   return reached;
 }
 
 HFCOMM_INLINE engines::device_engine& device_work::engine() const {
-  if (mark_ == nullptr) {
+  if (event_ == nullptr) {
     throw usage_error({}, "this work was moved from");
   }
   return *engine_;
 }
 
 HFCOMM_INLINE void device_work::drop() noexcept {
-  if (mark_ == nullptr) {
+  if (event_ == nullptr) {
     return;
   }
-  if (!waited_ && !engines::process_end::begun()) {
+  if (!has_waited_ && !engines::process_end::begun()) {
     try {
-      engine_->order(call_, mark_, origin_);
+      engine_->wait_for_event(call_, event_, origin_);
     } catch (const error&) {
-      // CUDA is broken or gone: there is nothing left to order.
+      // CUDA fails or is gone, so no stream can wait.
     }
   }
-  engine_->release(std::exchange(mark_, nullptr));
+  engine_->release_event(std::exchange(event_, nullptr));
   engine_.reset();
 }
 

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
-#include <hfcomm/device/detail/device_notes.hpp>
+#include <hfcomm/device/detail/watched_operations.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -15,14 +16,25 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Marks a note as over when the scope ends, if there is a note.
-struct over_at_the_end {
-  device_note* note;
-  ~over_at_the_end() {
-    if (note != nullptr) {
-      note->over.store(true);
+/// Adds a call to the watched operations of a group, and marks it as over when the scope ends. Does nothing where the
+/// group has no device_watch.
+class watched_call {
+ public:
+  watched_call(const group_state& state, const operation& call) {
+    if (auto* const watched = state.watched.load(std::memory_order_acquire); watched != nullptr) {
+      added_ = watched->add(nullptr, call, state.devices->sequence());
     }
   }
+  watched_call(const watched_call&) = delete;
+  watched_call& operator=(const watched_call&) = delete;
+  ~watched_call() {
+    if (added_) {
+      added_->is_over.store(true);
+    }
+  }
+
+ private:
+  std::shared_ptr<watched_operation> added_;
 };
 
 }  // namespace detail
@@ -33,12 +45,12 @@ HFCOMM_INLINE nccl_group_scope::nccl_group_scope(const process_group& group, std
   const detail::group_guard guard(group_, call_);
   auto& engine = *detail::group_access::state(group_).devices;
   call_.timeout = group_.timeout();
-  if (engine.in_batch()) {
+  if (engine.is_in_batch()) {
     throw usage_error({group_.rank(), group_.size(), call_.name.text, 0, where},
                       "this thread has an nccl_group_scope already; it takes the operations of all groups");
   }
   engine.begin_batch(call_);
-  open_ = true;
+  is_open_ = true;
 }
 
 HFCOMM_INLINE nccl_group_scope::~nccl_group_scope() {
@@ -50,12 +62,10 @@ HFCOMM_INLINE nccl_group_scope::~nccl_group_scope() {
 }
 
 HFCOMM_INLINE void nccl_group_scope::end() {
-  if (std::exchange(open_, false)) {
-    auto& engine = *detail::group_access::state(group_).devices;
-    // NCCL may wait for other ranks in it, where it has not connected them before.
-    const auto note = engine.watched() != nullptr ? engine.watched()->add(nullptr, call_, engine.sequence()) : nullptr;
-    const detail::over_at_the_end mark{note.get()};
-    engine.end_batch(call_);
+  if (std::exchange(is_open_, false)) {
+    auto& state = detail::group_access::state(group_);
+    const detail::watched_call watched(state, call_);  // NCCL may wait in it for ranks that it has not connected before
+    state.devices->end_batch(call_);
   }
 }
 

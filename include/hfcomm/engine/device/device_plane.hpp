@@ -15,15 +15,15 @@
 
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/device/device_lane.hpp>
-#include <hfcomm/engine/device/device_pointers.hpp>
+#include <hfcomm/engine/device/device_resources.hpp>
+#include <hfcomm/engine/device/pointer_cache.hpp>
 #include <hfcomm/engine/device_engine.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
 namespace hfcomm::engines {
 
-/// What the device engines have in common: numbers, devices, streams and marks, and waiting.
+/// The part that all device engines share: sequence numbers, devices, streams, events, and waiting on the host.
 class device_plane : public device_engine {
  public:
   device_plane(std::shared_ptr<host_engine> host, const cuda::runtime_api& api)
@@ -33,9 +33,9 @@ class device_plane : public device_engine {
 
   ~device_plane() override {
     if (creator_.in_creating_process() && !process_end::begun()) {
-      for (const auto& lane : lanes_) {
-        if (lane) {
-          lane->close();
+      for (const auto& resources : resources_) {
+        if (resources) {
+          resources->destroy();
         }
       }
     }
@@ -47,16 +47,16 @@ class device_plane : public device_engine {
     if (!creator_.in_creating_process()) [[unlikely]] {
       throw usage_error(context(call, 0), "this group was made before a fork; CUDA does not work in the child process");
     }
-    if (lost_.load(std::memory_order_acquire) || host_->health().is_broken()) [[unlikely]] {
-      throw_lost(call);
+    if (is_broken_.load(std::memory_order_acquire) || host_->health().is_broken()) [[unlikely]] {
+      throw_broken(call);
     }
     if (call.pattern == movement::send || call.pattern == movement::receive) {
-      current_ = 0;
+      current_number_ = 0;
       return 0;
     }
     const std::uint64_t number = sequence_.load(std::memory_order_relaxed) + 1;
     sequence_.store(number, std::memory_order_relaxed);
-    current_ = number;
+    current_number_ = number;
     if (board_ != nullptr) {
       board_->begun.store(number, std::memory_order_release);
     }
@@ -69,38 +69,39 @@ class device_plane : public device_engine {
     }
   }
 
-  stream_ref fork(const operation& call, device_memory memory, stream_ref stream) override {
-    device_lane& own = lane_of(call, memory);
-    const stream_ref beside = own.stream(call.where);
-    const event here = own.take(call.where);
-    // Waiting streams keep the mark as it is now, so it may be used again at once.
-    const cudaError_t recorded = api_.cudaEventRecord(here, stream.get());
-    const cudaError_t waits = recorded == cudaSuccess ? api_.cudaStreamWaitEvent(beside.get(), here, 0) : recorded;
-    own.give_back(here);
+  stream_ref own_stream_after(const operation& call, device_memory memory, stream_ref stream) override {
+    device_resources& resources = resources_for(call, memory);
+    const stream_ref own = resources.stream(call.where);
+    const event_handle event = resources.take_event(call.where);
+    // A waiting stream keeps the event's present state, so the event may be used again at once.
+    const cudaError_t recorded = api_.cudaEventRecord(event, stream.get());
+    const cudaError_t waits = recorded == cudaSuccess ? api_.cudaStreamWaitEvent(own.get(), event, 0) : recorded;
+    resources.give_back(event);
     api_.check(waits, "putting an operation behind what is on its stream", call.where);
-    return beside;
+    return own;
   }
 
-  event mark(const operation& call, device_memory memory, stream_ref stream) override {
-    device_lane& own = lane_of(call, memory);
-    const event here = own.take(call.where);
-    const cudaError_t recorded = api_.cudaEventRecord(here, stream.get());
+  event_handle record_event(const operation& call, device_memory memory, stream_ref stream) override {
+    device_resources& resources = resources_for(call, memory);
+    const event_handle event = resources.take_event(call.where);
+    const cudaError_t recorded = api_.cudaEventRecord(event, stream.get());
     if (recorded != cudaSuccess) {
-      own.give_back(here);
+      resources.give_back(event);
     }
     api_.check(recorded, "cudaEventRecord", call.where);
-    return here;
+    return event;
   }
 
-  void release(event mark) noexcept override {
+  void release_event(event_handle event) noexcept override {
     if (creator_.in_creating_process() && !process_end::begun()) {
-      const std::scoped_lock lock(lanes_mutex_);
-      (void)std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane && lane->give_back(mark); });
+      const std::scoped_lock lock(resources_mutex_);
+      (void)std::any_of(resources_.begin(), resources_.end(),
+                        [&](const auto& resources) { return resources && resources->give_back(event); });
     }
   }
 
-  void order(const operation& call, event mark, stream_ref stream) override {
-    api_.check(api_.cudaStreamWaitEvent(stream.get(), mark, 0), "cudaStreamWaitEvent", call.where);
+  void wait_for_event(const operation& call, event_handle event, stream_ref stream) override {
+    api_.check(api_.cudaStreamWaitEvent(stream.get(), event, 0), "cudaStreamWaitEvent", call.where);
   }
 
   void copy(const operation& call, const void* in, void* out, std::size_t bytes, stream_ref stream) override {
@@ -116,16 +117,16 @@ class device_plane : public device_engine {
     }
   }
 
-  bool capturing(const operation& call, stream_ref stream) override {
+  bool is_capturing(const operation& call, stream_ref stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     api_.check(api_.cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", call.where);
     return status != cudaStreamCaptureStatusNone;
   }
 
-  bool done(const operation& call, target what) override {
-    const cuda::relaxed_capture apart(api_);
+  bool is_reached(const operation& call, target what) override {
+    const cuda::relaxed_capture relaxed(api_);
     const cudaError_t status =
-        what.mark != nullptr ? api_.cudaEventQuery(what.mark) : api_.cudaStreamQuery(what.stream.get());
+        what.event != nullptr ? api_.cudaEventQuery(what.event) : api_.cudaStreamQuery(what.stream.get());
     if (status == cudaErrorNotReady) {
       (void)api_.cudaGetLastError();
       return false;
@@ -134,18 +135,18 @@ class device_plane : public device_engine {
     return true;
   }
 
-  bool await(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds patience) override {
+  bool wait_for(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds limit) override {
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
     auto next_check = start + check_interval;
-    auto nap = std::chrono::microseconds(10);
+    auto pause = std::chrono::microseconds(10);
     while (true) {
-      if (lost_.load(std::memory_order_acquire)) {
-        throw_lost(call);  // what it would read now is nothing: see `abort`
+      if (is_broken_.load(std::memory_order_acquire)) {
+        throw_broken(call);  // an aborted operation reaches its end, but has no result
       }
-      const bool reached = done(call, what);
+      const bool reached = is_reached(call, what);
       const auto now = clock::now();
-      if (reached && !lost_.load(std::memory_order_acquire)) {
+      if (reached && !is_broken_.load(std::memory_order_acquire)) {
         return true;
       }
       if (now - start < spin_time) {
@@ -153,16 +154,16 @@ class device_plane : public device_engine {
       }
       if (now >= next_check) {
         next_check = now + check_interval;
-        check(call, number);
+        check_operation(call, number);
       }
-      if (patience > std::chrono::nanoseconds::zero() && now - start >= patience) {
+      if (limit > std::chrono::nanoseconds::zero() && now - start >= limit) {
         return false;
       }
       if (call.timeout > std::chrono::nanoseconds::zero() && now - start >= call.timeout) {
         expire(call, number);
       }
-      std::this_thread::sleep_for(nap);
-      nap = std::min<std::chrono::microseconds>(nap * 2, std::chrono::microseconds(200));
+      std::this_thread::sleep_for(pause);
+      pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(200));
     }
   }
 
@@ -173,13 +174,13 @@ class device_plane : public device_engine {
         missing.push_back(rank);
       }
     }
-    // The other ranks read it, too.
-    std::string why = "what rank " + std::to_string(host_->rank()) + " put on its device has not ended within " +
-                      format_duration(call.timeout);
+    // The other ranks throw the same text.
+    std::string why = "the work that rank " + std::to_string(host_->rank()) +
+                      " put on its device has not ended within " + format_duration(call.timeout);
     why += missing.empty() ? "."
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";
-    remember(why);
+    set_failure(why);
     host_->health().expire(context(call, number), why, missing);
     abort();
     host_->health().check_device_operation(context(call, number), 0);
@@ -198,15 +199,15 @@ class device_plane : public device_engine {
     return {host_->rank(), host_->size(), call_name(call), number, call.where};
   }
 
-  /// The device that memory is on; for none at all the current one. Throws usage_error where it is on none.
+  /// Returns the device that memory is on, or the current one for no memory. Throws usage_error for other memory.
   int device_of(const operation& call, device_memory memory) {
-    if (const int known = pointers_.known(memory); known >= 0 && memory.bytes != 0) [[likely]] {
-      return known;
+    if (const int device = pointers_.find(memory); device >= 0 && memory.bytes != 0) [[likely]] {
+      return device;
     }
-    return ask_for_device(call, memory);
+    return query_device(call, memory);
   }
 
-  /// Both on one device, which is returned.
+  /// Returns the device that both buffers are on. Throws usage_error where they are on two.
   int device_of(const operation& call, device_memory in, device_memory out) {
     const int device = device_of(call, out.bytes != 0 ? out : in);
     if (in.bytes != 0 && in.data != out.data) {
@@ -218,63 +219,64 @@ class device_plane : public device_engine {
     return device;
   }
 
-  /// The number of the operation that was begun last; 0: a message.
-  [[nodiscard]] std::uint64_t current() const noexcept { return current_; }
+  /// Returns the number of the operation that was begun last; 0 for a message.
+  [[nodiscard]] std::uint64_t current_number() const noexcept { return current_number_; }
 
-  /// Bad input, found here: the other ranks hear of it.
+  /// Refuses this rank's part of the operation, because of an argument, and throws usage_error.
   [[noreturn]] void reject(const operation& call, const std::string& why) {
-    refuse(current_, why);
-    throw usage_error(context(call, current_), why);
+    refuse(current_number_, why);
+    throw usage_error(context(call, current_number_), why);
   }
 
-  /// The group is lost: throws why.
-  [[noreturn]] void throw_lost(const operation& call) {
+  /// Frees the device and throws the error that has broken the group.
+  [[noreturn]] void throw_broken(const operation& call) {
     abort();
     const auto here = context(call, sequence());
     host_->health().check_device_operation(here, 0);
-    const std::scoped_lock lock(loss_mutex_);
-    throw engine_error(here, loss_.empty() ? "the device operations of this group were aborted" : loss_);
+    const std::scoped_lock lock(failure_mutex_);
+    throw engine_error(here, failure_.empty() ? "the device operations of this group were aborted" : failure_);
   }
 
-  /// This rank gives up: the others hear it, and what waits on the devices is freed. The first reason stays.
-  void lose(const operation& call, std::uint64_t number, const std::string& why) {
-    remember(why);
+  /// Breaks the group with this rank as the culprit, and frees the device.
+  void break_group(const operation& call, std::uint64_t number, const std::string& why) {
+    set_failure(why);
     host_->health().condemn(context(call, number), why);
     abort();
   }
-  void remember(const std::string& why) {
-    const std::scoped_lock lock(loss_mutex_);
-    loss_ = loss_.empty() ? why : loss_;
+  /// Sets the text that `throw_broken` throws. The first text stays.
+  void set_failure(const std::string& why) {
+    const std::scoped_lock lock(failure_mutex_);
+    failure_ = failure_.empty() ? why : failure_;
   }
 
-  device_lane& lane_of(const operation& call, device_memory memory) {
-    const auto device = static_cast<std::size_t>(device_of(call, memory));
-    const std::scoped_lock lock(lanes_mutex_);
-    if (lanes_.size() <= device) {
-      lanes_.resize(device + 1);
-    }
-    if (!lanes_[device]) {
-      lanes_[device] = std::make_unique<device_lane>(api_, static_cast<int>(device));
-    }
-    return *lanes_[device];
-  }
-
-  const cuda::runtime_api& api_;       // NOLINT(*non-private-member*)
-  std::shared_ptr<host_engine> host_;  // NOLINT(*non-private-member*)
-  std::atomic<bool> lost_{false};      // NOLINT(*non-private-member*): set before anything is aborted
-  rendezvous::fork_guard creator_;     // NOLINT(*non-private-member*)
+  const cuda::runtime_api& api_;        // NOLINT(*non-private-member*)
+  std::shared_ptr<host_engine> host_;   // NOLINT(*non-private-member*)
+  std::atomic<bool> is_broken_{false};  // NOLINT(*non-private-member*): set before anything is aborted
+  rendezvous::fork_guard creator_;      // NOLINT(*non-private-member*)
 
  private:
-  int ask_for_device(const operation& call, device_memory memory) {
+  int query_device(const operation& call, device_memory memory) {
     if (memory.bytes == 0) {
       return current_device();
     }
     std::string problem;
-    const int device = pointers_.find(api_, memory, problem);
+    const int device = pointers_.query(api_, memory, problem);
     if (device < 0) {
       reject(call, problem);
     }
     return device;
+  }
+
+  device_resources& resources_for(const operation& call, device_memory memory) {
+    const auto device = static_cast<std::size_t>(device_of(call, memory));
+    const std::scoped_lock lock(resources_mutex_);
+    if (resources_.size() <= device) {
+      resources_.resize(device + 1);
+    }
+    if (!resources_[device]) {
+      resources_[device] = std::make_unique<device_resources>(api_, static_cast<int>(device));
+    }
+    return *resources_[device];
   }
 
   static constexpr std::chrono::microseconds spin_time{20};
@@ -282,12 +284,12 @@ class device_plane : public device_engine {
 
   device_board* board_;
   std::atomic<std::uint64_t> sequence_{0};
-  std::uint64_t current_ = 0;
-  device_pointers pointers_;
-  std::mutex lanes_mutex_;
-  std::vector<std::unique_ptr<device_lane>> lanes_;  // by device
-  std::mutex loss_mutex_;
-  std::string loss_;
+  std::uint64_t current_number_ = 0;
+  pointer_cache pointers_;
+  std::mutex resources_mutex_;
+  std::vector<std::unique_ptr<device_resources>> resources_;  // by device
+  std::mutex failure_mutex_;
+  std::string failure_;
 };
 
 }  // namespace hfcomm::engines

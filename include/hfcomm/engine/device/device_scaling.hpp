@@ -21,12 +21,14 @@
 
 namespace hfcomm::engines {
 
-/// Multiplies elements on the device: the premultiplied sum of a group of one, rounded as hfcomm does it on the host.
-/// The only kernels that hfcomm has of its own, in PTX, which the driver compiles when they are first needed; so no
-/// program needs nvcc for them. They need a CUDA runtime of 12.8 or later.
+/// Multiplies elements on the device, for the premultiplied sum of a group of one. It rounds as hfcomm does on the
+/// host.
+///
+/// These are hfcomm's only kernels of its own. They are PTX, which the driver compiles when they are first needed, so
+/// no program needs nvcc for them. They need a CUDA runtime of 12.8 or later.
 class device_scaling {
  public:
-  /// The one of this process: what the driver has compiled stays, since kernels may be under way to the end.
+  /// Returns the instance of this process. Compiled kernels are never unloaded, because they may run to the end.
   static device_scaling& of(const cuda::runtime_api& api) {
     static std::mutex mutex;
     static std::map<const cuda::runtime_api*, std::unique_ptr<device_scaling>> all;
@@ -44,10 +46,10 @@ class device_scaling {
   ~device_scaling() = default;
 
 #if CUDART_VERSION >= 12080
-  /// Whether this runtime can do it.
-  [[nodiscard]] bool possible() const noexcept { return api_.cudaLibraryLoadData != nullptr; }
+  /// Returns whether this runtime can load the kernels.
+  [[nodiscard]] bool is_available() const noexcept { return api_.cudaLibraryLoadData != nullptr; }
 
-  /// `out` may be `in`. Puts it on the stream. Throws what CUDA says.
+  /// Puts the multiplication on the stream. `out` may be `in`. Throws CUDA's error.
   void scale(element_type type, double factor, const void* in, void* out, std::size_t count, stream_ref stream,
              const std::source_location& where) {
     if (count == 0) {
@@ -56,24 +58,24 @@ class device_scaling {
     auto elements = static_cast<std::uint64_t>(count);
     auto narrow = static_cast<float>(factor);
     std::array<std::byte, 256> products{};
-    void* last = &narrow;
+    void* last_argument = &narrow;
     if (type == element_type::float64) {
-      last = &factor;
+      last_argument = &factor;
     } else if (size_of(type) == 1) {
-      // Of 8 bits there are few enough to know all products.
+      // Types of 8 bits have 256 values, so a table of all products replaces the multiplication.
       products =
           type == element_type::float8_e4m3 ? all_products<float8_e4m3>(narrow) : all_products<float8_e5m2>(narrow);
-      last = products.data();
+      last_argument = products.data();
     }
-    void* arguments[] = {static_cast<void*>(&out), static_cast<void*>(&in), &elements, last};
+    void* arguments[] = {static_cast<void*>(&out), static_cast<void*>(&in), &elements, last_argument};
     constexpr unsigned threads = 256;
     const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((elements + threads - 1) / threads, 4096));
     api_.check(api_.cudaLaunchKernel(kernel(type, where), dim3(blocks), dim3(threads), arguments, 0, stream.get()),
                "multiplying on the device", where);
   }
 
-  /// A kernel for each type: `(out, in, count, factor)`, for 8 bits `(out, in, count, products)`. Each thread does
-  /// every so-many-th element.
+  /// Returns the PTX of a kernel for each type: `(out, in, count, factor)`, for types of 8 bits
+  /// `(out, in, count, products)`. Each thread takes elements at a stride of the number of threads.
   [[nodiscard]] static std::string source() {
     return std::string(".version 6.3\n.target sm_70\n.address_size 64\n") +
            kernel("float64", ".param .f64 last", 3, "ld.param.f64 %d2, [last];",
@@ -84,8 +86,7 @@ class device_scaling {
                "float16", ".param .f32 last", 1, load_factor,
                std::string("ld.global.b16 %h, [%in];\ncvt.f32.f16 %f1, %h;\n") + multiply + "\ncvt.rn.f16.f32 %h, %f1;",
                "st.global.b16 [%out], %h;") +
-           // Its bits are the upper half of a float's: rounded to the nearest, ties to even; a NaN stays one, and
-           // quiet.
+           // A bfloat16 is the upper half of a float, rounded to the nearest, ties to even. A NaN stays a quiet NaN.
            kernel("bfloat16", ".param .f32 last", 1, load_factor,
                   std::string("ld.global.u16 %r1, [%in];\nshl.b32 %r1, %r1, 16;\nmov.b32 %f1, %r1;\n") + multiply +
                       "\nmov.b32 %r1, %f1;\nshr.u32 %r2, %r1, 16;\nand.b32 %r3, %r2, 1;\nor.b32 %r4, %r2, 64;\n"
@@ -98,7 +99,7 @@ class device_scaling {
   }
 
  private:
-  /// Returns what the factor makes of each value of 8 bits: rounded once, and a NaN without sign.
+  /// Returns the products of all values of 8 bits with the factor, rounded once. A NaN has no sign.
   template <class T>
   [[nodiscard]] static std::array<std::byte, 256> all_products(float factor) {
     std::array<std::byte, 256> products{};
@@ -161,7 +162,7 @@ ret;
   [[nodiscard]] const void* kernel(element_type type, const std::source_location& where) {
     const std::scoped_lock lock(mutex_);
     if (library_ == nullptr) {
-      const cuda::relaxed_capture apart(api_);
+      const cuda::relaxed_capture relaxed(api_);
       const std::string text = source();
       api_.check(api_.cudaLibraryLoadData(&library_, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
                  "cudaLibraryLoadData", where);
@@ -174,7 +175,7 @@ ret;
   std::mutex mutex_;
   cudaLibrary_t library_ = nullptr;
 #else
-  [[nodiscard]] bool possible() const noexcept { return false; }
+  [[nodiscard]] bool is_available() const noexcept { return false; }
   void scale(element_type /*type*/, double /*factor*/, const void* /*in*/, void* /*out*/, std::size_t /*count*/,
              stream_ref /*stream*/, const std::source_location& /*where*/) {}
 

@@ -25,22 +25,22 @@
 
 namespace hfcomm::engines {
 
-/// What the ranks of a group tell each other, over the host plane, when they make an NCCL communicator: whether they
-/// can, and whether they could. Every function is collective; what one rank lacks, all throw.
+/// Agreement of a group's ranks, over the host plane, about an NCCL communicator that they make: whether they can make
+/// it, and whether they have made it. Every function is collective, and all ranks throw what one rank throws.
 class nccl_agreement {
  public:
-  /// All must outlive this. `failure` is what to say where `together` fails.
+  /// All arguments must outlive this. `failure` begins the error text of `run_on_all`.
   nccl_agreement(host_engine& host, const operation& call,
                  const char* failure = "the communicator could not be made") noexcept
       : host_(host), call_(call), failure_(failure) {}
 
   [[nodiscard]] error_context context() const { return {host_.rank(), host_.size(), call_name(call_), 0, call_.where}; }
 
-  /// Whether all have a communicator already. Throws where they cannot make one together.
-  [[nodiscard]] bool greet(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device, bool again,
-                           const std::string& problem) const {
-    greeting mine;
-    mine.again = again;
+  /// Returns whether all ranks have a communicator already. Throws where they cannot make one together.
+  [[nodiscard]] bool compare_setups(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device,
+                                    bool is_connected, const std::string& problem) const {
+    rank_setup mine;
+    mine.is_connected = is_connected;
     write(mine.problem, problem);
     if (problem.empty()) {
       try {
@@ -54,7 +54,7 @@ class nccl_agreement {
     }
     const auto all = exchange(mine, call_.timeout);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      const greeting& theirs = all[rank];
+      const rank_setup& theirs = all[rank];
       if (theirs.problem.front() != '\0') {
         throw engine_error(context(),
                            "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
@@ -73,12 +73,13 @@ class nccl_agreement {
         }
       }
     }
-    return std::all_of(all.begin(), all.end(), [](const greeting& theirs) { return theirs.again; });
+    return std::all_of(all.begin(), all.end(), [](const rank_setup& theirs) { return theirs.is_connected; });
   }
 
-  /// Not before it is needed: NCCL starts a thread for each, which waits for the ranks.
+  /// Returns rank 0's unique id on all ranks. To be called just before the id is used: NCCL starts a thread for each
+  /// id, which waits for the ranks.
   [[nodiscard]] ncclUniqueId share_id(const cuda::nccl_api& nccl) const {
-    invitation mine;
+    shared_id mine;
     if (host_.rank() == 0) {
       if (const ncclResult_t made = nccl.ncclGetUniqueId(&mine.id); made != ncclSuccess) {
         write(mine.problem, nccl_text(nccl, made));
@@ -92,21 +93,20 @@ class nccl_agreement {
     return all.front().id;
   }
 
-  /// Does `work`, and agrees with the others on whether it went well everywhere; where it did not, does `undo` and
-  /// throws.
+  /// Runs `work` and waits for the other ranks' results. Where it failed on one rank, runs `undo` and throws, on all.
   template <class Undo, class Work>
-  void together(Undo&& undo, Work&& work) const {
+  void run_on_all(Undo&& undo, Work&& work) const {
     try {
       outcome mine;
       try {
         work();
       } catch (const peer_error&) {
-        throw;  // which all know of, or will
+        throw;  // a lost rank, of which all ranks are told
       } catch (const timeout_error& failure) {
-        mine.how = outcome::waited_in_vain;
+        mine.result = outcome::timed_out;
         write(mine.problem, failure.detail());
       } catch (...) {
-        mine.how = outcome::failed;
+        mine.result = outcome::failed;
         write(mine.problem, detail::current_exception_detail());
       }
       agree(mine);
@@ -118,21 +118,22 @@ class nccl_agreement {
 
  private:
   using problem_text = std::array<char, 512>;
-  /// What the ranks tell each other first.
-  struct greeting {
+  /// A rank's means to make a communicator.
+  struct rank_setup {
     problem_text problem{};
     std::array<char, 128> gpu{};  // the same on two ranks that use the same GPU
     int version = 0;
-    bool again = false;
+    bool is_connected = false;
   };
-  /// What rank 0 tells the others then.
-  struct invitation {
+  /// The unique id that rank 0 has from NCCL, or why it has none.
+  struct shared_id {
     problem_text problem{};
     ncclUniqueId id{};
   };
-  /// What they tell each other last. Where one failed, the others wait for it in vain: it is the one to name.
+  /// A rank's result, the worst one last. Where one rank fails, the others wait for it and time out, so the failure is
+  /// the one to report.
   struct outcome {
-    enum : int { made, waited_in_vain, failed } how = made;
+    enum : int { succeeded, timed_out, failed } result = succeeded;
     problem_text problem{};
   };
 
@@ -141,7 +142,7 @@ class nccl_agreement {
     value.copy(text.data(), std::min(value.size(), n - 1));
   }
 
-  /// Everyone's `mine`, in rank order.
+  /// Returns every rank's `mine`, in rank order.
   template <class T>
   [[nodiscard]] std::vector<T> exchange(const T& mine, std::chrono::nanoseconds timeout) const {
     struct table final : receiver {
@@ -153,21 +154,22 @@ class nccl_agreement {
     };
     table all;
     all.values.resize(static_cast<std::size_t>(host_.size()));
-    const operation meet{.name = "connect_device",
+    const operation call{.name = "connect_device",
                          .pattern = movement::to_all,
                          .content = payload::buffer,
                          .bytes = sizeof(T),
                          .where = call_.where,
                          .timeout = timeout};
-    host_.exchange(meet, std::as_bytes(std::span(&mine, 1)), all);
+    host_.exchange(call, std::as_bytes(std::span(&mine, 1)), all);
     return std::move(all.values);
   }
 
-  /// Two ranks whose machine and slot are the same share a GPU, which NCCL refuses in words that name neither.
+  /// Returns a text that is the same on two ranks only where they share a GPU: the machine and the PCI bus. NCCL also
+  /// refuses a shared GPU, but its error names neither rank.
   static std::string gpu_identity(const cuda::runtime_api& cuda, int device, const std::source_location& where) {
     std::string machine;
     if (const char* named = std::getenv("NCCL_HOSTID"); named != nullptr) {
-      machine = named;  // NCCL goes by it, too
+      machine = named;  // NCCL tells machines apart by it, too
     } else {
       std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
     }
@@ -177,21 +179,21 @@ class nccl_agreement {
     return machine + ' ' + bus.data();
   }
 
-  /// Whether NCCL has been told (since 2.30) that several ranks may use one GPU.
+  /// Returns whether several ranks may use one GPU, which NCCL allows since 2.30 where this variable is set.
   static bool may_share_gpus() noexcept {
     const char* allowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     return allowed != nullptr && std::string_view(allowed) == "1";
   }
 
   void agree(const outcome& mine) const {
-    // Who waits in vain for a rank that failed comes a whole deadline later.
+    // A rank that waited for one that failed comes a whole deadline later.
     const auto all = exchange(mine, 2 * call_.timeout + std::chrono::seconds(1) * (call_.timeout.count() > 0));
     const auto worst = std::max_element(all.begin(), all.end(),
-                                        [](const auto& one, const auto& other) { return one.how < other.how; });
-    if (worst->how != outcome::made) {
-      std::vector<int> ranks;  // where some waited in vain and none failed, nobody knows for whom
+                                        [](const auto& one, const auto& other) { return one.result < other.result; });
+    if (worst->result != outcome::succeeded) {
+      std::vector<int> ranks;  // that failed; where none failed, those that timed out
       for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank].how == worst->how) {
+        if (all[rank].result == worst->result) {
           ranks.push_back(static_cast<int>(rank));
         }
       }

@@ -12,22 +12,27 @@
 
 namespace hfcomm::engines {
 
-/// Where the thread is that operates on a communicator: nowhere in NCCL, in a call, or between calls while NCCL holds
-/// some back. Who aborts it from another thread looks at that, and may outlive the engine. One that was cancelled does
-/// not go in any more.
-enum class whereabouts : int { outside, calling, holding, cancelled };
-using shared_whereabouts = std::shared_ptr<std::atomic<whereabouts>>;
+/// The state of the thread that operates on a communicator. A thread that aborts the communicator reads it, to not take
+/// the communicator away from under a call. It is shared, because that thread may outlive the engine.
+enum class thread_state : int {
+  outside,    ///< In no call of NCCL, and none is deferred.
+  calling,    ///< In a call.
+  deferring,  ///< Between calls, of which NCCL has deferred some.
+  cancelled,  ///< To call NCCL no more.
+};
+using shared_thread_state = std::shared_ptr<std::atomic<thread_state>>;
 
-/// What this thread has NCCL hold back: NCCL's groups are the thread's, whatever communicators they are of.
+/// The calls that this thread has NCCL defer, between ncclGroupStart and ncclGroupEnd. An NCCL group belongs to a
+/// thread and takes the calls on all communicators.
 class nccl_batch {
  public:
-  /// Null where nothing is held back. A plain pointer, because every operation asks.
+  /// Returns this thread's batch, or null. A plain pointer, because every operation asks.
   [[nodiscard]] static nccl_batch* current() noexcept { return slot(); }
 
-  /// Why ranks cannot agree about a communicator now; empty where nothing is held back.
+  /// Describes why ranks cannot agree about a communicator now: this thread has a batch. Empty where it has none.
   [[nodiscard]] static const char* problem() noexcept {
     return current() == nullptr ? ""
-                                : "called inside an nccl_group_scope, in which NCCL holds back what it is called for";
+                                : "called inside an nccl_group_scope, in which NCCL defers all calls; end it first";
   }
 
   [[nodiscard]] static ncclResult_t begin(const cuda::nccl_api& api) {
@@ -39,55 +44,56 @@ class nccl_batch {
     return begun;
   }
 
-  /// Puts what is held back on its streams.
+  /// Puts the deferred operations on their streams.
   static ncclResult_t end(const cuda::nccl_api& api) noexcept {
     const std::unique_ptr<nccl_batch> ended(std::exchange(slot(), nullptr));
-    for (const auto& engine : ended->engines_) {
-      engine->store(whereabouts::calling);  // which may wait for other ranks, until it is aborted
+    for (const auto& state : ended->states_) {
+      state->store(thread_state::calling);  // the call may wait for other ranks, until the communicator is aborted
     }
     const ncclResult_t result = api.ncclGroupEnd();
-    for (const auto& engine : ended->engines_) {
-      engine->store(whereabouts::outside, std::memory_order_release);
+    for (const auto& state : ended->states_) {
+      state->store(thread_state::outside, std::memory_order_release);
     }
     return result;
   }
 
-  /// Has NCCL forget it: a call that it refuses spoils the group.
+  /// Makes NCCL drop the deferred calls: a call that NCCL rejects cancels the whole group.
   static void discard(const cuda::nccl_api& api) noexcept {
     (void)api.ncclAllReduce(nullptr, nullptr, 1, ncclUint8, ncclSum, nullptr, nullptr);
     (void)end(api);
   }
 
-  /// Whether some of it is of the engine whose thread that is.
-  [[nodiscard]] static bool holds(const shared_whereabouts& engine) noexcept {
-    const nccl_batch* const held = current();
-    return held != nullptr && std::find(held->engines_.begin(), held->engines_.end(), engine) != held->engines_.end();
+  /// Returns whether this thread's batch has calls of the engine that `state` belongs to.
+  [[nodiscard]] static bool has_calls_of(const shared_thread_state& state) noexcept {
+    const nccl_batch* const batch = current();
+    return batch != nullptr && std::find(batch->states_.begin(), batch->states_.end(), state) != batch->states_.end();
   }
 
-  void add(const shared_whereabouts& engine) {
-    if (!holds(engine)) {
-      engines_.push_back(engine);
-      engine->store(whereabouts::holding);
+  /// Adds a call of the engine that `state` belongs to.
+  void add(const shared_thread_state& state) {
+    if (!has_calls_of(state)) {
+      states_.push_back(state);
+      state->store(thread_state::deferring);
     }
   }
 
-  /// Whether it has reached the size at which it had better be put on the streams; not while it has messages, which may
-  /// wait for each other, and so stay together.
-  [[nodiscard]] bool is_full_with_one_more() noexcept { return ++operations_ >= most_operations && !messages_; }
-  void has_messages() noexcept { messages_ = true; }
+  /// Counts one more operation. Returns whether the batch has become so large that it should be put on its streams. A
+  /// batch with messages is never split, because they may wait for each other.
+  [[nodiscard]] bool is_full_with_one_more() noexcept { return ++operations_ >= most_operations && !has_messages_; }
+  void add_messages() noexcept { has_messages_ = true; }
 
  private:
-  /// Old versions of NCCL have a limit of 2048 messages for what a group may hold.
+  /// Old versions of NCCL allow 2048 messages in one group.
   static constexpr std::size_t most_operations = 1024;
 
   static nccl_batch*& slot() noexcept {
-    thread_local nccl_batch* held = nullptr;
-    return held;
+    thread_local nccl_batch* batch = nullptr;
+    return batch;
   }
 
-  bool messages_ = false;
+  bool has_messages_ = false;
   std::size_t operations_ = 0;
-  std::vector<shared_whereabouts> engines_{};
+  std::vector<shared_thread_state> states_{};  // of the engines whose calls are deferred
 };
 
 }  // namespace hfcomm::engines

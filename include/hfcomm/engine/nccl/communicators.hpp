@@ -17,12 +17,12 @@ namespace hfcomm::engines {
 
 /// A group's communicators, one for each device that it was connected on.
 ///
-/// Thread-safety: one thread operates, and so calls what is not said to be for any thread. It looks up communicators
-/// without a lock.
+/// Thread-safety: the thread that operates calls, and looks up communicators without a lock. Any thread may call
+/// `async_error` and `abort`.
 class nccl_communicators {
  public:
-  /// Instead of the one of the same device, where there is one.
-  void adopt(std::unique_ptr<nccl_communicator> made) {
+  /// Adds a communicator. It replaces the one of the same device, where there is one.
+  void add(std::unique_ptr<nccl_communicator> made) {
     const std::scoped_lock lock(mutex_);
     auto& place = by_device_.at(static_cast<std::size_t>(made->device()));
     auto* const before = place.exchange(made.get());
@@ -33,21 +33,21 @@ class nccl_communicators {
     owned_.push_back(std::move(made));
   }
 
-  /// Null unless there is just one.
+  /// Returns the only communicator; null where there are several, or none.
   [[nodiscard]] nccl_communicator* only() const noexcept { return only_; }
   [[nodiscard]] nccl_communicator& latest() const noexcept { return *owned_.back(); }
-  /// The device's, or null. Throws std::out_of_range for a device that can have none.
+  /// Returns the device's communicator, or null. Throws std::out_of_range for a device number beyond the limit.
   [[nodiscard]] nccl_communicator* at(int device) const {
     return by_device_.at(static_cast<std::size_t>(device)).load(std::memory_order_acquire);
   }
-  /// The device's, or null.
+  /// Returns the device's communicator, or null.
   [[nodiscard]] nccl_communicator* find(int device) const noexcept {
     const auto index = static_cast<std::size_t>(device);
     return index < by_device_.size() ? by_device_[index].load(std::memory_order_acquire) : nullptr;
   }
 
-  /// The devices there is one for, in words.
-  [[nodiscard]] std::string text() const {
+  /// Describes the devices that have a communicator.
+  [[nodiscard]] std::string describe_devices() const {
     std::string devices;
     for (std::size_t device = 0; device < by_device_.size(); ++device) {
       if (by_device_[device].load() != nullptr) {
@@ -57,8 +57,8 @@ class nccl_communicators {
     return devices;
   }
 
-  /// What has gone wrong in one of them, as far as NCCL knows. For any thread.
-  [[nodiscard]] ncclResult_t problem(const cuda::nccl_api& api) {
+  /// Returns the first asynchronous error that NCCL reports.
+  [[nodiscard]] ncclResult_t async_error(const cuda::nccl_api& api) {
     ncclResult_t state = ncclSuccess;
     const std::scoped_lock lock(mutex_);
     for (const auto& one : owned_) {
@@ -69,29 +69,29 @@ class nccl_communicators {
     return state;
   }
 
-  /// For any thread; `inside` is where the one that operates is.
-  void abort(const shared_whereabouts& inside) noexcept {
+  /// Aborts all communicators. `state` is the state of the thread that operates; null where none does.
+  void abort(const shared_thread_state& state) noexcept {
     const std::scoped_lock lock(mutex_);
     for (const auto& one : owned_) {
-      one->abort(inside);
+      one->abort(state);
     }
   }
 
-  /// At the end. `in_vain`: what is under way would never be done.
-  void end(bool in_vain) noexcept {
+  /// Destroys all communicators after the operations on them have ended.
+  void destroy() noexcept {
     for (const auto& one : owned_) {
-      in_vain ? one->abort() : one->destroy();
+      one->destroy();
     }
   }
-  /// Instead, where NCCL is not in this process, or may be gone: what is left of it is left to itself.
-  void release() noexcept {
+  /// Forgets all communicators without a call of NCCL, which is not in this process, or may be gone.
+  void leak() noexcept {
     for (auto& one : owned_) {
       (void)one.release();  // NOLINT(*unused-return-value)
     }
   }
 
  private:
-  std::mutex mutex_;  // look-ups only read what `by_device_` points to
+  std::mutex mutex_;  // of `owned_`; look-ups only read `by_device_`
   std::vector<std::unique_ptr<nccl_communicator>> owned_;
   std::array<std::atomic<nccl_communicator*>, 64> by_device_{};
   nccl_communicator* only_ = nullptr;

@@ -19,38 +19,39 @@
 
 namespace hfcomm::engines {
 
-/// The first operation of a communicator. NCCL connects the ranks in it, on the host, and has no deadline for that; so
-/// a network through which nothing comes is found here, and not in the middle of a program.
+/// The first operation of a communicator, an all-reduce of one byte. NCCL connects the ranks in it, on the host,
+/// without a deadline. So a network that transfers nothing is found here, and not in the middle of a program.
 class nccl_first_operation {
  public:
   /// `data` is one byte on the device.
-  nccl_first_operation(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device, ncclComm_t one,
+  nccl_first_operation(const cuda::runtime_api& cuda, const cuda::nccl_api& nccl, int device, ncclComm_t comm,
                        void* data) noexcept
-      : cuda_(cuda), nccl_(nccl), device_(device), one_(one), data_(data) {}
+      : cuda_(cuda), nccl_(nccl), device_(device), comm_(comm), data_(data) {}
 
-  /// Collective. Done on a thread of its own, which nobody misses where it never returns; `thread` is `calling` while
-  /// it is inside NCCL, and who sets it to `cancelled` before keeps it out. Throws timeout_error and engine_error, and
-  /// what looking at `host` throws.
-  void run(const shared_whereabouts& thread, host_engine& host, const operation& call,
+  /// Runs it. Collective. Throws timeout_error and engine_error, and the error of a lost rank.
+  ///
+  /// It runs on a thread of its own, which may never return. `state` is `calling` while that thread is in NCCL. Setting
+  /// it to `cancelled` before that keeps the thread out of NCCL.
+  void run(const shared_thread_state& state, host_engine& host, const operation& call,
            const error_context& context) const {
     const auto result = std::make_shared<outcome>();
-    const bool ended = run_watched(
-        call.timeout, [self = *this, result, thread] { self.perform(*thread, *result); },
+    const bool has_ended = run_watched(
+        call.timeout, [self = *this, result, thread = state] { self.perform(*thread, *result); },
         [&] {
           host.health().check_device_operation(context, 0);
-          ncclResult_t state = ncclSuccess;
-          if (thread->load() == whereabouts::outside) {
-            (void)nccl_.ncclCommGetAsyncError(one_, &state);
+          ncclResult_t problem = ncclSuccess;
+          if (state->load() == thread_state::outside) {
+            (void)nccl_.ncclCommGetAsyncError(comm_, &problem);
           }
-          if (state != ncclSuccess && state != ncclInProgress) {
-            throw engine_error(context, said(nccl_text(nccl_, state)));
+          if (problem != ncclSuccess && problem != ncclInProgress) {
+            throw engine_error(context, error_text(nccl_text(nccl_, problem)));
           }
         });
-    if (!ended) {
-      throw timeout_error(context, said("it has not ended within " + format_duration(call.timeout)), {});
+    if (!has_ended) {
+      throw timeout_error(context, error_text("it has not ended within " + format_duration(call.timeout)), {});
     }
     if (result->nccl != ncclSuccess) {
-      throw engine_error(context, said(nccl_text(nccl_, result->nccl)));
+      throw engine_error(context, error_text(nccl_text(nccl_, result->nccl)));
     }
     cuda_.check(result->cuda, "a first all-reduce on a stream of its own", call.where);
   }
@@ -60,10 +61,10 @@ class nccl_first_operation {
     std::atomic<ncclResult_t> nccl{ncclSuccess};
     std::atomic<cudaError_t> cuda{cudaSuccess};
   };
-  static std::string said(const std::string& what) { return "a first all-reduce of one element: " + what; }
+  static std::string error_text(const std::string& what) { return "a first all-reduce of one element: " + what; }
 
-  void perform(std::atomic<whereabouts>& thread, outcome& result) const {
-    const cuda::thread_on_device here(cuda_, device_);
+  void perform(std::atomic<thread_state>& state, outcome& result) const {
+    const cuda::thread_on_device on_device(cuda_, device_);
     int least = 0;
     int greatest = 0;
     cudaStream_t stream = nullptr;
@@ -72,16 +73,16 @@ class nccl_first_operation {
     if (result.cuda != cudaSuccess) {
       return;
     }
-    // Unless it was given up in the meantime.
-    if (auto nowhere = whereabouts::outside; thread.compare_exchange_strong(nowhere, whereabouts::calling)) {
-      ncclResult_t answer = nccl_.ncclAllReduce(data_, data_, 1, ncclUint8, ncclMax, one_, stream);
-      while (answer == ncclInProgress) {  // a variable makes NCCL's calls non-blocking
+    // Fails where it was cancelled in the meantime.
+    if (auto expected = thread_state::outside; state.compare_exchange_strong(expected, thread_state::calling)) {
+      ncclResult_t answer = nccl_.ncclAllReduce(data_, data_, 1, ncclUint8, ncclMax, comm_, stream);
+      while (answer == ncclInProgress) {  // NCCL_COMM_BLOCKING=0 makes all calls non-blocking
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        (void)nccl_.ncclCommGetAsyncError(one_, &answer);
+        (void)nccl_.ncclCommGetAsyncError(comm_, &answer);
       }
       result.nccl = answer;
-      thread.store(whereabouts::outside);
-      result.cuda = cuda_.cudaStreamSynchronize(stream);  // also after a failure: part of it may be on its way
+      state.store(thread_state::outside);
+      result.cuda = cuda_.cudaStreamSynchronize(stream);  // also after a failure, where part of it may run
     }
     (void)cuda_.cudaStreamDestroy(stream);
   }
@@ -89,7 +90,7 @@ class nccl_first_operation {
   const cuda::runtime_api& cuda_;
   const cuda::nccl_api& nccl_;
   int device_;
-  ncclComm_t one_;
+  ncclComm_t comm_;
   void* data_;
 };
 

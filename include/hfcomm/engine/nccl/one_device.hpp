@@ -12,8 +12,9 @@
 
 namespace hfcomm::engines {
 
-/// A group of one: what is reduced or moved is copied, on the stream. It needs no NCCL, whose own short cut for one
-/// rank leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit floats.
+/// The device engine of a group of one. It copies on the stream, whether an operation reduces or moves. It needs no
+/// NCCL: for one rank, NCCL itself leaves out elements of some counts (up to 2.29.3) and refuses averages of 8-bit
+/// floats.
 class one_device final : public device_plane {
  public:
   using device_plane::device_plane;
@@ -24,11 +25,11 @@ class one_device final : public device_plane {
                                           int /*color*/) override {
     return host ? std::make_shared<one_device>(std::move(host), api_) : nullptr;
   }
-  void check(const operation& /*call*/, std::uint64_t /*number*/) override {}
+  void check_operation(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
-      // A copy would do; but a program that works with one rank must with more.
+      // A copy would do, but a program that works with one rank has to work with more.
       reject(call, "NCCL has no " + std::string(to_string(call.op)));
     }
     if (call.op == reduce_kind::premultiplied_sum && call.factor != 1.0) {
@@ -54,17 +55,17 @@ class one_device final : public device_plane {
                   stream_ref stream) override {
     copy(call, in, out, counts[0], stream);
   }
-  void pass(const operation& call, std::span<const device_part> outgoing, std::span<const device_part> incoming,
-            stream_ref stream) override {
+  void exchange_parts(const operation& call, std::span<const device_part> outgoing,
+                      std::span<const device_part> incoming, stream_ref stream) override {
     for (std::size_t index = 0; index < std::min(outgoing.size(), incoming.size()); ++index) {
       copy(call, outgoing[index].data, incoming[index].data, outgoing[index].bytes, stream);
     }
   }
-  void meet(const operation& /*call*/, stream_ref /*stream*/) override {}
+  void barrier(const operation& /*call*/, stream_ref /*stream*/) override {}
 
   void begin_batch(const operation& /*call*/) override { in_batch_ = true; }
   void end_batch(const operation& /*call*/) override { in_batch_ = false; }
-  [[nodiscard]] bool in_batch() const noexcept override { return in_batch_; }
+  [[nodiscard]] bool is_in_batch() const noexcept override { return in_batch_; }
 
   void abort() noexcept override {}  // nothing here waits for other ranks
 
@@ -79,14 +80,15 @@ class one_device final : public device_plane {
  private:
   void scale(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) {
     const std::size_t bytes = count * size_of(call.element);
-    const cuda::device_guard here(api_, device_of(call, {in, bytes}, {out, bytes}));
+    const cuda::device_guard on_device(api_, device_of(call, {in, bytes}, {out, bytes}));
     auto& scaling = device_scaling::of(api_);
-    if (!scaling.possible()) {
+    if (!scaling.is_available()) {
       const std::string why =
-          "in a group of one this takes a CUDA runtime of 12.8 or later, which hfcomm is compiled with, too; scale the "
-          "buffer with a kernel of your own";
-      refuse(current(), why);
-      throw engine_error(context(call, current()), why);
+          "in a group of one a premultiplied sum needs a CUDA runtime of 12.8 or later, both at compile time and at "
+          "run "
+          "time; scale the buffer with a kernel of your own";
+      refuse(current_number(), why);
+      throw engine_error(context(call, current_number()), why);
     }
     scaling.scale(call.element, call.factor, in, out, count, stream, call.where);
   }

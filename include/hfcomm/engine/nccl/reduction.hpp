@@ -15,26 +15,26 @@
 
 namespace hfcomm::engines {
 
-/// A reduction in NCCL's words. A premultiplied sum is made for it, and lives until the call has been made: NCCL has
-/// copied it then.
+/// NCCL's type and operator for a reduction. The operator of a premultiplied sum is made for the call, and lives until
+/// the call has returned, when NCCL has copied it.
 class nccl_reduction {
  public:
   nccl_reduction(const cuda::nccl_api& api, const operation& call, ncclComm_t comm) : api_(api), comm_(comm) {
     const auto type = nccl_type(call.element);
     const auto op = nccl_op(call.op);
     if (!type) [[unlikely]] {
-      known_ = false;
+      is_supported_ = false;
       return;
     }
     type_ = *type;
     if (op) [[likely]] {
       op_ = *op;
     } else if (call.op == reduce_kind::premultiplied_sum) {
-      auto factor = scalar(call.element, call.factor);
-      made_ = api.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm);
-      owned_ = made_ == ncclSuccess;
+      auto factor = bytes_of_factor(call.element, call.factor);
+      result_ = api.ncclRedOpCreatePreMulSum(&op_, factor.data(), type_, ncclScalarHostImmediate, comm);
+      owns_op_ = result_ == ncclSuccess;
     } else {
-      known_ = false;
+      is_supported_ = false;
     }
   }
   nccl_reduction(nccl_reduction&& other) noexcept
@@ -42,29 +42,30 @@ class nccl_reduction {
         comm_(other.comm_),
         type_(other.type_),
         op_(other.op_),
-        made_(other.made_),
-        owned_(std::exchange(other.owned_, false)),
-        known_(other.known_) {}
+        result_(other.result_),
+        owns_op_(std::exchange(other.owns_op_, false)),
+        is_supported_(other.is_supported_) {}
   nccl_reduction& operator=(nccl_reduction&&) = delete;
   ~nccl_reduction() {
-    if (owned_) {
+    if (owns_op_) {
       (void)api_.ncclRedOpDestroy(op_, comm_);
     }
   }
 
-  /// False where NCCL has none such.
-  [[nodiscard]] bool known() const noexcept { return known_; }
+  /// Returns false where NCCL has no such reduction.
+  [[nodiscard]] bool is_supported() const noexcept { return is_supported_; }
+  /// Describes why NCCL has no such reduction.
   [[nodiscard]] static std::string problem(const operation& call) {
     return nccl_type(call.element) ? "NCCL has no " + std::string(to_string(call.op))
                                    : "NCCL does not reduce elements of type " + std::string(to_string(call.element));
   }
-  /// What NCCL said to making it.
-  [[nodiscard]] ncclResult_t made() const noexcept { return made_; }
+  /// Returns the result of making the operator.
+  [[nodiscard]] ncclResult_t result() const noexcept { return result_; }
   [[nodiscard]] ncclDataType_t type() const noexcept { return type_; }
   [[nodiscard]] ncclRedOp_t op() const noexcept { return op_; }
 
  private:
-  static std::array<std::byte, 8> scalar(element_type type, double factor) {
+  static std::array<std::byte, 8> bytes_of_factor(element_type type, double factor) {
     std::array<std::byte, 8> bytes{};
     const auto put = [&](auto value) { std::memcpy(bytes.data(), &value, sizeof(value)); };
     const auto narrow = static_cast<float>(factor);
@@ -83,9 +84,9 @@ class nccl_reduction {
   ncclComm_t comm_;
   ncclDataType_t type_ = ncclUint8;
   ncclRedOp_t op_ = ncclSum;
-  ncclResult_t made_ = ncclSuccess;
-  bool owned_ = false;
-  bool known_ = true;
+  ncclResult_t result_ = ncclSuccess;
+  bool owns_op_ = false;
+  bool is_supported_ = true;
 };
 
 }  // namespace hfcomm::engines

@@ -21,7 +21,7 @@
 
 namespace hfcomm::engines {
 
-/// What a communicator knows of memory. Both may end first: whoever does undoes it.
+/// The registration of memory with a communicator. Either may end first, and that ends the registration.
 class nccl_registration {
  public:
   nccl_registration(const cuda::nccl_api& nccl, ncclComm_t comm) noexcept : nccl_(nccl), comm_(comm) {}
@@ -29,18 +29,19 @@ class nccl_registration {
   nccl_registration& operator=(const nccl_registration&) = delete;
   ~nccl_registration() = default;
 
-  /// As a window, with which NCCL reads and writes the ranks' memory directly where they lie symmetrically; before 2.27
-  /// as a buffer. Where NCCL has no use for it this does nothing. All ranks call it, with as many bytes; may wait for
-  /// them.
+  /// Registers the memory. All ranks call it with the same `bytes`, and it may wait for them.
+  ///
+  /// Since NCCL 2.27 it becomes a symmetric window, through which NCCL reads and writes the other ranks' memory
+  /// directly; before that, a registered buffer. Does nothing where NCCL has no use for it.
   ncclResult_t begin(void* data, std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     const ncclComm_t comm = comm_.load();
     if (comm == nullptr) {
-      return ncclInvalidUsage;  // it was given up before this thread came to it
+      return ncclInvalidUsage;  // the communicator was aborted before this thread came here
     }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     if (nccl_.ncclCommWindowRegister != nullptr && nccl_.ncclCommWindowDeregister != nullptr) {
-      // Where NCCL does nothing it leaves the window as it is.
+      // NCCL leaves the window as it is where it has no use for one.
       return nccl_.ncclCommWindowRegister(comm, data, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC);
     }
 #endif
@@ -50,8 +51,8 @@ class nccl_registration {
     return ncclSuccess;
   }
 
-  /// Before the communicator is destroyed, or the memory freed; what comes second does nothing, once the first is
-  /// through.
+  /// Ends the registration. Called before the communicator is destroyed, and before the memory is freed. The second
+  /// call waits for the first one and does nothing.
   void end() noexcept {
     const std::scoped_lock lock(mutex_);
     const ncclComm_t comm = comm_.exchange(nullptr);
@@ -67,13 +68,13 @@ class nccl_registration {
       (void)nccl_.ncclCommDeregister(comm, handle_);
     }
   }
-  /// Before the communicator is aborted. Gives a `begin` or `end` that is under way some time to return, but where it
-  /// does not, this may be what it waits for.
-  void forget() noexcept {
+  /// Drops the registration, before the communicator is aborted. A `begin` or `end` that runs has some time to return,
+  /// and no more, because it may wait for that abort.
+  void abort() noexcept {
     const std::unique_lock lock(mutex_, grace_);
     comm_.store(nullptr);
   }
-  [[nodiscard]] bool ended() const noexcept { return comm_.load() == nullptr; }
+  [[nodiscard]] bool has_ended() const noexcept { return comm_.load() == nullptr; }
 
  private:
   const cuda::nccl_api& nccl_;
@@ -86,11 +87,12 @@ class nccl_registration {
   void* handle_ = nullptr;
 };
 
-/// Memory of a device that a communicator may know. It is given back once the device has come to an end with all that
-/// it was given by then, which is waited for in bounded time; but not after main, when CUDA may be gone.
+/// Memory of a device that may be registered with a communicator. Its destructor waits, for a bounded time, until the
+/// device has done its work, and then frees the memory. It does not after main, when CUDA may be gone.
 class registered_memory {
  public:
-  /// Of the current device. NCCL's own kind, which it likes best, where there is an `nccl`. Throws engine_error.
+  /// Allocates on the current device: by ncclMemAlloc where there is an `nccl`, because NCCL makes most use of such
+  /// memory when it is registered; otherwise by cudaMalloc. Throws engine_error.
   registered_memory(const cuda::runtime_api& cuda, const cuda::nccl_api* nccl, int device, std::size_t bytes,
                     const std::source_location& where)
       : cuda_(cuda), nccl_(nccl != nullptr && nccl->ncclMemAlloc != nullptr ? nccl : nullptr), device_(device) {
@@ -115,20 +117,22 @@ class registered_memory {
       return;
     }
     tear_down(cuda_, device_, "giving back memory",
-              [&cuda = cuda_, nccl = nccl_, data = data_, known = std::move(known_)] {
+              [&cuda = cuda_, nccl = nccl_, data = data_, registration = std::move(registration_)] {
                 (void)cuda.cudaDeviceSynchronize();
-                if (known) {
-                  known->end();
+                if (registration) {
+                  registration->end();
                 }
                 nccl != nullptr ? void(nccl->ncclMemFree(data)) : void(cuda.cudaFree(data));
               });
   }
 
   [[nodiscard]] void* data() const noexcept { return data_; }
-  /// To be undone before it is given back.
-  void known_as(std::shared_ptr<nccl_registration> known) noexcept { known_ = std::move(known); }
+  /// Sets the registration that ends before the memory is freed.
+  void set_registration(std::shared_ptr<nccl_registration> registration) noexcept {
+    registration_ = std::move(registration);
+  }
 
-  /// Its bytes, which keep it.
+  /// Returns a pointer to the memory's bytes that owns the memory.
   [[nodiscard]] static std::shared_ptr<std::byte> bytes_of(std::shared_ptr<registered_memory> memory) {
     auto* const data = static_cast<std::byte*>(memory->data());
     return {std::move(memory), data};
@@ -139,7 +143,7 @@ class registered_memory {
   const cuda::nccl_api* nccl_;
   int device_;
   void* data_ = nullptr;
-  std::shared_ptr<nccl_registration> known_;
+  std::shared_ptr<nccl_registration> registration_;
   rendezvous::fork_guard creator_;
 };
 

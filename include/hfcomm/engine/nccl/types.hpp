@@ -8,10 +8,10 @@
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 
-/// hfcomm's words in NCCL's.
+/// Translation of element types, reductions and results between hfcomm and NCCL.
 namespace hfcomm::engines {
 
-/// nullopt for what NCCL cannot add up: 16-bit integers, bytes that are only moved.
+/// Returns NCCL's type, or nullopt for types that NCCL cannot reduce: 16-bit integers, and bytes that are only moved.
 [[nodiscard]] constexpr std::optional<ncclDataType_t> nccl_type(element_type type) noexcept {
   switch (type) {
     case element_type::int8: return ncclInt8;
@@ -32,7 +32,8 @@ namespace hfcomm::engines {
   }
 }
 
-/// nullopt for what NCCL has not, the bitwise ones; and for a premultiplied sum, which has to be made.
+/// Returns NCCL's operator. Returns nullopt for bitwise reductions, which NCCL lacks, and for premultiplied sums, for
+/// which an operator has to be made.
 [[nodiscard]] constexpr std::optional<ncclRedOp_t> nccl_op(reduce_kind op) noexcept {
   switch (op) {
     case reduce_kind::sum: return ncclSum;
@@ -44,8 +45,8 @@ namespace hfcomm::engines {
   }
 }
 
-/// `unhandled system error (NCCL error 2: <what it wrote last>)`. Copied at once: the last error is one for the
-/// process.
+/// Returns `unhandled system error (NCCL error 2: <NCCL's last error text>)`. The text is copied at once, because the
+/// process has only one.
 [[nodiscard]] inline std::string nccl_text(const cuda::nccl_api& api, ncclResult_t result) {
   std::string text = api.ncclGetErrorString(result);
   text += " (NCCL error " + std::to_string(static_cast<int>(result));

@@ -18,6 +18,8 @@
 
 namespace hfcomm::detail {
 
+class watched_operations;
+
 /// State that all handles of one group share.
 class group_state {
  public:
@@ -70,6 +72,7 @@ class group_state {
   std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation
   std::shared_ptr<device_engine> devices;  // once there is a device operation
   std::atomic<bool> has_devices{false};
+  std::atomic<watched_operations*> watched{nullptr};  // of the group's device_watch; null where it has none
 };
 
 /// Access of the library to a group's private parts.

@@ -11,30 +11,31 @@
 
 namespace hfcomm::engines {
 
-/// Tells which device memory is on, and remembers it: asking CUDA takes longer than all else that an operation costs
-/// here. What was freed and given out again on another device in the meantime is taken for what it was. One thread at a
-/// time.
-class device_pointers {
+/// Caches which device memory is on, because asking CUDA takes longer than the rest of hfcomm's part of an operation.
+/// Memory that was freed, and whose address is now in use on another device, is still taken for the former device's.
+/// One thread at a time.
+class pointer_cache {
  public:
-  /// The device, where it is known; otherwise -1.
-  [[nodiscard]] int known(device_memory memory) const noexcept {
-    const entry& found = known_[place_of(memory)];
+  /// Returns the device, or -1 where the memory is not in the cache.
+  [[nodiscard]] int find(device_memory memory) const noexcept {
+    const entry& found = entries_[index_of(memory)];
     return found.address == memory.data && found.bytes >= memory.bytes ? found.device : -1;
   }
 
-  /// Asks CUDA. -1 where it is not device memory at all, and `problem` says what it is.
-  int find(const cuda::runtime_api& api, device_memory memory, std::string& problem) {
-    const int device = ask(api, memory.data, problem);
+  /// Asks CUDA for the device, and adds it to the cache. Returns -1 where the buffer is no device memory; `problem`
+  /// then describes it.
+  int query(const cuda::runtime_api& api, device_memory memory, std::string& problem) {
+    const int device = device_of(api, memory.data, problem);
     if (device < 0) {
       return -1;
     }
     const auto* const last = static_cast<const std::byte*>(memory.data) + (memory.bytes == 0 ? 0 : memory.bytes - 1);
-    if (ask(api, last, problem) != device) {
+    if (device_of(api, last, problem) != device) {
       problem = "the buffer of " + std::to_string(memory.bytes) + " bytes begins in memory of device " +
                 std::to_string(device) + " and ends elsewhere";
       return -1;
     }
-    known_[place_of(memory)] = {memory.data, memory.bytes, device};
+    entries_[index_of(memory)] = {memory.data, memory.bytes, device};
     return device;
   }
 
@@ -45,16 +46,16 @@ class device_pointers {
     int device = -1;
   };
 
-  [[nodiscard]] static std::size_t place_of(device_memory memory) noexcept {
+  [[nodiscard]] static std::size_t index_of(device_memory memory) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data);
-    return (address >> 8 ^ address >> 20) % places;
+    return (address >> 8 ^ address >> 20) % size;
   }
 
-  static int ask(const cuda::runtime_api& api, const void* data, std::string& problem) {
-    // A later CUDA than the one that this was compiled with may write more than it knows.
+  static int device_of(const cuda::runtime_api& api, const void* data, std::string& problem) {
+    // A later CUDA than the one that this was compiled with may write a longer structure.
     union {
       cudaPointerAttributes attributes;
-      std::array<std::byte, 512> room;
+      std::array<std::byte, 512> space;
     } answer{};
     if (api.cudaPointerGetAttributes(&answer.attributes, data) != cudaSuccess) {
       (void)api.cudaGetLastError();
@@ -71,8 +72,8 @@ class device_pointers {
     }
   }
 
-  static constexpr std::size_t places = 64;
-  std::array<entry, places> known_{};
+  static constexpr std::size_t size = 64;
+  std::array<entry, size> entries_{};
 };
 
 }  // namespace hfcomm::engines
