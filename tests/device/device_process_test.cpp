@@ -12,7 +12,7 @@ using namespace hfcomm;
 using namespace device_ranks;
 using namespace std::chrono_literals;
 
-TEST_CASE("device operations among processes") {
+TEST_CASE("device processes: operations give the right results") {
   const std::string name = "device-" + std::to_string(::getpid());
   processes::family family(3, [&](int rank) {
     const session own = init(processes::job(name, rank, 3));
@@ -29,7 +29,7 @@ TEST_CASE("device operations among processes") {
   }
 }
 
-TEST_CASE("kill -9 of a rank frees the others' devices, and all name it") {
+TEST_CASE("device processes: SIGKILL of a rank frees the others' devices, and all name it") {
   std::mt19937 random(5);
   for (int round = 0; round < 12; ++round) {
     const int ranks = 2 + round % 3;

@@ -103,7 +103,7 @@ inline void run_ranks(const std::string& job, int ranks, const rank_main& body) 
 inline bool without_ranks(std::string_view name) {
   static const bare_nccl::answer answer = bare_nccl::ask(&pretend_machine);
   if (answer.refused && may_refuse_ranks()) {
-    say_skipped(name, "NCCL has no two ranks on one GPU here: " + answer.text);
+    say_skipped(name, "NCCL refuses two ranks on one GPU here: " + answer.text);
     return true;
   }
   REQUIRE_MESSAGE(answer.works, answer.text);

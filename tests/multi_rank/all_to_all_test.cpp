@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("all_to_all: objects of very different sizes") {
+TEST_CASE("all_to_all: objects may have very different sizes") {
   at_every_size([](const process_group& world) {
     const auto length = [](int from, int to) { return as_index((from * 5 + to * 3) % 4) * (from == to ? 1 : 110'000); };
     std::vector<std::string> texts;
@@ -40,7 +40,7 @@ TEST_CASE("all_to_all: objects of very different sizes") {
   });
 }
 
-TEST_CASE("all_to_all: one rank has much for one other, and nobody else has anything") {
+TEST_CASE("all_to_all: one rank may send much to one other while nobody else sends anything") {
   at_every_size([](const process_group& world) {
     const int rich = world.size() - 1;
     const int lucky = world.size() / 2;
@@ -56,7 +56,7 @@ TEST_CASE("all_to_all: one rank has much for one other, and nobody else has anyt
   });
 }
 
-TEST_CASE("all_to_all: objects that can only be moved") {
+TEST_CASE("all_to_all: objects may be move-only") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<int>> numbers;
     for (int to = 0; to < world.size(); ++to) {
@@ -70,7 +70,7 @@ TEST_CASE("all_to_all: objects that can only be moved") {
   });
 }
 
-TEST_CASE("all_to_all: equal parts of every length") {
+TEST_CASE("all_to_all: equal parts may have every length") {
   for (const int ranks : rank_counts) {
     for (const std::size_t count : part_lengths(ranks)) {
       run_noted(ranks, "count " + std::to_string(count), [&](const process_group& world) {
@@ -94,7 +94,7 @@ TEST_CASE("all_to_all: equal parts of every length") {
   }
 }
 
-TEST_CASE("all_to_all: several megabytes") {
+TEST_CASE("all_to_all: parts may have several megabytes") {
   at_every_size([](const process_group& world) {
     const std::size_t count = 3'000'000 / as_index(world.size()) / as_index(world.size()) + 1;
     std::vector<std::uint32_t> in;
@@ -114,7 +114,7 @@ std::vector<std::size_t> counts_of(const std::vector<std::vector<std::size_t>>& 
   return lists[(as_index(from) * shift + shift) % lists.size()];
 }
 
-TEST_CASE("all_to_all: uneven parts") {
+TEST_CASE("all_to_all: parts may be uneven") {
   for (const int ranks : rank_counts) {
     const auto lists = uneven_counts(ranks);
     for (std::size_t shift = 0; shift < lists.size(); ++shift) {
@@ -136,7 +136,7 @@ TEST_CASE("all_to_all: uneven parts") {
   }
 }
 
-TEST_CASE("all_to_all: in a group of some, in its order") {
+TEST_CASE("all_to_all: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto three = world.subgroup({3, 0, 2});
     if (three) {
@@ -148,7 +148,7 @@ TEST_CASE("all_to_all: in a group of some, in its order") {
   });
 }
 
-TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     for (const int odd : {0, world.size() - 1}) {
@@ -214,7 +214,7 @@ TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and t
   });
 }
 
-TEST_CASE("all_to_all: counts that do not fit between two ranks are told on every rank") {
+TEST_CASE("all_to_all: counts that contradict each other between two ranks are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -237,7 +237,7 @@ TEST_CASE("all_to_all: counts that do not fit between two ranks are told on ever
       2);
 }
 
-TEST_CASE("all_to_all: lengths and types that differ are told on every rank") {
+TEST_CASE("all_to_all: different lengths or types are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -288,7 +288,7 @@ struct shy {
   }
 };
 
-TEST_CASE("all_to_all: what a user's type throws is an error, not a hang") {
+TEST_CASE("all_to_all: an exception of a user's type is an error on every rank and not a hang") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;

@@ -32,7 +32,7 @@ using namespace multi_rank;
 
 using words = std::vector<std::string>;
 
-TEST_CASE("async: barrier, shared_random_seed") {
+TEST_CASE("async: barrier and shared_random_seed work") {
   at_every_size([](const process_group& world) {
     barrier_async(world).wait();
     const std::uint64_t seed = shared_random_seed_async(world).wait();
@@ -41,7 +41,7 @@ TEST_CASE("async: barrier, shared_random_seed") {
   });
 }
 
-TEST_CASE("async: broadcast of an object and of a view") {
+TEST_CASE("async: broadcast takes an object and a view") {
   at_every_size([](const process_group& world) {
     const int root = world.size() - 1;
     std::string text = text_of(world.rank(), 1000 * as_index(world.rank()));
@@ -55,7 +55,7 @@ TEST_CASE("async: broadcast of an object and of a view") {
   });
 }
 
-TEST_CASE("async: all_gather of objects, equal and uneven parts") {
+TEST_CASE("async: all_gather takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> counts;
     words expected_words;
@@ -82,7 +82,7 @@ TEST_CASE("async: all_gather of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: gather of objects, equal and uneven parts") {
+TEST_CASE("async: gather takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool is_root = world.rank() == root;
@@ -113,7 +113,7 @@ TEST_CASE("async: gather of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: scatter of objects, equal and uneven parts") {
+TEST_CASE("async: scatter takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool is_root = world.rank() == root;
@@ -143,7 +143,7 @@ TEST_CASE("async: scatter of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: all_to_all of objects, equal and uneven parts") {
+TEST_CASE("async: all_to_all takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const auto count = [](int from, int to) { return as_index(from * 3 + to) * 7'000; };
     words texts;
@@ -177,7 +177,7 @@ TEST_CASE("async: all_to_all of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: all_reduce in all its forms") {
+TEST_CASE("async: all_reduce works in all its forms") {
   at_every_size([](const process_group& world) {
     const int ranks = world.size();
     const int sum = ranks * (ranks - 1) / 2;
@@ -208,7 +208,7 @@ TEST_CASE("async: all_reduce in all its forms") {
   });
 }
 
-TEST_CASE("async: reduce in all its forms") {
+TEST_CASE("async: reduce works in all its forms") {
   at_every_size([](const process_group& world) {
     const int ranks = world.size();
     const int sum = ranks * (ranks - 1) / 2;
@@ -237,7 +237,7 @@ TEST_CASE("async: reduce in all its forms") {
   });
 }
 
-TEST_CASE("async: reduce_scatter, equal and uneven parts") {
+TEST_CASE("async: reduce_scatter takes equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int sum = world.size() * (world.size() - 1) / 2;
     std::vector<std::size_t> counts(as_index(world.size()), 2);
@@ -255,7 +255,7 @@ TEST_CASE("async: reduce_scatter, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: objects and callables that can only be moved") {
+TEST_CASE("async: objects and callables may be move-only") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<int>> list;
     for (int to = 0; to < world.size(); ++to) {
@@ -275,7 +275,7 @@ TEST_CASE("async: objects and callables that can only be moved") {
   });
 }
 
-TEST_CASE("async: what a callable holds is gone when the work is done") {
+TEST_CASE("async: a callable is destroyed by the time its work is done") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 50; ++round) {
       auto held = std::make_shared<int>(0);
@@ -288,7 +288,7 @@ TEST_CASE("async: what a callable holds is gone when the work is done") {
   });
 }
 
-TEST_CASE("async: many in flight are done in the order of the calls") {
+TEST_CASE("async: operations in flight complete in the order of the calls") {
   at_every_size([](const process_group& world) {
     constexpr int count = 200;
     std::mutex mutex;
@@ -320,7 +320,7 @@ TEST_CASE("async: many in flight are done in the order of the calls") {
   });
 }
 
-TEST_CASE("async: a blocking collective runs after those that were started before it") {
+TEST_CASE("async: a blocking collective runs after the operations started before it") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::int64_t> data(100'000, round);
@@ -340,7 +340,7 @@ TEST_CASE("async: a blocking collective runs after those that were started befor
   });
 }
 
-TEST_CASE("async: several groups at once, in another order on every rank") {
+TEST_CASE("async: several groups may be in flight, in another order on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<process_group> groups;
     for (int i = 0; i < 4; ++i) {
@@ -375,7 +375,7 @@ TEST_CASE("async: world() inside a callable is the world of the rank that starte
   });
 }
 
-TEST_CASE("async: a deadline of the group is that of its asynchronous operations") {
+TEST_CASE("async: the group's deadline applies to asynchronous operations") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 0) {
@@ -391,7 +391,7 @@ TEST_CASE("async: a deadline of the group is that of its asynchronous operations
   });
 }
 
-TEST_CASE("async: calls that do not fit together are mismatch_errors from wait, and the group goes on") {
+TEST_CASE("async: calls that do not match are a mismatch_error from wait, and the group stays usable") {
   at_every_size(
       [](const process_group& world) {
         const int last = world.size() - 1;
@@ -412,7 +412,7 @@ TEST_CASE("async: calls that do not fit together are mismatch_errors from wait, 
       2);
 }
 
-TEST_CASE("async: what one rank gets wrong, or throws in a callable, reaches all") {
+TEST_CASE("async: a usage error or an exception in a callable on one rank is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
     const bool is_odd = world.rank() == last;

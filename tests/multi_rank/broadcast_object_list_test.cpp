@@ -34,7 +34,7 @@ struct fragile {
   }
 };
 
-TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever its length was") {
+TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever the old length") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       for (const std::size_t length : each_of(0, 1, 2, 100)) {
@@ -53,7 +53,7 @@ TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever its 
   });
 }
 
-TEST_CASE("broadcast_object_list: objects of different types in one exchange") {
+TEST_CASE("broadcast_object_list: objects of different types take one exchange") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       const bool gives = world.rank() == root;
@@ -78,7 +78,7 @@ TEST_CASE("broadcast_object_list: objects of different types in one exchange") {
   });
 }
 
-TEST_CASE("broadcast_object_list: in a group whose ranks are turned around") {
+TEST_CASE("broadcast_object_list: the root is a rank of the group, also in reverse rank order") {
   at_every_size([](const process_group& world) {
     const auto turned = world.split(0, -world.rank());
     std::vector<int> list{world.rank()};
@@ -90,7 +90,7 @@ TEST_CASE("broadcast_object_list: in a group whose ranks are turned around") {
   });
 }
 
-TEST_CASE("broadcast_object_list: a root outside the group") {
+TEST_CASE("broadcast_object_list: a root outside the group is a usage_error on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<int> list{1, 2};
     int number = 3;
@@ -105,7 +105,7 @@ TEST_CASE("broadcast_object_list: a root outside the group") {
   });
 }
 
-TEST_CASE("broadcast_object_list: what cannot be serialized is an error on every rank") {
+TEST_CASE("broadcast_object_list: an object that cannot be serialized is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool gives = world.rank() == root;
@@ -127,7 +127,7 @@ TEST_CASE("broadcast_object_list: what cannot be serialized is an error on every
   });
 }
 
-TEST_CASE("broadcast_object_list: where one object cannot be decoded, none is changed") {
+TEST_CASE("broadcast_object_list: when one object cannot be decoded, none is changed") {
   at_every_size([](const process_group& world) {
     const int root = world.size() - 1;
     const bool gives = world.rank() == root;
@@ -149,7 +149,7 @@ TEST_CASE("broadcast_object_list: where one object cannot be decoded, none is ch
   });
 }
 
-TEST_CASE("broadcast_object_list: ranks that name different objects disagree") {
+TEST_CASE("broadcast_object_list: ranks that pass different object types get a mismatch_error") {
   at_every_size(
       [](const process_group& world) {
         int number = 1;
@@ -167,7 +167,7 @@ TEST_CASE("broadcast_object_list: ranks that name different objects disagree") {
       2);
 }
 
-TEST_CASE("broadcast_object_list: a message that is cut off or too long is noticed") {
+TEST_CASE("broadcast_object_list: a truncated or overlong message is a decode_error") {
   std::vector<std::byte> message;
   int number = 5;
   std::string name = "five";

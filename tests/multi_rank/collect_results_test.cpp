@@ -93,7 +93,7 @@ struct breakable {
   }
 };
 
-TEST_CASE("collect_results: dealt out one by one, put back in order, cut to the size") {
+TEST_CASE("collect_results: interleaved results are restored in order and cut to the size") {
   both_ways([](const process_group& world, auto collect) {
     for (const std::size_t size : each_of(0, 1, 2, 7, 8, 9, 1000)) {
       for (const bool padded : {false, true}) {
@@ -114,7 +114,7 @@ TEST_CASE("collect_results: dealt out one by one, put back in order, cut to the 
   });
 }
 
-TEST_CASE("collect_results: numbers, and many of them") {
+TEST_CASE("collect_results: it collects many numbers") {
   both_ways([](const process_group& world, auto collect) {
     const std::size_t size = 300'007;
     const auto results = collect(share_of(world, size, true), size, 0);
@@ -127,7 +127,7 @@ TEST_CASE("collect_results: numbers, and many of them") {
   });
 }
 
-TEST_CASE("collect_results: results that are empty, zero or false count like any other") {
+TEST_CASE("collect_results: empty, zero and false results are kept") {
   both_ways([](const process_group& world, auto collect) {
     const auto mine = as_index(world.rank());
     const std::size_t size = 2 * as_index(world.size());
@@ -150,7 +150,7 @@ TEST_CASE("collect_results: results that are empty, zero or false count like any
   });
 }
 
-TEST_CASE("collect_results: in a group whose ranks are turned around") {
+TEST_CASE("collect_results: the order is that of the group's ranks, also in reverse") {
   both_ways([](const process_group& world, auto collect) {
     const auto turned = world.split(0, -world.rank());
     const auto results = collect(std::vector<int>{world.rank()}, as_index(world.size()), 0, turned);
@@ -164,7 +164,7 @@ TEST_CASE("collect_results: in a group whose ranks are turned around") {
   });
 }
 
-TEST_CASE("collect_results: parts that are too short are an error on every rank, which names them") {
+TEST_CASE("collect_results: too short parts are an error on every rank that names their ranks") {
   both_ways([](const process_group& world, auto collect) {
     const int last = world.size() - 1;
     const std::size_t size = 3 * as_index(world.size());
@@ -187,7 +187,7 @@ TEST_CASE("collect_results: parts that are too short are an error on every rank,
   });
 }
 
-TEST_CASE("collect_results: ranks that expect different sizes disagree") {
+TEST_CASE("collect_results: ranks that expect different sizes get a mismatch_error") {
   both_ways(
       [](const process_group& world, auto collect) {
         const int odd = world.size() - 1;
@@ -203,7 +203,7 @@ TEST_CASE("collect_results: ranks that expect different sizes disagree") {
       2);
 }
 
-TEST_CASE("collect_results: a root outside the group, or another one on each rank") {
+TEST_CASE("collect_results: a root outside the group or different roots are an error") {
   both_ways([](const process_group& world, auto collect) {
     for (const int root : {-1, world.size()}) {
       CHECK_CONTAINS(error_of<usage_error>([&] { (void)collect(std::vector{1}, 1, root); }).what(), "is not a rank");
@@ -234,7 +234,7 @@ TEST_CASE("collect_results: a result that cannot be serialized is an error on ev
   });
 }
 
-TEST_CASE("collect_results: a result that cannot be decoded names its rank") {
+TEST_CASE("collect_results: a result that cannot be decoded is an error that names its rank") {
   both_ways([](const process_group& world, auto collect) {
     const int culprit = world.size() - 1;
     try {
@@ -253,7 +253,7 @@ TEST_CASE("collect_results: a result that cannot be decoded names its rank") {
   });
 }
 
-TEST_CASE("collect_results: before init it is the part, cut to the size") {
+TEST_CASE("collect_results: without init the result is the part, cut to the size") {
   CHECK((collect_results(std::vector{1, 2, 3}, 2) == std::vector{1, 2}));
   CHECK((collect_results(std::vector<std::size_t>{1, 0}, std::vector{5, 6}, 2) == std::vector{6, 5}));
   const scratch_directory directory;
@@ -261,7 +261,7 @@ TEST_CASE("collect_results: before init it is the part, cut to the size") {
   CHECK(directory.empty());
 }
 
-TEST_CASE("collect_results with indices: exact order, however the items were dealt out") {
+TEST_CASE("collect_results with indices: the order is exact, however the items were distributed") {
   at_every_size([](const process_group& world) {
     std::mt19937 random(3);
     for (const std::size_t size : each_of(0, 1, 5, 64, 50'000)) {
@@ -305,7 +305,7 @@ TEST_CASE("collect_results with indices: exact order, however the items were dea
   });
 }
 
-TEST_CASE("collect_results with indices: missing ones are named on every rank") {
+TEST_CASE("collect_results with indices: missing items are named on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> indices = share_of(world, 20, false);
     indices.erase(std::remove_if(indices.begin(), indices.end(), [](std::size_t i) { return i == 4 || i == 17; }),
@@ -326,7 +326,7 @@ TEST_CASE("collect_results with indices: missing ones are named on every rank") 
   });
 }
 
-TEST_CASE("collect_results with indices: wrong ones are an error on every rank") {
+TEST_CASE("collect_results with indices: invalid indices are an error on every rank") {
   at_every_size([](const process_group& world) {
     const int culprit = world.size() - 1;
     const bool mine = world.rank() == culprit;
@@ -375,7 +375,7 @@ TEST_CASE("collect_results with indices: a result that cannot be serialized is a
   });
 }
 
-TEST_CASE("collect_results_in_files: a rank that cannot write, and nothing is left behind") {
+TEST_CASE("collect_results_in_files: a rank that cannot write is an error on every rank, and no file is left") {
   const scratch_directory directory;
   at_every_size([&](const process_group& world) {
     for (const int culprit : {0, world.size() - 1}) {
@@ -404,7 +404,7 @@ TEST_CASE("collect_results_in_files: a rank that cannot write, and nothing is le
   });
 }
 
-TEST_CASE("collect_results_in_files: nobody else may look into the directory") {
+TEST_CASE("collect_results_in_files: the directory is private to its user") {
   const scratch_directory parent;
   auto made = hfcomm::detail::results_directory::make(parent.path(), 2);
   struct ::stat state{};
@@ -422,7 +422,7 @@ TEST_CASE("collect_results_in_files: nobody else may look into the directory") {
   made.remove();  // does nothing
 }
 
-TEST_CASE("collect_results_in_files: links and directories of others are not followed") {
+TEST_CASE("collect_results_in_files: links and other users' directories are refused") {
   using hfcomm::detail::results_directory;
   const scratch_directory parent;
   const scratch_directory elsewhere;

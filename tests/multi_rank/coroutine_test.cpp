@@ -73,7 +73,7 @@ task<int> add_up(process_group group, int rounds) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: one work after the other, with values") {
+TEST_CASE("coroutine: it awaits works one after the other and gets their values") {
   at_every_size([](const process_group& world) {
     CHECK(add_up(world, 100).get() == 4950 * world.size());
     check_usable(world);
@@ -95,7 +95,7 @@ task<std::vector<std::string>> talk(process_group group) {
   co_return texts;
 }
 
-TEST_CASE("coroutine: objects, works without a value, and several in flight") {
+TEST_CASE("coroutine: it awaits objects, works without a value, and several works in flight") {
   at_every_size([](const process_group& world) {
     std::vector<std::string> expected;
     expected.reserve(2 * as_index(world.size()) + 1);
@@ -122,7 +122,7 @@ task<int> on_two_groups(process_group one, process_group other) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: works of two groups, and two coroutines that go the other way round") {
+TEST_CASE("coroutine: two coroutines may await works of two groups in opposite order") {
   at_every_size([](const process_group& world) {
     const auto one = world.split(0);
     const auto other = world.split(0, -world.rank());
@@ -156,7 +156,7 @@ task<int> throw_on(process_group group, bool is_odd) {
   co_return 0;
 }
 
-TEST_CASE("coroutine: exceptions come through co_await") {
+TEST_CASE("coroutine: co_await throws the work's exception") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     const bool is_odd = world.rank() == odd;
@@ -175,7 +175,7 @@ TEST_CASE("coroutine: exceptions come through co_await") {
   });
 }
 
-TEST_CASE("coroutine: goes on on the group's thread, which is the same rank") {
+TEST_CASE("coroutine: it resumes on the group's thread as the same rank") {
   at_every_size([](const process_group& world) {
     // Each rank has a group of its own: how often it has to try is its own business.
     const auto alone = world.split(world.rank());
@@ -224,7 +224,7 @@ task<int> blocking(process_group group) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: blocking collectives, and waits of every kind for further works, on the thread it goes on") {
+TEST_CASE("coroutine: after resuming it may call blocking collectives and wait for works in every way") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 10; ++round) {
       CHECK(blocking(world).get() == 11'111'111 * world.size());
@@ -241,7 +241,7 @@ task<int> inner(process_group group, int depth) {
   co_return sum + next.get();  // blocks this thread, on which the group's operations ran
 }
 
-TEST_CASE("coroutine: one that blocks for another, which needs the group, ends") {
+TEST_CASE("coroutine: one that blocks for another coroutine of the same group ends") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 5; ++round) {
       CHECK(inner(world, 6).get() == 7 * world.size());
@@ -257,7 +257,7 @@ task<int> crossing(process_group first, process_group second) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: two that wait on each other's group's thread end, whatever the other ranks do first") {
+TEST_CASE("coroutine: two that block each other's group threads end, in any order of the ranks") {
   at_every_size([](const process_group& world) {
     std::vector<process_group> groups;
     groups.reserve(4);
@@ -278,7 +278,7 @@ TEST_CASE("coroutine: two that wait on each other's group's thread end, whatever
   });
 }
 
-TEST_CASE("coroutine: operations that are started go on while a coroutine keeps the thread") {
+TEST_CASE("coroutine: started operations complete while a coroutine occupies the thread") {
   std::atomic<int> suspended{0};
   run_noted(3, {}, [&](const process_group& world) {
     std::promise<void> release;
@@ -351,7 +351,7 @@ owned wait_here(process_group group, std::atomic<bool>& flag, int& result) {
   result = co_await pending;
 }
 
-TEST_CASE("coroutine: messages that are started go on while a coroutine that awaited one keeps its thread") {
+TEST_CASE("coroutine: started messages complete while a coroutine that awaited one occupies its thread") {
   std::atomic<bool> awaits{false};
   std::atomic<bool> delivered{false};
   run_ranks(2, [&](const process_group& world) {
@@ -382,7 +382,7 @@ TEST_CASE("coroutine: messages that are started go on while a coroutine that awa
   });
 }
 
-TEST_CASE("coroutine: one that is destroyed while it waits is not resumed") {
+TEST_CASE("coroutine: one destroyed while it waits is not resumed") {
   std::atomic<bool> may_come{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 1) {
@@ -404,7 +404,7 @@ TEST_CASE("coroutine: one that is destroyed while it waits is not resumed") {
   });
 }
 
-TEST_CASE("coroutine: a second one that awaits the same work is told") {
+TEST_CASE("coroutine: a second one that awaits the same work gets a usage_error") {
   std::atomic<bool> may_come{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 1) {
@@ -424,7 +424,7 @@ TEST_CASE("coroutine: a second one that awaits the same work is told") {
   });
 }
 
-TEST_CASE("coroutine: a peer that ends is an exception at the co_await") {
+TEST_CASE("coroutine: the end of another rank is an exception at the co_await") {
   for (const int ranks : {2, 4}) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -448,7 +448,7 @@ task<int> last_handle(process_group group) {
   co_return co_await pending;
 }
 
-TEST_CASE("coroutine: may hold the last handle of the group") {
+TEST_CASE("coroutine: it may hold the last handle of the group") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       CHECK(last_handle(world.split(0)).get() == world.size());

@@ -56,7 +56,7 @@ TEST_CASE("timeout: the missing ranks are named on every rank, and the group is 
   expect_timeout(8, {1, 2, 5, 6, 7}, meet);
 }
 
-TEST_CASE("timeout: of every operation") {
+TEST_CASE("timeout: every operation has the deadline") {
   const std::vector<int> late{1};
   expect_timeout(3, late, [](const process_group& group, call_site& note) {
     (void)all_gather(std::string(500'000, 'x'), note(group));
@@ -72,7 +72,7 @@ TEST_CASE("timeout: of every operation") {
   expect_timeout(3, late, [](const process_group& group, call_site& note) { (void)note(group).subgroup({0, 1}); });
 }
 
-TEST_CASE("timeout: what the missing ranks called last is told") {
+TEST_CASE("timeout: the error tells what the missing ranks called last") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     call_site note;
@@ -89,7 +89,7 @@ TEST_CASE("timeout: what the missing ranks called last is told") {
   });
 }
 
-TEST_CASE("timeout: a missing rank that called nothing before") {
+TEST_CASE("timeout: the error tells that a missing rank has called nothing") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 0) {
@@ -104,7 +104,7 @@ TEST_CASE("timeout: a missing rank that called nothing before") {
   });
 }
 
-TEST_CASE("timeout: a broken group does not break the others") {
+TEST_CASE("timeout: a broken group does not break other groups") {
   std::atomic<bool> gave_up{false};
   run_noted(3, {}, [&](const process_group& world) {
     const auto doomed = world.split(0).with_timeout(std::chrono::milliseconds(100));
@@ -120,7 +120,7 @@ TEST_CASE("timeout: a broken group does not break the others") {
   });
 }
 
-TEST_CASE("lost: a rank that returns early is named, at once and from then on") {
+TEST_CASE("lost rank: one that returns early is named at once and in every later operation") {
   for (const int ranks : rank_counts_from(2)) {
     for (const int gone : {0, ranks - 1}) {
       run_noted(ranks, "gone is " + std::to_string(gone), [&](const process_group& world) {
@@ -146,7 +146,7 @@ TEST_CASE("lost: a rank that returns early is named, at once and from then on") 
   }
 }
 
-TEST_CASE("lost: an exception that ends a rank is quoted by all others, and run_ranks throws it") {
+TEST_CASE("lost rank: all others quote the exception that ended it, and run_ranks throws it") {
   for (const int ranks : {2, 3, 8}) {
     std::atomic<int> quoted{0};
     const auto rank_main = [&](const process_group& world) {
@@ -165,7 +165,7 @@ TEST_CASE("lost: an exception that ends a rank is quoted by all others, and run_
   }
 }
 
-TEST_CASE("lost: ranks that wait in a group of some are told, too") {
+TEST_CASE("lost rank: ranks that wait in a subgroup learn of it") {
   std::atomic<int> quoted{0};
   const auto rank_main = [&](const process_group& world) {
     const auto half = world.split(world.rank() % 2);
@@ -184,7 +184,7 @@ TEST_CASE("lost: ranks that wait in a group of some are told, too") {
   CHECK(quoted == 1);
 }
 
-TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
+TEST_CASE("run_ranks: when no rank failed by itself, the last error that the others caught is thrown") {
   const auto rank_main = [](const process_group& world) {
     if (world.rank() == 0) {
       barrier();
@@ -193,7 +193,7 @@ TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
   CHECK_THROWS_AS(run_ranks(2, rank_main), peer_error);
 }
 
-TEST_CASE("failure: an object whose serialization throws is an error with the text on every rank") {
+TEST_CASE("serialization: an exception while encoding is an error with its text on every rank") {
   at_every_size([](const process_group& world) {
     for (int odd = 0; odd < world.size(); ++odd) {
       const auto expect = [&](auto call) {
@@ -221,7 +221,7 @@ TEST_CASE("failure: an object whose serialization throws is an error with the te
   });
 }
 
-TEST_CASE("failure: an object that cannot be decoded is an error where it arrives; the ranks stay in step") {
+TEST_CASE("serialization: an object that cannot be decoded is an error where it arrives, and the group stays usable") {
   at_every_size([](const process_group& world) {
     for (const std::size_t size : each_of(3, 600'000)) {
       // The root keeps what it has and decodes nothing.
@@ -247,7 +247,7 @@ TEST_CASE("failure: an object that cannot be decoded is an error where it arrive
   });
 }
 
-TEST_CASE("failure: many in a row, by other ranks each time") {
+TEST_CASE("failure: many in a row on changing ranks leave the group usable") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 30; ++round) {
       const int odd = round * 3 % world.size();

@@ -156,19 +156,17 @@ void check_training(bool with_last, bool steps_along) {
   }
 }
 
-TEST_CASE("join and accumulate: uneven shards give the bits of a single process, no micro-batch is lost") {
-  check_training(true, false);
-}
+TEST_CASE("join and accumulate: uneven shards give the bits of a single process") { check_training(true, false); }
 
-TEST_CASE("join and accumulate: optimizers that step along need no final synchronisation") {
+TEST_CASE("join and accumulate: optimizers that step on every rank need no final synchronization") {
   check_training(true, true);
 }
 
-TEST_CASE("join and accumulate: what is left over when all data ends inside no_sync is averaged once more") {
+TEST_CASE("join and accumulate: gradients left inside no_sync when all data ends are averaged once more") {
   check_training(false, true);
 }
 
-TEST_CASE("join and accumulate: a last step averages only where the others do, and says so") {
+TEST_CASE("join and accumulate: a rank's last step averages only if the others average, and says so") {
   run_noted(2, {}, [](const process_group& world) {
     trainer mine(world);
     accumulate cycle(mine.ddp, 2);
@@ -188,7 +186,7 @@ TEST_CASE("join and accumulate: a last step averages only where the others do, a
   });
 }
 
-TEST_CASE("join: gradients left over that nobody would use are an error on every rank") {
+TEST_CASE("join and accumulate: remaining gradients that no optimizer would use are an error on every rank") {
   at_every_size([](const process_group& world) {
     trainer mine(world);
     accumulate cycle(mine.ddp, 2);

@@ -161,7 +161,7 @@ TEST_CASE("join: uneven shards give every rank the bits of a single process") {
   }
 }
 
-TEST_CASE("join: an optimizer that steps along on ranks without data needs no final synchronisation") {
+TEST_CASE("join: an optimizer that also steps on ranks without data needs no final synchronization") {
   for (const divide_by divisor : {divide_by::initial_world, divide_by::live_ranks}) {
     at_every_size([&](const process_group& world) {
       const auto counts = all_shards[5].counts(world.size());
@@ -198,7 +198,7 @@ TEST_CASE("join: an optimizer that steps along on ranks without data needs no fi
   }
 }
 
-TEST_CASE("join: without the final synchronisation a rank keeps what it had when it ran out of data") {
+TEST_CASE("join: without the final synchronization a rank keeps its last model with data") {
   at_every_size(
       [](const process_group& world) {
         for (const bool on : {true, false}) {
@@ -264,12 +264,12 @@ void check_narrow(const process_group& world) {
   CHECK(equal);
 }
 
-TEST_CASE_TEMPLATE("join: all types; ranks without data change no bit, not the sign of a zero", T, float, double,
+TEST_CASE_TEMPLATE("join: ranks without data change no bit of any type, not even the sign of a zero", T, float, double,
                    float16, bfloat16) {
   at_every_size([](const process_group& world) { check_narrow<T>(world); });
 }
 
-TEST_CASE("join: unused parameters, of ranks with data and without") {
+TEST_CASE("join: parameters may be unused on ranks with data and without") {
   at_every_size([](const process_group& world) {
     toy_model model({4, 5, 6});
     distributed_data_parallel ddp(model.views(), {}, {.find_unused_parameters = true});
@@ -295,7 +295,7 @@ TEST_CASE("join: unused parameters, of ranks with data and without") {
   });
 }
 
-TEST_CASE("join: no_sync and accumulation inside") {
+TEST_CASE("join: no_sync and accumulation work inside") {
   at_every_size([](const process_group& world) {
     toy_model model({3, 300});
     std::vector<int> buffer(1);
@@ -341,7 +341,7 @@ TEST_CASE("join: no_sync and accumulation inside") {
   });
 }
 
-TEST_CASE("join: several scopes one after the other, with plain passes in between") {
+TEST_CASE("join: scopes may follow each other with plain passes between") {
   at_every_size([](const process_group& world) {
     toy_model model(join_sizes);
     distributed_data_parallel ddp(model.views());
@@ -362,7 +362,7 @@ TEST_CASE("join: several scopes one after the other, with plain passes in betwee
   });
 }
 
-TEST_CASE("join: without init it is a scope like any other") {
+TEST_CASE("join: without init it changes nothing") {
   toy_model model({3});
   distributed_data_parallel ddp(model.views());
   run_joined(ddp, {.throw_on_early_end = true}, [&] {

@@ -66,9 +66,9 @@ bool same(std::span<const std::int8_t> left, std::span<const std::int8_t> right)
 
 }  // namespace
 
-TEST_CASE("large counts: more elements than an int can count, broadcast and sent") {
+TEST_CASE("large counts: more elements than an int can count are broadcast and sent") {
   if (under_thread_sanitizer) {
-    std::puts("[hfcomm] skipped: large_counts: the thread sanitizer takes 12 GB for itself here");
+    std::puts("[hfcomm] skipped: large counts: the thread sanitizer itself needs 12 GB here");
     return;
   }
   folded_memory expected;

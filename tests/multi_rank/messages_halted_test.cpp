@@ -114,7 +114,7 @@ void play(Step step) {
   CHECK(halts.load() > 0);
 }
 
-TEST_CASE("halted rank: after reading another's message it does not mistake the next but one for it") {
+TEST_CASE("halted rank: a reader of a message does not mistake the next but one for it") {
   play([](const process_group& world, int round, const auto& halt_reader, const transfer& /*theirs*/) {
     const auto first = start_send(-1, 0, world, other);
     halt_reader();
@@ -126,7 +126,7 @@ TEST_CASE("halted rank: after reading another's message it does not mistake the 
   });
 }
 
-TEST_CASE("halted rank: after taking a message it does not mistake another's for it") {
+TEST_CASE("halted rank: a receiver that claimed a message does not mistake another for it") {
   play([](const process_group& world, int round, const auto& halt_reader, const transfer& theirs) {
     auto message = start_send(round, 1, world, wanted);
     wait_until([&] { return theirs.finished.load(); });

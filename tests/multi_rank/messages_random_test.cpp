@@ -178,7 +178,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-TEST_CASE("messages: random plans, run by 2 to 8 ranks (HFCOMM_TEST_SEED, HFCOMM_TEST_ROUNDS)") {
+TEST_CASE("messages: random plans deliver every message at 2 to 8 ranks (HFCOMM_TEST_SEED, HFCOMM_TEST_ROUNDS)") {
   const std::uint64_t first = number_from("HFCOMM_TEST_SEED", 20'261'121);
   const std::uint64_t rounds = number_from("HFCOMM_TEST_ROUNDS", 60);
   for (std::uint64_t seed = first; seed < first + rounds; ++seed) {

@@ -39,7 +39,7 @@ void refused(const std::string& text, Misuse misuse, Use use) {
 
 }  // namespace
 
-TEST_CASE("misuse: one rank skips an operation") {
+TEST_CASE("misuse: skipping an operation is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         std::vector<float> values(1000, 1.0F);
@@ -58,7 +58,7 @@ TEST_CASE("misuse: one rank skips an operation") {
       2);
 }
 
-TEST_CASE("misuse: one rank skips an iteration of a loop that calls one thing; with tags that is noticed") {
+TEST_CASE("misuse: skipping an iteration of a loop is noticed at once with tags") {
   at_every_size(
       [](const process_group& world) {
         for (std::uint64_t i = 1; i <= 5; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("misuse: one rank skips an iteration of a loop that calls one thing; w
       2);
 }
 
-TEST_CASE("misuse: one rank calls once more than the others") {
+TEST_CASE("misuse: one call more than the others make is a peer_error") {
   // The others have returned, which rank 0's extra call learns at once.
   for (const int ranks : rank_counts_from(2)) {
     CHECK_THROWS_AS(run_ranks(ranks,
@@ -101,7 +101,7 @@ TEST_CASE("misuse: one rank calls once more than the others") {
   }
 }
 
-TEST_CASE("misuse: two groups in another order on one rank is a deadlock, which their deadline ends") {
+TEST_CASE("misuse: using two groups in opposite orders is a deadlock until their deadline") {
   for (const int ranks : {2, 3, 4}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto first = world.split(0).with_timeout(std::chrono::milliseconds(300));
@@ -125,7 +125,7 @@ TEST_CASE("misuse: two groups in another order on one rank is a deadlock, which 
   }
 }
 
-TEST_CASE("misuse: two groups from two threads in another order is none: they are independent") {
+TEST_CASE("misuse: two threads may use two groups in any order") {
   at_every_size([](const process_group& world) {
     const auto first = world.split(0);
     const auto second = world.split(0);
@@ -139,7 +139,7 @@ TEST_CASE("misuse: two groups from two threads in another order is none: they ar
   });
 }
 
-TEST_CASE("misuse: two ranks that both send first wait for each other until their deadline") {
+TEST_CASE("misuse: two ranks that both send first time out") {
   for (const int ranks : {2, 4}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto pairs = world.split(world.rank() / 2).with_timeout(std::chrono::milliseconds(200));
@@ -156,7 +156,7 @@ TEST_CASE("misuse: two ranks that both send first wait for each other until thei
   }
 }
 
-TEST_CASE("misuse: a buffer at address 0") {
+TEST_CASE("misuse: a buffer at address 0 is an error on every rank") {
   const auto null = [] { return std::span<float>(static_cast<float*>(nullptr), 3); };
   std::vector<float> three(3);
   refused(
@@ -184,7 +184,7 @@ TEST_CASE("misuse: a buffer at address 0") {
       });
 }
 
-TEST_CASE("misuse: no elements need no address") {
+TEST_CASE("misuse: a buffer without elements may be at address 0") {
   at_every_size([](const process_group& world) {
     std::span<float> none;
     all_reduce(none, reduce_op::sum, world);
@@ -198,7 +198,7 @@ TEST_CASE("misuse: no elements need no address") {
   });
 }
 
-TEST_CASE("misuse: an output that overlaps the input") {
+TEST_CASE("misuse: an output that overlaps the input is an error on every rank") {
   refused(
       "overlaps",
       [](const process_group& world) {
@@ -233,7 +233,7 @@ TEST_CASE("misuse: an output that overlaps the input") {
       });
 }
 
-TEST_CASE("misuse: more elements than any memory has") {
+TEST_CASE("misuse: more elements than memory can hold are an error on every rank") {
   refused(
       "no memory has room",
       [](const process_group& world) {
@@ -246,7 +246,7 @@ TEST_CASE("misuse: more elements than any memory has") {
       });
 }
 
-TEST_CASE("misuse: lengths whose product overflows to the right one") {
+TEST_CASE("misuse: lengths whose product overflows are an error on every rank") {
   run_noted(4, {}, [](const process_group& world) {
     char place = 0;
     const std::span<char> part(&place, std::size_t{1} << 62);
@@ -267,7 +267,7 @@ TEST_CASE("misuse: lengths whose product overflows to the right one") {
   });
 }
 
-TEST_CASE("misuse: lists of counts whose sum overflows, or that miss a rank") {
+TEST_CASE("misuse: counts whose sum overflows or that lack a rank are an error on every rank") {
   refused(
       "no number can hold",
       [](const process_group& world) {
@@ -295,7 +295,7 @@ TEST_CASE("misuse: lists of counts whose sum overflows, or that miss a rank") {
       });
 }
 
-TEST_CASE("misuse: a factor that is not a number") {
+TEST_CASE("misuse: a factor that is not a number is an error on every rank") {
   refused(
       "not a number",
       [](const process_group& world) {
@@ -304,13 +304,13 @@ TEST_CASE("misuse: a factor that is not a number") {
       [](const process_group& world) { (void)all_reduce(1.0, reduce_op::premultiplied_sum(2), world); });
 }
 
-TEST_CASE("misuse: an average of integers that is known at run time only") {
+TEST_CASE("misuse: an average of integers chosen at run time is an error on every rank") {
   refused(
       "average", [](const process_group& world) { (void)all_reduce(1, reduce_op(reduce_kind::average), world); },
       [](const process_group& world) { (void)all_reduce(1, reduce_op::sum, world); });
 }
 
-TEST_CASE("misuse: a group's memory that another version has laid out") {
+TEST_CASE("misuse: memory laid out by another version is an engine_error") {
   const auto sizes = engines::layout::dimensions::for_ranks(2);
   auto segment = rendezvous::shared_segment::anonymous(sizes.total_bytes());
   engines::layout::create_in(*segment, sizes);

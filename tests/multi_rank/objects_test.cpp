@@ -88,7 +88,7 @@ void travel(Make make) {
   });
 }
 
-TEST_CASE("objects: numbers, enumerations, bool") {
+TEST_CASE("objects: numbers, enumerations and bool are exchanged") {
   travel([](int rank) { return rank; });
   travel([](int rank) { return rank % 2 == 1; });
   travel([](int rank) { return static_cast<char>('a' + rank); });
@@ -97,7 +97,7 @@ TEST_CASE("objects: numbers, enumerations, bool") {
   travel([](int rank) { return bfloat16(static_cast<float>(rank)); });
 }
 
-TEST_CASE("objects: classes, nested as deep as they like") {
+TEST_CASE("objects: classes may nest to any depth") {
   travel([](int rank) { return raw_point{rank, rank / 3.0}; });
   travel([](int rank) {
     person one{"rank " + std::to_string(rank), std::vector<int>(as_index(rank), rank), {}};
@@ -107,12 +107,12 @@ TEST_CASE("objects: classes, nested as deep as they like") {
   });
 }
 
-TEST_CASE("objects: empty classes") {
+TEST_CASE("objects: classes may be empty") {
   travel([](int) { return empty(); });
   travel([](int rank) { return std::vector<empty>(as_index(rank)); });
 }
 
-TEST_CASE("objects: containers") {
+TEST_CASE("objects: containers are exchanged") {
   travel([](int rank) { return std::vector<bool>(as_index(rank) * 9, rank % 2 == 1); });
   travel([](int rank) { return std::vector<std::string>(as_index(rank), text_of(rank, 20)); });
   travel([](int rank) { return std::map<std::string, int>{{"rank", rank}, {std::to_string(rank), 1}}; });
@@ -126,7 +126,7 @@ TEST_CASE("objects: containers") {
   travel([](int) { return std::string(); });
 }
 
-TEST_CASE("objects: types that can only be moved") {
+TEST_CASE("objects: types may be move-only") {
   travel([](int rank) { return move_only(text_of(rank, 100 * as_index(rank))); });
   at_every_size([](const process_group& world) {
     const auto pointers = all_gather(std::make_unique<int>(world.rank()));
@@ -147,7 +147,7 @@ TEST_CASE("objects: types that can only be moved") {
   });
 }
 
-TEST_CASE("objects: plain ones of every size around what fits into a cell and into a slot") {
+TEST_CASE("objects: plain ones of every size around a cell and a slot are exact") {
   const auto gather_bytes = []<std::size_t size>(std::integral_constant<std::size_t, size>) {
     at_every_size([](const process_group& world) {
       auto mine = std::make_unique<std::array<std::uint8_t, size>>();
@@ -202,11 +202,11 @@ void travel_around(std::size_t length, std::size_t spread, const std::vector<int
   }
 }
 
-TEST_CASE("objects: every size around what fits into a cell") { travel_around(80, 20, {1, 2, 3, 4, 8}); }
-TEST_CASE("objects: every size around one slot") { travel_around(std::size_t{256} << 10, 10, {2, 3}); }
-TEST_CASE("objects: every size around two slots") { travel_around(std::size_t{512} << 10, 10, {2}); }
+TEST_CASE("objects: every size around a cell is exact") { travel_around(80, 20, {1, 2, 3, 4, 8}); }
+TEST_CASE("objects: every size around one slot is exact") { travel_around(std::size_t{256} << 10, 10, {2, 3}); }
+TEST_CASE("objects: every size around two slots is exact") { travel_around(std::size_t{512} << 10, 10, {2}); }
 
-TEST_CASE("objects: several megabytes, of another size on every rank") {
+TEST_CASE("objects: several megabytes of another size on every rank are exact") {
   at_every_size([](const process_group& world) {
     const auto size = [](int rank) { return rank % 3 == 1 ? as_index(rank) : as_index(rank % 4) * 1'100'000 + 5; };
     const auto all = all_gather(text_of(world.rank(), size(world.rank())));

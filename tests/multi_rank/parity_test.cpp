@@ -81,7 +81,8 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
 }
 
 TEST_CASE(
-    "parity: one model, one sequence of batches: the same losses at 1, 2 and 4 ranks, the same bits on all of them") {
+    "ddp: one model and sequence of batches gives the same losses at 1, 2 and 4 ranks, and the same bits on all of "
+    "them") {
   const auto reference = train(process_group(), 1, {});
   REQUIRE(reference.size() == step_count);
   CHECK(reference.front() > 2.5);

@@ -318,10 +318,10 @@ void run(int ranks) { run_random_program<parts_program>(ranks, 300, parts_progra
 
 }  // namespace
 
-TEST_CASE("random parts and messages: 2 ranks") { run(2); }
-TEST_CASE("random parts and messages: 3 ranks") { run(3); }
-TEST_CASE("random parts and messages: 4 ranks") { run(4); }
-TEST_CASE("random parts and messages: 5 ranks") { run(5); }
-TEST_CASE("random parts and messages: 6 ranks") { run(6); }
-TEST_CASE("random parts and messages: 7 ranks") { run(7); }
-TEST_CASE("random parts and messages: 8 ranks") { run(8); }
+TEST_CASE("random parts and messages: 2 ranks get exact results") { run(2); }
+TEST_CASE("random parts and messages: 3 ranks get exact results") { run(3); }
+TEST_CASE("random parts and messages: 4 ranks get exact results") { run(4); }
+TEST_CASE("random parts and messages: 5 ranks get exact results") { run(5); }
+TEST_CASE("random parts and messages: 6 ranks get exact results") { run(6); }
+TEST_CASE("random parts and messages: 7 ranks get exact results") { run(7); }
+TEST_CASE("random parts and messages: 8 ranks get exact results") { run(8); }

@@ -245,10 +245,10 @@ constexpr std::uint64_t kinds = 19;
 
 }  // namespace
 
-TEST_CASE("random operations: 2 ranks") { run_random_program<rank_program>(2, 300, kinds); }
-TEST_CASE("random operations: 3 ranks") { run_random_program<rank_program>(3, 300, kinds); }
-TEST_CASE("random operations: 4 ranks") { run_random_program<rank_program>(4, 300, kinds); }
-TEST_CASE("random operations: 5 ranks") { run_random_program<rank_program>(5, 300, kinds); }
-TEST_CASE("random operations: 6 ranks") { run_random_program<rank_program>(6, 300, kinds); }
-TEST_CASE("random operations: 7 ranks") { run_random_program<rank_program>(7, 300, kinds); }
-TEST_CASE("random operations: 8 ranks") { run_random_program<rank_program>(8, 300, kinds); }
+TEST_CASE("random operations: 2 ranks get exact results") { run_random_program<rank_program>(2, 300, kinds); }
+TEST_CASE("random operations: 3 ranks get exact results") { run_random_program<rank_program>(3, 300, kinds); }
+TEST_CASE("random operations: 4 ranks get exact results") { run_random_program<rank_program>(4, 300, kinds); }
+TEST_CASE("random operations: 5 ranks get exact results") { run_random_program<rank_program>(5, 300, kinds); }
+TEST_CASE("random operations: 6 ranks get exact results") { run_random_program<rank_program>(6, 300, kinds); }
+TEST_CASE("random operations: 7 ranks get exact results") { run_random_program<rank_program>(7, 300, kinds); }
+TEST_CASE("random operations: 8 ranks get exact results") { run_random_program<rank_program>(8, 300, kinds); }

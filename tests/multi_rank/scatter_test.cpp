@@ -33,7 +33,7 @@ inline constexpr bool hfcomm::enable_raw_bytes<particle> = true;
 
 namespace {
 
-TEST_CASE("scatter: objects of very different sizes, from every root") {
+TEST_CASE("scatter: objects may have very different sizes, from every root") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       std::vector<std::string> texts;
@@ -54,7 +54,7 @@ TEST_CASE("scatter: objects of very different sizes, from every root") {
   });
 }
 
-TEST_CASE("scatter: objects that can only be moved, bools, and types without a byte") {
+TEST_CASE("scatter: objects may be move-only, bool or without bytes") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<std::string>> owned;
     std::vector<bool> bits;
@@ -75,7 +75,7 @@ TEST_CASE("scatter: objects that can only be moved, bools, and types without a b
   });
 }
 
-TEST_CASE("scatter: buffers of every length, out of place and in place") {
+TEST_CASE("scatter: buffers may have every length, out of place and in place") {
   for (const int ranks : rank_counts) {
     for (const std::size_t count : part_lengths(ranks)) {
       run_noted(ranks, "count " + std::to_string(count), [&](const process_group& world) {
@@ -101,7 +101,7 @@ TEST_CASE("scatter: buffers of every length, out of place and in place") {
   }
 }
 
-TEST_CASE("scatter: several megabytes, of bytes and of structs") {
+TEST_CASE("scatter: several megabytes of bytes and of structs are exact") {
   at_every_size([](const process_group& world) {
     const std::size_t each = 1'000'003;
     std::vector<std::byte> bytes(world.rank() == 0 ? each * as_index(world.size()) : 0);
@@ -129,7 +129,7 @@ TEST_CASE("scatter: several megabytes, of bytes and of structs") {
   });
 }
 
-TEST_CASE("scatter: what the other ranks give as input is not looked at") {
+TEST_CASE("scatter: the input of ranks other than the root is ignored") {
   at_every_size([](const process_group& world) {
     std::vector<int> in(world.rank() == 0 ? as_index(world.size()) : 1, world.rank());
     std::vector<int> out(1, -1);
@@ -143,7 +143,7 @@ TEST_CASE("scatter: what the other ranks give as input is not looked at") {
   });
 }
 
-TEST_CASE("scatter: in a group of some, by its ranks") {
+TEST_CASE("scatter: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto pair = world.split(world.rank() % 2, -world.rank());
     std::vector<std::string> texts;
@@ -154,7 +154,7 @@ TEST_CASE("scatter: in a group of some, by its ranks") {
   });
 }
 
-TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;
@@ -222,7 +222,7 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
   });
 }
 
-TEST_CASE("scatter: ranks that want different numbers, types or roots are told on every rank") {
+TEST_CASE("scatter: different numbers, types or roots are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -251,7 +251,7 @@ TEST_CASE("scatter: ranks that want different numbers, types or roots are told o
       2);
 }
 
-TEST_CASE("scatter: an object that cannot be serialized, and one that cannot be decoded") {
+TEST_CASE("scatter: an object that cannot be serialized or decoded is an error") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
     expect_fault<std::domain_error>(world, 0, "cannot freeze this", [&](call_site& note) {

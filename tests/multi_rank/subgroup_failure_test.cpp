@@ -91,7 +91,7 @@ void run_with_failing_broker(int ranks, int poor, const std::string& where, cons
   }
 }
 
-TEST_CASE("a new group: whatever a rank meets on the way, every rank hears of it, and the old group goes on") {
+TEST_CASE("subgroup: any failure while it is made is an error on every rank, and the old group stays usable") {
   const std::vector<std::function<void()>> failures{
       [] { throw std::bad_alloc(); },
       [] { throw std::system_error(std::make_error_code(std::errc::too_many_files_open), "no"); },

@@ -38,7 +38,7 @@ void with_all_counts(RankMain rank_main) {
   }
 }
 
-TEST_CASE("uneven: scatter, out of place and in place, from every root") {
+TEST_CASE("uneven: scatter works out of place and in place from every root") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     for (int root = 0; root < world.size(); ++root) {
       const bool is_root = world.rank() == root;
@@ -59,7 +59,7 @@ TEST_CASE("uneven: scatter, out of place and in place, from every root") {
   });
 }
 
-TEST_CASE("uneven: gather, out of place and in place, to every root") {
+TEST_CASE("uneven: gather works out of place and in place to every root") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     for (int root = 0; root < world.size(); ++root) {
       const bool is_root = world.rank() == root;
@@ -79,7 +79,7 @@ TEST_CASE("uneven: gather, out of place and in place, to every root") {
   });
 }
 
-TEST_CASE("uneven: all_gather, out of place and in place") {
+TEST_CASE("uneven: all_gather works out of place and in place") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     const std::size_t mine = counts[as_index(world.rank())];
     const auto expected = all_parts(counts, -1, 5);
@@ -95,7 +95,7 @@ TEST_CASE("uneven: all_gather, out of place and in place") {
   });
 }
 
-TEST_CASE("uneven: one part that is longer than all slots") {
+TEST_CASE("uneven: one part may be longer than all slots") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> counts(as_index(world.size()), 1);
     counts.back() = 1'300'003;
@@ -138,7 +138,7 @@ void check_bad_counts(const process_group& world, int odd, bool all_in, Call cal
   }
 }
 
-TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const std::vector<std::size_t> good(ranks, 2);
@@ -224,7 +224,7 @@ TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the g
   });
 }
 
-TEST_CASE("uneven: what one rank sends and another expects must fit, or every rank is told") {
+TEST_CASE("uneven: counts that contradict what a rank sends are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -262,7 +262,7 @@ TEST_CASE("uneven: what one rank sends and another expects must fit, or every ra
       2);
 }
 
-TEST_CASE("uneven: the equal form and the one with counts are different calls") {
+TEST_CASE("uneven: the form with counts does not match the equal form") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -279,7 +279,7 @@ TEST_CASE("uneven: the equal form and the one with counts are different calls") 
       2);
 }
 
-TEST_CASE("uneven: in a group of some, in its order") {
+TEST_CASE("uneven: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto three = world.subgroup({3, 0, 2});
     if (three) {

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 static_assert(std::is_nothrow_move_constructible_v<work<int>> && std::is_nothrow_move_assignable_v<work<int>> &&
               !std::is_copy_constructible_v<work<int>>);
 
-TEST_CASE("work: done and wait with a limit, while a peer is late and after it has come") {
+TEST_CASE("work: done and wait with a limit tell whether a late rank has arrived") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> looked{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -72,7 +72,7 @@ TEST_CASE("work: a value can be taken once, an error any number of times") {
   });
 }
 
-TEST_CASE("work: one that was moved from is a usage_error; move assignment drops the old one") {
+TEST_CASE("work: using a moved-from one is a usage_error, and move assignment waits for the old one") {
   at_every_size([](const process_group& world) {
     auto first = all_reduce_async(1, reduce_op::sum, world);
     auto second = std::move(first);
@@ -97,7 +97,7 @@ TEST_CASE("work: one that was moved from is a usage_error; move assignment drops
   });
 }
 
-TEST_CASE("work: a dropped one is waited for") {
+TEST_CASE("work: dropping it waits for it") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 30; ++round) {
       std::vector<int> data(10'000, 1);
@@ -167,7 +167,7 @@ TEST_CASE("work: a dropped error that is no std::exception does not leave the ot
   });
 }
 
-TEST_CASE("work: a peer that ends while works are in flight is an error from wait") {
+TEST_CASE("work: a rank that ends while works are in flight is an error from wait") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -197,7 +197,7 @@ TEST_CASE("work: a peer that ends while works are in flight is an error from wai
   }
 }
 
-TEST_CASE("work: a rank that throws with works in flight ends them first, and its exception is the one reported") {
+TEST_CASE("work: a rank that throws with works in flight completes them, and its exception is the one reported") {
   std::atomic<int> sum{0};
   const auto rank_main = [&](const process_group& world) {
     std::vector<int> data(200'000, 1);
@@ -231,7 +231,7 @@ TEST_CASE("work: the last handle of a group may be dropped while works are in fl
   });
 }
 
-TEST_CASE("work: two threads inside one group are a usage_error, and the group goes on") {
+TEST_CASE("work: two threads in one group are a usage_error, and the group stays usable") {
   for (const int ranks : {2, 4}) {
     run_noted(ranks, {}, [&](const process_group& world) {
       if (world.rank() == 0) {
@@ -267,7 +267,7 @@ TEST_CASE("work: two threads inside one group are a usage_error, and the group g
   }
 }
 
-TEST_CASE("work: works may be waited for on other threads") {
+TEST_CASE("work: other threads may wait for it") {
   at_every_size([](const process_group& world) {
     auto first = all_reduce_async(1, reduce_op::sum, world);
     auto second = all_reduce_async(2, reduce_op::sum, world);
@@ -295,7 +295,7 @@ struct nosy {
   }
 };
 
-TEST_CASE("work: operations inside an operation of the same group are refused") {
+TEST_CASE("work: operations inside an operation of the same group are a usage_error") {
   at_every_size([](const process_group& world) {
     const auto expect = [&](const std::string& text, std::function<void()> inside) {
       auto pending = all_gather_async(nosy{std::move(inside)}, world);
@@ -318,7 +318,7 @@ TEST_CASE("work: operations inside an operation of the same group are refused") 
 }
 
 TEST_CASE(
-    "work: waiting inside an operation for a later one of the same group is refused, and dropping does not wait") {
+    "work: inside an operation, waiting for a later one of the group is a usage_error, and dropping does not wait") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<int>> later;
@@ -341,7 +341,7 @@ TEST_CASE(
 }
 
 /// What the next operation does with the problem of a work that nobody could wait for.
-TEST_CASE("work: the error of one that was dropped without waiting is not lost") {
+TEST_CASE("work: the error of one dropped inside an operation is thrown by the next operation") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<double>> later;
@@ -358,7 +358,7 @@ TEST_CASE("work: the error of one that was dropped without waiting is not lost")
   });
 }
 
-TEST_CASE("work_queue: runs the items in order, and one at a time") {
+TEST_CASE("work_queue: it runs the items in order, one at a time") {
   const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
   std::vector<int> order;  // no lock: one at a time
   for (int i = 0; i < 1000; ++i) {

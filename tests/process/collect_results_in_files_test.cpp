@@ -34,7 +34,7 @@ struct deadly {
 
 }  // namespace
 
-TEST_CASE("collect_results_in_files: whoever is killed in the middle, the others leave no files behind") {
+TEST_CASE("collect_results_in_files: when a rank is killed at any point, the others remove all files") {
   const auto directory = std::filesystem::temp_directory_path() / processes::unique("hfcomm-collect-killed");
   std::filesystem::create_directory(directory);
   struct scenario {

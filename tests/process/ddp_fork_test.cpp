@@ -26,7 +26,7 @@ bool refused(Call call) {
 
 }  // namespace
 
-TEST_CASE("ddp: in the child of a fork it refuses, and ends without waiting; the parent goes on") {
+TEST_CASE("ddp: the child of a fork may not use it and destroys it without waiting, and the parent continues") {
   const std::string name = processes::unique("ddp-fork");
   processes::family family(2, [&](int rank) {
     session own = init(processes::job(name, rank, 2));

@@ -61,7 +61,7 @@ void work_for_ever(const std::string& name, int rank, int ranks, int kind, int s
 
 }  // namespace
 
-TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, naming it, and nothing is left") {
+TEST_CASE("SIGKILL: whichever rank dies and when, all others end within a second, name it and leave nothing behind") {
   const auto before = processes::leftovers::count();
   std::mt19937 random(20261121);
   int slowest_ms = 0;
@@ -124,7 +124,7 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no process left
 }
 
-TEST_CASE("stopped rank: the others wait, and go on when it continues") {
+TEST_CASE("stopped rank: the others wait, and continue when it does") {
   const std::string name = "stop-" + std::to_string(::getpid());
   processes::family family(3, [&](int rank) {
     session own = init(processes::job(name, rank, 3));
@@ -144,7 +144,7 @@ TEST_CASE("stopped rank: the others wait, and go on when it continues") {
   }
 }
 
-TEST_CASE("stopped rank: the deadline names it on every other rank") {
+TEST_CASE("stopped rank: after the deadline every other rank names it") {
   const std::string name = "stop-for-good-" + std::to_string(::getpid());
   processes::family family(3, [&](int rank) {
     session own = init(processes::job(name, rank, 3));
@@ -175,7 +175,7 @@ TEST_CASE("stopped rank: the deadline names it on every other rank") {
   }
 }
 
-TEST_CASE("ended rank: by return, by exit, by abort, by an uncaught exception") {
+TEST_CASE("ended rank: the others are told of a return, an exit, an abort and an uncaught exception") {
   struct ending {
     const char* how;
     void (*end)();

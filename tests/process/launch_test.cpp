@@ -50,7 +50,7 @@ class shared_counter {
 
 }  // namespace
 
-TEST_CASE("launch: every rank runs once, connected, and the result is 0") {
+TEST_CASE("launch: every rank runs once and is connected, and the result is 0") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     const shared_counter sum;
     const auto result = run([&] {
@@ -71,7 +71,7 @@ TEST_CASE("launch: every rank runs once, connected, and the result is 0") {
   }
 }
 
-TEST_CASE("launch: a rank's own status is returned") {
+TEST_CASE("launch: it returns the status of a rank that fails") {
   const auto result = run([] { return launch(3, [] { return rank() == 1 ? 7 : 0; }); });
   INFO(result.text);
   CHECK(result.status == 7);
@@ -79,7 +79,7 @@ TEST_CASE("launch: a rank's own status is returned") {
   CHECK(result.text.find("exited with status 7") != std::string::npos);
 }
 
-TEST_CASE("launch: the text of the first exception is printed, not of those that it caused") {
+TEST_CASE("launch: it prints the text of the first exception, and not of those that follow from it") {
   const auto result = run([] {
     return launch(4, [] {
       if (rank() == 2) {
@@ -95,7 +95,7 @@ TEST_CASE("launch: the text of the first exception is printed, not of those that
   CHECK(result.text.find("rank 0 (pid") == std::string::npos);
 }
 
-TEST_CASE("launch: a signal is named, by the peers, too") {
+TEST_CASE("launch: it and the other ranks name the signal that killed a rank") {
   const shared_counter named;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -118,7 +118,7 @@ TEST_CASE("launch: a signal is named, by the peers, too") {
   CHECK((*named).load() == 2);
 }
 
-TEST_CASE("launch: it ends where other code reaps its children") {
+TEST_CASE("launch: it ends although SIGCHLD is ignored") {
   for (const int status : {0, 7}) {
     const auto result = run([&] {
       std::signal(SIGCHLD, SIG_IGN);  // as `trap '' CHLD` in a shell does
@@ -132,7 +132,7 @@ TEST_CASE("launch: it ends where other code reaps its children") {
   }
 }
 
-TEST_CASE("launch: ranks that find several failed ranks blame the first one") {
+TEST_CASE("launch: ranks that find several failed ranks name the first one") {
   const shared_counter right;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -156,7 +156,7 @@ TEST_CASE("launch: ranks that find several failed ranks blame the first one") {
   CHECK(result.text.find("rank 2 (pid ") != std::string::npos);
 }
 
-TEST_CASE("launch: ranks that do not end by themselves are stopped") {
+TEST_CASE("launch: it stops ranks that do not end after a failure") {
   const auto start = processes::clock::now();
   const auto result = run([] {
     return launch(3, [] {
@@ -222,7 +222,7 @@ TEST_CASE("launch: impossible arguments are a usage_error") {
   CHECK(second.text.find("is init called twice") != std::string::npos);
 }
 
-TEST_CASE("launch: inside a launcher's job it is refused, and launch(1) joins that job") {
+TEST_CASE("launch: in another launcher's job it is a usage_error, but launch(1) joins the job") {
   processes::family family(2, [](int rank) {
     ::setenv("RANK", std::to_string(rank).c_str(), 1);
     ::setenv("WORLD_SIZE", "2", 1);
@@ -249,7 +249,7 @@ TEST_CASE("launch: inside a launcher's job it is refused, and launch(1) joins th
   }
 }
 
-TEST_CASE("launch: many more ranks than cores") {
+TEST_CASE("launch: many more ranks than cores work") {
   const auto result = run([] {
     return launch(64, [] {
       for (int turn = 0; turn < 5; ++turn) {

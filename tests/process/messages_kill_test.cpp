@@ -76,7 +76,7 @@ void live_through(scene now, const std::string& name, int rank, int ranks, int r
 
 }  // namespace
 
-TEST_CASE("messages: at kill -9 all others end within a second, naming the rank, and nothing is left") {
+TEST_CASE("messages: after SIGKILL all others end within a second, name the rank and leave nothing behind") {
   const auto before = processes::leftovers::count();
   std::mt19937 random(11);
   int slowest_ms = 0;
@@ -123,7 +123,7 @@ TEST_CASE("messages: at kill -9 all others end within a second, naming the rank,
   CHECK(processes::leftovers::count() == before);
 }
 
-TEST_CASE("messages: in the child of a fork they are refused, and the parent's go on") {
+TEST_CASE("messages: the child of a fork may not use them, and the parent's continue") {
   const std::string name = processes::unique("messages-fork");
   processes::family family(2, [&](int rank) {
     session own = init(processes::job(name, rank, 2));
@@ -163,7 +163,7 @@ TEST_CASE("messages: in the child of a fork they are refused, and the parent's g
   }
 }
 
-TEST_CASE("messages: in a group of one they work before and after a fork") {
+TEST_CASE("messages: a group of one can use them before and after a fork") {
   const auto talk = [] {
     auto coming = irecv<std::string>(any_source);
     auto going = isend(std::string(100'000, 'y'), 0);

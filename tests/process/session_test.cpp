@@ -13,7 +13,7 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using processes::unique;
 
-TEST_CASE("session: before init and after the session the world is one process, in which everything works") {
+TEST_CASE("session: before init and after its end the world is one process, in which every operation works") {
   const auto works = [] {
     CHECK(world_size() == 1);
     CHECK(rank() == 0);
@@ -53,7 +53,7 @@ TEST_CASE("session: before init and after the session the world is one process, 
   works();
 }
 
-TEST_CASE("init: a rank that never comes is named on every other rank, within the start timeout") {
+TEST_CASE("init: after the start timeout every other rank names a rank that never connects") {
   processes::family family(4, [](int rank) {
     if (rank == 2) {
       return;
@@ -77,7 +77,7 @@ TEST_CASE("init: a rank that never comes is named on every other rank, within th
   }
 }
 
-TEST_CASE("init: a rank 0 that never comes is named") {
+TEST_CASE("init: after the start timeout the others name a rank 0 that never connects") {
   processes::family family(1, [](int) {
     auto options = processes::job(unique("no-root"), 1, 2);
     options.start_timeout = 300ms;
@@ -88,7 +88,7 @@ TEST_CASE("init: a rank 0 that never comes is named") {
   CHECK(outcome.said.find("rank 0 did not come") != std::string::npos);
 }
 
-TEST_CASE("init: ranks that do not fit together are an error on all of them") {
+TEST_CASE("init: ranks with contradictory sizes or ranks get an error on all of them") {
   struct misfit {
     const char* name;
     int rank, size;  // what the third process claims
@@ -114,7 +114,7 @@ TEST_CASE("init: ranks that do not fit together are an error on all of them") {
   }
 }
 
-TEST_CASE("init: a rank that dies while the job starts ends the start for all") {
+TEST_CASE("init: a rank that dies during the start ends the start on all ranks") {
   processes::family family(3, [&](int rank) {
     auto options = processes::job(unique("dies"), rank, 3);
     options.start_timeout = 20s;
@@ -148,7 +148,7 @@ TEST_CASE("init: a rank that dies while the job starts ends the start for all") 
   CHECK(outcomes[0].said.find("rank 1 went away while the job was starting") != std::string::npos);
 }
 
-TEST_CASE("init: a foreign process that connects and sends nothing, or nonsense, delays no rank") {
+TEST_CASE("init: a foreign process that connects and sends nothing or nonsense does not delay the ranks") {
   processes::family family(4, [&](int rank) {
     const auto options = processes::job(unique("stranger"), rank, 2);
     if (rank >= 2) {
@@ -246,7 +246,7 @@ TEST_CASE("init: a job on more than one machine is an engine_error") {
   CHECK(outcome.said.find("connects ranks of one machine only") != std::string::npos);
 }
 
-TEST_CASE("fork: the child of a rank is not that rank") {
+TEST_CASE("fork: the child of a rank may not use the rank's groups") {
   processes::family family(2, [&](int rank) {
     session own = init(processes::job(unique("fork"), rank, 2));
     barrier();
@@ -275,10 +275,11 @@ TEST_CASE("fork: the child of a rank is not that rank") {
   }
 }
 
-TEST_CASE("large objects: more than 4 GiB arrive whole") {
+TEST_CASE("broadcast: a buffer of more than 4 GiB arrives complete") {
   constexpr std::size_t count = (std::size_t{4} << 30) + 4097;
   if (::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE) < static_cast<long>(count) * 2) {
-    std::puts("[hfcomm] skipped: messages beyond 4 GiB arrive whole: the machine has less than 8 GiB of free memory");
+    std::puts(
+        "[hfcomm] skipped: broadcast: a buffer of more than 4 GiB: the machine has less than 8 GiB of free memory");
     return;
   }
   processes::family family(2, [&](int rank) {

@@ -81,7 +81,7 @@ void run(const std::string& name, int ranks, const std::function<void(int)>& bef
 
 }  // namespace
 
-TEST_CASE("shared buffers of processes: reduced where they are, and given back") {
+TEST_CASE("shared_buffer: processes reduce it in place, and its memory is freed with it") {
   run(
       "shared-buffers", 3, [](int) {},
       [] {
@@ -115,7 +115,7 @@ TEST_CASE("shared buffers of processes: reduced where they are, and given back")
       });
 }
 
-TEST_CASE("shared_buffer: a process that may have only small files gets buffers of private memory") {
+TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets buffers of private memory") {
   const auto limit = [](int what, rlim_t value) {
     rlimit limits{};
     ::getrlimit(static_cast<__rlimit_resource_t>(what), &limits);
@@ -129,7 +129,7 @@ TEST_CASE("shared_buffer: a process that may have only small files gets buffers 
         gather_objects(1'000'000);
       });
   if (under_address_sanitizer || under_thread_sanitizer) {
-    std::puts("[hfcomm] skipped: shared_buffer_process: few addresses: sanitizers need many themselves");
+    std::puts("[hfcomm] skipped: shared_buffer: a process with a limit on memory: sanitizers need the address space");
     return;
   }
   run(
@@ -159,7 +159,7 @@ TEST_CASE("shared_buffer: a process that may have only small files gets buffers 
       });
 }
 
-TEST_CASE("shared_buffer: the child of a fork leaves its parent's buffers alone") {
+TEST_CASE("shared_buffer: the child of a fork does not touch its parent's buffers") {
   run(
       "fork-with-shared-buffers", 2, [](int) {},
       [] {
@@ -190,7 +190,7 @@ TEST_CASE("shared_buffer: the child of a fork leaves its parent's buffers alone"
       });
 }
 
-TEST_CASE("HFCOMM_VECTOR_UNIT: without the widest vectors no bit changes") {
+TEST_CASE("HFCOMM_VECTOR_UNIT: results have the same bits with every vector unit") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
     run(
         std::string("unit-") + unit, 2, [&](int) { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },

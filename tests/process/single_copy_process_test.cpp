@@ -117,9 +117,10 @@ bool siblings_can_read() {
 
 }  // namespace
 
-TEST_CASE("single copy between processes: the same wherever it is allowed") {
+TEST_CASE("single copy: processes get the same results with and without it") {
   if (!siblings_can_read()) {
-    std::puts("[hfcomm] skipped: single copy between processes: no process may read its sibling's memory here");
+    std::puts(
+        "[hfcomm] skipped: single copy: processes get the same results: no process may read its sibling's memory here");
     return;
   }
   run("single-copy", [] {}, "6\n");
@@ -134,10 +135,11 @@ TEST_CASE("single copy between processes: the same wherever it is allowed") {
   run("no-single-copy", [] { ::setenv("HFCOMM_SINGLE_COPY", "0", 1); }, "0\n");
 }
 
-TEST_CASE("single copy between processes: a rank that can no longer be read") {
+TEST_CASE("single copy: a rank whose memory becomes unreadable gets correct results") {
   if (!siblings_can_read()) {
     std::puts(
-        "[hfcomm] skipped: single copy and a rank that closes itself: no process may read its sibling's memory here");
+        "[hfcomm] skipped: single copy: a rank whose memory becomes unreadable: no process may read its sibling's "
+        "memory here");
     return;
   }
   run(

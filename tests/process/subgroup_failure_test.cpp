@@ -78,12 +78,12 @@ void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
 
 }  // namespace
 
-TEST_CASE("a new group: a rank that can open no file for its memory is named on every rank, at once") {
+TEST_CASE("subgroup: a rank that runs out of file descriptors is named on every rank at once") {
   expect_failure(2, 0, "creating a local socket");
   expect_failure(1, 1, "the group's memory could not be taken");
 }
 
-TEST_CASE("a new group: so is its first rank, which has to make the memory and to give it") {
+TEST_CASE("subgroup: a first rank that runs out of file descriptors is named on every rank at once") {
   expect_failure(0, 0, "memfd_create");
   expect_failure(0, 1, "creating a local socket");
   expect_failure(0, 2, "taking a connection");

@@ -9,7 +9,7 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using processes::unique;
 
-TEST_CASE("warning: a long wait prints the missing ranks once, and goes on") {
+TEST_CASE("warning: a long wait prints the missing ranks once and continues") {
   processes::family family(3, [](int rank) {
     ::setenv("HFCOMM_WARN_AFTER_MS", "200", 1);
     ::dup2(processes::voice(), STDERR_FILENO);
@@ -32,7 +32,7 @@ TEST_CASE("warning: a long wait prints the missing ranks once, and goes on") {
   CHECK(outcomes[1].said.empty());
 }
 
-TEST_CASE("master_first: a section may take longer than any operation, and its master may die in it") {
+TEST_CASE("master_first: a section may take longer than the group's timeout, and the death of its master ends it") {
   processes::family family(3, [](int rank) {
     auto options = processes::job(unique("patience"), rank, 3);
     options.timeout = 300ms;
@@ -67,7 +67,7 @@ TEST_CASE("master_first: a section may take longer than any operation, and its m
   }
 }
 
-TEST_CASE("master_first: a timeout of its own ends the wait for the master") {
+TEST_CASE("master_first: its own timeout ends the wait for the master") {
   processes::family family(2, [](int rank) {
     session own = init(processes::job(unique("impatience"), rank, 2));
     try {
@@ -85,7 +85,7 @@ TEST_CASE("master_first: a timeout of its own ends the wait for the master") {
   CHECK(outcomes[0].exited_with(0));  // its destructor did not throw
 }
 
-TEST_CASE("cores: ranks that their launcher has bound to a core each do not share it") {
+TEST_CASE("ranks_share_cores: ranks that a launcher has bound to one core each do not share it") {
   const int cores = detail::allowed_cores(0);
   const auto bind = [] {
     cpu_set_t set;

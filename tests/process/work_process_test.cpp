@@ -56,7 +56,7 @@ void in_child(Body body) {
 
 }  // namespace
 
-TEST_CASE("work: in the child of a fork, works in flight are refused, and nothing waits for them") {
+TEST_CASE("work: the child of a fork may not use works in flight and does not wait for them") {
   std::array<int, 2> gate{};
   REQUIRE(::pipe2(gate.data(), O_CLOEXEC) == 0);
   processes::family family(2, [&](int rank) {
@@ -92,7 +92,7 @@ TEST_CASE("work: in the child of a fork, works in flight are refused, and nothin
   ::close(gate[1]);
 }
 
-TEST_CASE("work: the child of a process with a world of one may go on with blocking collectives") {
+TEST_CASE("work: the child of a process with a world of one may use blocking collectives") {
   processes::family family(1, [](int) {
     barrier_async().wait();
     in_child([] {
@@ -108,7 +108,7 @@ TEST_CASE("work: the child of a process with a world of one may go on with block
   }
 }
 
-TEST_CASE("work: a rank that is killed with works in flight is an error of the others' works") {
+TEST_CASE("work: a rank killed with works in flight is an error of the others' works") {
   processes::family family(3, [](int rank) {
     session own = init(processes::job(unique("work-kill"), rank, 3));
     auto first = all_gather_async(rank);
