@@ -16,7 +16,7 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using gpu::as_index;
 using gpu::require;
-using processes::say;
+using processes::report;
 
 /// A group that has done on the device what will fail.
 device_buffer<float> warm(const gpu::stream& stream) {
@@ -37,7 +37,7 @@ TEST_CASE("SIGKILL: the others name a rank killed during operations, and end wel
     INFO("round ", round, ": ", ranks, " ranks, victim ", victim);
     int begun[2];
     REQUIRE(::pipe(begun) == 0);
-    const auto family = gpu::start_ranks("kill", ranks, [&, all = ranks](const gpu::stream& stream) {
+    const auto children = gpu::start_ranks("kill", ranks, [&, all = ranks](const gpu::stream& stream) {
       auto data = warm(stream);
       require(::write(begun[1], "x", 1) == 1, "the pipe is broken");
       try {
@@ -51,7 +51,7 @@ TEST_CASE("SIGKILL: the others name a rank killed during operations, and end wel
           require(turn < 1'000'000, "nobody died among " + std::to_string(all));
         }
       } catch (const peer_error& problem) {
-        say("peer " + std::to_string(problem.peer()));
+        report("peer " + std::to_string(problem.peer()));
       }
     });
     ::close(begun[1]);
@@ -63,8 +63,8 @@ TEST_CASE("SIGKILL: the others name a rank killed during operations, and end wel
     ::close(begun[0]);
     std::this_thread::sleep_for(std::chrono::milliseconds(37 * round));
     const auto killed = processes::clock::now();
-    family->kill(victim, SIGKILL);
-    const auto outcomes = family->wait(gpu::patience);
+    children->kill(victim, SIGKILL);
+    const auto outcomes = children->wait(gpu::patience);
     CHECK(all_begun);
     for (int rank = 0; rank < ranks; ++rank) {
       INFO("rank ", rank);
@@ -72,7 +72,7 @@ TEST_CASE("SIGKILL: the others name a rank killed during operations, and end wel
       if (rank == victim) {
         CHECK(outcome.killed_by(SIGKILL));
       } else {
-        CHECK(outcome.said == "peer " + std::to_string(victim) + "\n");
+        CHECK(outcome.output == "peer " + std::to_string(victim) + "\n");
         CHECK(outcome.exited_with(0));
         CHECK(outcome.ended - killed < 60s);  // their deadline for it, which is as long, did not pass
       }
@@ -125,7 +125,7 @@ TEST_CASE("ranks on a GPU: an exception that ends a rank frees the others' devic
   if (gpu::without_ranks("ranks on a GPU: an exception that ends a rank frees the others' devices")) {
     return;
   }
-  const auto family = gpu::start_ranks("throws", 4, [](const gpu::stream& stream) {
+  const auto children = gpu::start_ranks("throws", 4, [](const gpu::stream& stream) {
     auto data = warm(stream);
     all_reduce(data, stream);
     if (world().rank() == 1) {
@@ -138,10 +138,10 @@ TEST_CASE("ranks on a GPU: an exception that ends a rank frees the others' devic
     require(problem.peer() == 1, problem.what());
     gpu::drain(stream);
   });
-  const auto outcomes = family->wait(gpu::patience);
+  const auto outcomes = children->wait(gpu::patience);
   for (int rank = 0; rank < 4; ++rank) {
     INFO("rank ", rank);
-    CHECK(outcomes[as_index(rank)].said == (rank == 1 ? "out of data\n" : ""));
+    CHECK(outcomes[as_index(rank)].output == (rank == 1 ? "out of data\n" : ""));
     CHECK(outcomes[as_index(rank)].exited_with(rank == 1 ? 1 : 0));
   }
 }
@@ -240,7 +240,7 @@ TEST_CASE("device_watch: it notices a lost rank") {
   if (gpu::without_ranks("device_watch: it notices a lost rank")) {
     return;
   }
-  const auto family = gpu::start_ranks("gone", 2, [](const gpu::stream& stream) {
+  const auto children = gpu::start_ranks("gone", 2, [](const gpu::stream& stream) {
     auto data = warm(stream);
     if (world().rank() == 1) {
       std::_Exit(0);
@@ -253,8 +253,8 @@ TEST_CASE("device_watch: it notices a lost rank") {
     });
     require(problem.peer() == 1, problem.what());
   });
-  for (const auto& outcome : family->wait(gpu::patience)) {
-    CHECK(outcome.said == "");
+  for (const auto& outcome : children->wait(gpu::patience)) {
+    CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }
 }

@@ -77,8 +77,8 @@ TEST_CASE("all_to_all: equal parts may have every length") {
         std::vector<std::uint32_t> in;
         std::vector<std::uint32_t> expected;
         for (int other = 0; other < world.size(); ++other) {
-          append(in, dealt_part(world.rank(), other, count));
-          append(expected, dealt_part(other, world.rank(), count));
+          append(in, part_of(world.rank(), other, count));
+          append(expected, part_of(other, world.rank(), count));
         }
         const auto untouched = in;
         std::vector<std::uint32_t> out(in.size(), 77);
@@ -100,8 +100,8 @@ TEST_CASE("all_to_all: parts may have several megabytes") {
     std::vector<std::uint32_t> in;
     std::vector<std::uint32_t> expected;
     for (int other = 0; other < world.size(); ++other) {
-      append(in, dealt_part(world.rank(), other, count));
-      append(expected, dealt_part(other, world.rank(), count));
+      append(in, part_of(world.rank(), other, count));
+      append(expected, part_of(other, world.rank(), count));
     }
     std::vector<std::uint32_t> out(in.size());
     all_to_all(in, out);
@@ -125,8 +125,8 @@ TEST_CASE("all_to_all: parts may be uneven") {
         std::vector<std::uint32_t> expected;
         for (int other = 0; other < world.size(); ++other) {
           out_counts.push_back(counts_of(lists, other, shift)[as_index(world.rank())]);
-          append(in, dealt_part(world.rank(), other, in_counts[as_index(other)]));
-          append(expected, dealt_part(other, world.rank(), out_counts.back()));
+          append(in, part_of(world.rank(), other, in_counts[as_index(other)]));
+          append(expected, part_of(other, world.rank(), out_counts.back()));
         }
         std::vector<std::uint32_t> out(expected.size(), 77);
         all_to_all(in, in_counts, out, out_counts);
@@ -270,13 +270,13 @@ TEST_CASE("all_to_all: different lengths or types are an error on every rank") {
 }
 
 /// Cannot be made where this is set.
-bool& refuses_to_be() {
-  thread_local bool refuses = false;
-  return refuses;
+bool& construction_fails() {
+  thread_local bool fails = false;
+  return fails;
 }
-struct shy {
-  shy() {
-    if (refuses_to_be()) {
+struct failing_constructor {
+  failing_constructor() {
+    if (construction_fails()) {
       throw std::domain_error("not here");
     }
   }
@@ -292,15 +292,15 @@ TEST_CASE("all_to_all: an exception of a user's type is an error on every rank a
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, last, "cannot freeze this", [&](call_site& note) {
-      std::vector<moody> list(ranks);
-      list.front().refuses_to_go = world.rank() == last;
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+      std::vector<failing_object> list(ranks);
+      list.front().fails_to_save = world.rank() == last;
       (void)all_to_all(list, note(world));
     });
     for (const std::size_t size : each_of(3, 600'000)) {
-      std::vector<moody> list(ranks);
+      std::vector<failing_object> list(ranks);
       for (int to = 0; to < world.size(); ++to) {
-        list[as_index(to)] = {.refuses_to_come = world.rank() == last && to == 0, .text = text_of(to, size)};
+        list[as_index(to)] = {.fails_to_load = world.rank() == last && to == 0, .text = text_of(to, size)};
       }
       if (world.rank() == 0) {
         CHECK_CONTAINS(error_of<decode_error>([&] { (void)all_to_all(list); }).what(),
@@ -312,8 +312,8 @@ TEST_CASE("all_to_all: an exception of a user's type is an error on every rank a
       check_usable(world);
     }
     // Before anything is exchanged, for the result.
-    const std::vector<shy> list(ranks);
-    refuses_to_be() = world.rank() == last;
+    const std::vector<failing_constructor> list(ranks);
+    construction_fails() = world.rank() == last;
     if (world.rank() == last) {
       CHECK_THROWS_WITH_AS((void)all_to_all(list), "not here", std::domain_error);
     } else {
@@ -321,7 +321,7 @@ TEST_CASE("all_to_all: an exception of a user's type is an error on every rank a
       CHECK(problem.peer() == last);
       CHECK_CONTAINS(problem.what(), "an exception ended its part before that began");
     }
-    refuses_to_be() = false;
+    construction_fails() = false;
     check_usable(world);
   });
 }

@@ -64,11 +64,11 @@ TEST_CASE("async: all_gather takes objects, equal and uneven parts") {
     for (int rank = 0; rank < world.size(); ++rank) {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       expected_words.push_back(text_of(rank, as_index(rank) * 100));
-      append(expected, dealt_part(rank, 0, 333));
-      append(expected_uneven, dealt_part(rank, 1, counts.back()));
+      append(expected, part_of(rank, 0, 333));
+      append(expected_uneven, part_of(rank, 1, counts.back()));
     }
-    const auto in = dealt_part(world.rank(), 0, 333);
-    const auto in_uneven = dealt_part(world.rank(), 1, counts[as_index(world.rank())]);
+    const auto in = part_of(world.rank(), 0, 333);
+    const auto in_uneven = part_of(world.rank(), 1, counts[as_index(world.rank())]);
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
     auto one = all_gather_async(text_of(world.rank(), as_index(world.rank()) * 100), world);
@@ -94,12 +94,12 @@ TEST_CASE("async: gather takes objects, equal and uneven parts") {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       if (is_root) {
         expected_words.push_back(text_of(rank, as_index(rank) * 100));
-        append(expected, dealt_part(rank, 0, 333));
-        append(expected_uneven, dealt_part(rank, 1, counts.back()));
+        append(expected, part_of(rank, 0, 333));
+        append(expected_uneven, part_of(rank, 1, counts.back()));
       }
     }
-    const auto in = dealt_part(world.rank(), 0, 333);
-    const auto in_uneven = dealt_part(world.rank(), 1, counts[as_index(world.rank())]);
+    const auto in = part_of(world.rank(), 0, 333);
+    const auto in_uneven = part_of(world.rank(), 1, counts[as_index(world.rank())]);
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
     auto one = gather_async(text_of(world.rank(), as_index(world.rank()) * 100), root, world);
@@ -125,8 +125,8 @@ TEST_CASE("async: scatter takes objects, equal and uneven parts") {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       if (is_root) {
         texts.push_back(text_of(rank, as_index(rank) * 100));
-        append(in, dealt_part(root, rank, 333));
-        append(in_uneven, dealt_part(root, rank, counts.back()));
+        append(in, part_of(root, rank, 333));
+        append(in_uneven, part_of(root, rank, counts.back()));
       }
     }
     std::vector<std::uint32_t> out(333);
@@ -137,9 +137,9 @@ TEST_CASE("async: scatter takes objects, equal and uneven parts") {
     auto three = scatter_async(in_uneven, out_uneven, counts, root, world);
     CHECK(one.wait() == text_of(world.rank(), as_index(world.rank()) * 100));
     two.wait();
-    CHECK((out == dealt_part(root, world.rank(), 333)));
+    CHECK((out == part_of(root, world.rank(), 333)));
     three.wait();
-    CHECK((out_uneven == dealt_part(root, world.rank(), out_uneven.size())));
+    CHECK((out_uneven == part_of(root, world.rank(), out_uneven.size())));
   });
 }
 
@@ -159,10 +159,10 @@ TEST_CASE("async: all_to_all takes objects, equal and uneven parts") {
       expected_texts.push_back(texts.back());
       in_counts.push_back(count(world.rank(), other));
       out_counts.push_back(count(other, world.rank()));
-      append(in, dealt_part(world.rank(), other, 100));
-      append(expected, dealt_part(other, world.rank(), 100));
-      append(in_uneven, dealt_part(world.rank(), other, in_counts.back()));
-      append(expected_uneven, dealt_part(other, world.rank(), out_counts.back()));
+      append(in, part_of(world.rank(), other, 100));
+      append(expected, part_of(other, world.rank(), 100));
+      append(in_uneven, part_of(world.rank(), other, in_counts.back()));
+      append(expected_uneven, part_of(other, world.rank(), out_counts.back()));
     }
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
@@ -261,11 +261,11 @@ TEST_CASE("async: objects and callables may be move-only") {
     for (int to = 0; to < world.size(); ++to) {
       list.push_back(std::make_unique<int>(10 * world.rank() + to));
     }
-    auto dealt = all_to_all_async(std::move(list), world);
+    auto exchanged = all_to_all_async(std::move(list), world);
     auto gathered = all_gather_async(std::make_unique<int>(world.rank()), world);
     auto summed = all_reduce_async(
         1, [scale = std::make_unique<int>(2)](int left, int right) { return left + *scale * right; }, world);
-    const auto parts = dealt.wait();
+    const auto parts = exchanged.wait();
     const auto all = gathered.wait();
     for (int from = 0; from < world.size(); ++from) {
       CHECK(*parts[as_index(from)] == 10 * from + world.rank());
@@ -421,8 +421,8 @@ TEST_CASE("async: a usage error or an exception in a callable on one rank is an 
       std::vector<int> out(is_odd ? 3 : 2);
       all_reduce_async(in, out, reduce_op::sum, note(world)).wait();
     });
-    expect_fault<std::domain_error>(world, last, "cannot freeze this", [&](call_site& note) {
-      (void)all_gather_async(moody{.refuses_to_go = is_odd}, note(world)).wait();
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+      (void)all_gather_async(failing_object{.fails_to_save = is_odd}, note(world)).wait();
     });
     if (world.size() > 1) {
       expect_fault<std::domain_error>(world, last, "not these two", [&](call_site& note) {

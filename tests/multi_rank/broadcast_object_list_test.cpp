@@ -14,7 +14,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 /// Cannot be saved, or not be loaded, depending on what it holds.
-struct fragile {
+struct failing_list_entry {
   enum class state : std::uint8_t { sound, fails_to_save, fails_to_load };
   state mood = state::sound;
 
@@ -109,7 +109,8 @@ TEST_CASE("broadcast_object_list: an object that cannot be serialized is an erro
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool gives = world.rank() == root;
-    std::vector<fragile> list(2, fragile{gives ? fragile::state::fails_to_save : fragile::state::sound});
+    std::vector<failing_list_entry> list(
+        2, failing_list_entry{gives ? failing_list_entry::state::fails_to_save : failing_list_entry::state::sound});
     int number = world.rank();
     const auto expect = [&](auto call) {
       if (gives) {
@@ -131,7 +132,7 @@ TEST_CASE("broadcast_object_list: when one object cannot be decoded, none is cha
   at_every_size([](const process_group& world) {
     const int root = world.size() - 1;
     const bool gives = world.rank() == root;
-    fragile object{gives ? fragile::state::fails_to_load : fragile::state::sound};
+    failing_list_entry object{gives ? failing_list_entry::state::fails_to_load : failing_list_entry::state::sound};
     std::string name = gives ? "new" : "old";
     const auto call = [&] { broadcast_object_list(std::tie(name, object), root); };
     if (gives) {
@@ -143,7 +144,7 @@ TEST_CASE("broadcast_object_list: when one object cannot be decoded, none is cha
       CHECK_CONTAINS(problem.what(), "from rank " + std::to_string(root) + ": object 1: broke while unpacking");
       CHECK_CONTAINS(problem.what(), note.text());
       CHECK(name == "old");
-      CHECK(object.mood == fragile::state::sound);
+      CHECK(object.mood == failing_list_entry::state::sound);
     }
     check_usable(world);
   });

@@ -75,7 +75,7 @@ std::vector<std::size_t> share_of(const process_group& group, std::size_t size, 
 }
 
 /// Throws where it is saved, or where it is loaded.
-struct breakable {
+struct failing_result {
   int mood = 0;
   template <class Archive>
   void save(Archive& archive) const {
@@ -219,7 +219,7 @@ TEST_CASE("collect_results: a result that cannot be serialized is an error on ev
   both_ways([](const process_group& world, auto collect) {
     for (const int culprit : {0, world.size() - 1}) {
       const auto call = [&] {
-        (void)collect(std::vector<breakable>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()), 0);
+        (void)collect(std::vector<failing_result>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()), 0);
       };
       if (world.rank() == culprit) {
         CHECK_CONTAINS(error_of<std::domain_error>(call).what(), "broke while packing");
@@ -238,7 +238,7 @@ TEST_CASE("collect_results: a result that cannot be decoded is an error that nam
   both_ways([](const process_group& world, auto collect) {
     const int culprit = world.size() - 1;
     try {
-      (void)collect(std::vector<breakable>{{world.rank() == culprit ? 2 : 0}}, as_index(world.size()), 0);
+      (void)collect(std::vector<failing_result>{{world.rank() == culprit ? 2 : 0}}, as_index(world.size()), 0);
       CHECK(world.rank() != 0);
     } catch (const decode_error& problem) {
       CHECK(world.rank() == 0);
@@ -364,7 +364,8 @@ TEST_CASE("collect_results with indices: a result that cannot be serialized is a
     const int culprit = world.size() - 1;
     const std::vector<std::size_t> indices{as_index(world.rank())};
     const auto call = [&] {
-      (void)collect_results(indices, std::vector<breakable>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()));
+      (void)collect_results(indices, std::vector<failing_result>{{world.rank() == culprit ? 1 : 0}},
+                            as_index(world.size()));
     };
     if (world.rank() == culprit) {
       (void)error_of<std::domain_error>(call);

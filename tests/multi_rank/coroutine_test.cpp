@@ -141,7 +141,7 @@ template <class Error>
 task<std::string> catch_one(process_group group, bool is_odd) {
   std::string text = "nothing was thrown";
   try {
-    auto wrong = all_gather_async(moody{.refuses_to_go = is_odd}, group);
+    auto wrong = all_gather_async(failing_object{.fails_to_save = is_odd}, group);
     (void)co_await wrong;
   } catch (const Error& problem) {
     text = std::string("caught: ") + problem.what();
@@ -151,7 +151,7 @@ task<std::string> catch_one(process_group group, bool is_odd) {
 }
 
 task<int> throw_on(process_group group, bool is_odd) {
-  auto wrong = all_gather_async(moody{.refuses_to_go = is_odd}, group);
+  auto wrong = all_gather_async(failing_object{.fails_to_save = is_odd}, group);
   (void)co_await wrong;
   co_return 0;
 }
@@ -163,11 +163,11 @@ TEST_CASE("coroutine: co_await throws the work's exception") {
     const auto text =
         is_odd ? catch_one<std::domain_error>(world, true).get() : catch_one<peer_error>(world, false).get();
     CHECK_CONTAINS(text, "caught: ");
-    CHECK_CONTAINS(text, "cannot freeze this");
+    CHECK_CONTAINS(text, "cannot save this");
     CHECK(text.ends_with(std::to_string(world.size())));
     auto thrown = throw_on(world, is_odd);
     if (is_odd) {
-      CHECK_THROWS_WITH_AS((void)thrown.get(), "cannot freeze this", std::domain_error);
+      CHECK_THROWS_WITH_AS((void)thrown.get(), "cannot save this", std::domain_error);
     } else {
       CHECK(error_of<peer_error>([&] { (void)thrown.get(); }).peer() == odd);
     }

@@ -197,25 +197,25 @@ TEST_CASE("serialization: an exception while encoding is an error with its text 
   at_every_size([](const process_group& world) {
     for (int odd = 0; odd < world.size(); ++odd) {
       const auto expect = [&](auto call) {
-        moody mine{.refuses_to_go = world.rank() == odd, .text = std::string(100, 'x')};
+        failing_object mine{.fails_to_save = world.rank() == odd, .text = std::string(100, 'x')};
         call_site note;
         if (world.rank() == odd) {
-          CHECK_THROWS_WITH_AS(call(mine, note), "cannot freeze this", std::domain_error);
+          CHECK_THROWS_WITH_AS(call(mine, note), "cannot save this", std::domain_error);
         } else {
           const auto problem = error_of<peer_error>([&] { call(mine, note); });
           CHECK(problem.peer() == odd);
           CHECK_FALSE(problem.fatal());
-          CHECK_CONTAINS(problem.what(), "cannot freeze this");
-          CHECK_CONTAINS(problem.what(), "moody");
+          CHECK_CONTAINS(problem.what(), "cannot save this");
+          CHECK_CONTAINS(problem.what(), "failing_object");
           CHECK_CONTAINS(problem.what(), note.text());
         }
         check_usable(world);
       };
-      expect([&](moody& mine, call_site& note) { (void)all_gather(mine, note(world)); });
-      expect([&](moody& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
-      expect([&](moody& mine, call_site& note) { broadcast(mine, odd, note(world)); });
-      expect([&](moody& mine, call_site& note) {
-        (void)all_reduce(mine, [](moody a, const moody&) { return a; }, note(world));
+      expect([&](failing_object& mine, call_site& note) { (void)all_gather(mine, note(world)); });
+      expect([&](failing_object& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
+      expect([&](failing_object& mine, call_site& note) { broadcast(mine, odd, note(world)); });
+      expect([&](failing_object& mine, call_site& note) {
+        (void)all_reduce(mine, [](failing_object a, const failing_object&) { return a; }, note(world));
       });
     }
   });
@@ -225,7 +225,7 @@ TEST_CASE("serialization: an object that cannot be decoded is an error where it 
   at_every_size([](const process_group& world) {
     for (const std::size_t size : each_of(3, 600'000)) {
       // The root keeps what it has and decodes nothing.
-      moody value{.refuses_to_come = world.rank() == 0, .text = std::string(size, 'a')};
+      failing_object value{.fails_to_load = world.rank() == 0, .text = std::string(size, 'a')};
       if (world.rank() == 0) {
         broadcast(value);
       } else {
@@ -234,9 +234,9 @@ TEST_CASE("serialization: an object that cannot be decoded is an error where it 
         CHECK_CONTAINS(problem.what(), "failure_test.cpp");
       }
       CHECK((value.text == std::string(size, 'a')));
-      CHECK(value.refuses_to_come == (world.rank() == 0));
+      CHECK(value.fails_to_load == (world.rank() == 0));
       check_usable(world);
-      const auto call = [&] { (void)gather(moody{.refuses_to_come = world.rank() == world.size() - 1}, 0); };
+      const auto call = [&] { (void)gather(failing_object{.fails_to_load = world.rank() == world.size() - 1}, 0); };
       if (world.rank() == 0) {
         CHECK_CONTAINS(error_of<decode_error>(call).what(), "the object from rank " + std::to_string(world.size() - 1));
       } else {

@@ -15,7 +15,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 /// Cannot be copied, only moved.
-struct ticket {
+struct move_only_value {
   std::unique_ptr<int> number;
   template <class Archive>
   void serialize(Archive& archive) {
@@ -24,7 +24,7 @@ struct ticket {
 };
 
 /// Its serialization throws.
-struct stubborn {
+struct unserializable_value {
   template <class Archive>
   void save(Archive& /*archive*/) const {
     throw std::domain_error("I stay here");
@@ -121,7 +121,7 @@ TEST_CASE("run_master_only: every rank gets the master's value") {
       CHECK((run_master_only([&] { return ++runs, expected; }) == expected));
       const std::string large = text_of(0, 1'000'003);
       CHECK((run_master_only([&] { return ++runs, large; }) == large));
-      const auto moved = run_master_only([&] { return ticket{std::make_unique<int>(++runs)}; });
+      const auto moved = run_master_only([&] { return move_only_value{std::make_unique<int>(++runs)}; });
       REQUIRE(moved.number != nullptr);
       CHECK(*moved.number == 4);
       // The master of a group is the group's rank 0.
@@ -183,7 +183,7 @@ TEST_CASE("run_master_only: an exception reaches every rank") {
 TEST_CASE("run_master_only: a value that cannot be serialized is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
-        const auto call = [] { (void)run_master_only([] { return stubborn(); }); };
+        const auto call = [] { (void)run_master_only([] { return unserializable_value(); }); };
         if (world.rank() == 0) {
           CHECK(error_of<std::domain_error>(call).what() == std::string("I stay here"));
         } else {

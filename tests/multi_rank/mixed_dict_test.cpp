@@ -266,7 +266,7 @@ TEST_CASE("reduce_dict: several types may take more than one chunk") {
 }
 
 /// A key that cannot always be written.
-struct shy_key {
+struct failing_key {
   int number = 0;
   template <class Archive>
   void save(Archive& archive) const {
@@ -279,13 +279,13 @@ struct shy_key {
   void load(Archive& archive) {
     archive(number);
   }
-  friend auto operator<=>(const shy_key&, const shy_key&) = default;
+  friend auto operator<=>(const failing_key&, const failing_key&) = default;
 };
 
 TEST_CASE("reduce_dict: a key that cannot be encoded is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == world.size() - 1;
-    const std::map<shy_key, double> mine{{shy_key{wrong ? -1 : 1}, 2.0}};
+    const std::map<failing_key, double> mine{{failing_key{wrong ? -1 : 1}, 2.0}};
     const auto call = [&] { (void)all_reduce_dict(mine); };
     if (wrong) {
       CHECK(error_of<std::domain_error>(call).what() == std::string("not this key"));
@@ -293,7 +293,7 @@ TEST_CASE("reduce_dict: a key that cannot be encoded is an error on every rank")
       CHECK_CONTAINS(error_of<peer_error>(call).what(), "serializing its dictionary threw: not this key");
     }
     check_usable(world);
-    const std::map<shy_key, double> others{{shy_key{world.rank()}, 2.0}};
+    const std::map<failing_key, double> others{{failing_key{world.rank()}, 2.0}};
     if (world.size() > 1) {
       CHECK_CONTAINS(error_of<mismatch_error>([&] { (void)all_reduce_dict(others); }).what(), "lack");
       check_usable(world);

@@ -17,17 +17,17 @@
 namespace multi_rank {
 
 /// Element `i` of what `from` has for `to`: another one everywhere.
-constexpr std::uint32_t dealt(int from, int to, std::size_t i) {
+constexpr std::uint32_t part_element(int from, int to, std::size_t i) {
   return static_cast<std::uint32_t>(i) * 2654435761U + static_cast<std::uint32_t>(from) * 131U +
          static_cast<std::uint32_t>(to) * 7U + 1U;
 }
 
 /// What `from` has for `to`, `count` elements.
-inline std::vector<std::uint32_t> dealt_part(int from, int to, std::size_t count) {
+inline std::vector<std::uint32_t> part_of(int from, int to, std::size_t count) {
   std::vector<std::uint32_t> part(count);
   std::uint32_t* const place = part.data();
   for (std::size_t i = 0; i < count; ++i) {
-    place[i] = dealt(from, to, i);
+    place[i] = part_element(from, to, i);
   }
   return part;
 }
@@ -112,23 +112,23 @@ inline tree tree_of(int seed) {
 }
 
 /// Throws where it is told to.
-struct moody {
-  bool refuses_to_go = false;
-  bool refuses_to_come = false;
+struct failing_object {
+  bool fails_to_save = false;
+  bool fails_to_load = false;
   std::string text = {};
 
   template <class Archive>
   void save(Archive& archive) const {
-    if (refuses_to_go) {
-      throw std::domain_error("cannot freeze this");
+    if (fails_to_save) {
+      throw std::domain_error("cannot save this");
     }
-    archive(refuses_to_come, text);
+    archive(fails_to_load, text);
   }
   template <class Archive>
   void load(Archive& archive) {
-    archive(refuses_to_come, text);
-    if (refuses_to_come) {
-      throw std::domain_error("cannot thaw this");
+    archive(fails_to_load, text);
+    if (fails_to_load) {
+      throw std::domain_error("cannot load this");
     }
   }
 };

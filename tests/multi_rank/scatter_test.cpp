@@ -82,10 +82,10 @@ TEST_CASE("scatter: buffers may have every length, out of place and in place") {
         const int root = static_cast<int>(count) % world.size();
         std::vector<std::uint32_t> in;
         for (int to = 0; world.rank() == root && to < world.size(); ++to) {
-          append(in, dealt_part(root, to, count));
+          append(in, part_of(root, to, count));
         }
         const auto untouched = in;
-        const auto expected = dealt_part(root, world.rank(), count);
+        const auto expected = part_of(root, world.rank(), count);
         std::vector<std::uint32_t> out(count, 77);
         scatter(in, out, root);
         CHECK((out == expected));
@@ -254,17 +254,17 @@ TEST_CASE("scatter: different numbers, types or roots are an error on every rank
 TEST_CASE("scatter: an object that cannot be serialized or decoded is an error") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, 0, "cannot freeze this", [&](call_site& note) {
-      std::vector<moody> list(world.rank() == 0 ? as_index(world.size()) : 0);
+    expect_fault<std::domain_error>(world, 0, "cannot save this", [&](call_site& note) {
+      std::vector<failing_object> list(world.rank() == 0 ? as_index(world.size()) : 0);
       if (world.rank() == 0) {
-        list.back().refuses_to_go = true;
+        list.back().fails_to_save = true;
       }
       (void)scatter(list, 0, note(world));
     });
     for (const std::size_t size : each_of(3, 600'000)) {
-      std::vector<moody> list;
+      std::vector<failing_object> list;
       for (int to = 0; world.rank() == 0 && to < world.size(); ++to) {
-        list.push_back({.refuses_to_come = to == last, .text = text_of(to, size)});
+        list.push_back({.fails_to_load = to == last, .text = text_of(to, size)});
       }
       if (world.rank() == last) {
         CHECK_CONTAINS(error_of<decode_error>([&] { (void)scatter(list); }).what(), "the object from rank 0");

@@ -19,8 +19,7 @@ using namespace multi_rank;
 std::vector<std::uint32_t> all_parts(const std::vector<std::size_t>& counts, int from, int to) {
   std::vector<std::uint32_t> all;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    append(all,
-           dealt_part(from < 0 ? static_cast<int>(rank) : from, to < 0 ? static_cast<int>(rank) : to, counts[rank]));
+    append(all, part_of(from < 0 ? static_cast<int>(rank) : from, to < 0 ? static_cast<int>(rank) : to, counts[rank]));
   }
   return all;
 }
@@ -45,7 +44,7 @@ TEST_CASE("uneven: scatter works out of place and in place from every root") {
       auto in = is_root ? all_parts(counts, root, -1) : std::vector<std::uint32_t>();
       const auto untouched = in;
       const std::size_t mine = counts[as_index(world.rank())];
-      const auto expected = dealt_part(root, world.rank(), mine);
+      const auto expected = part_of(root, world.rank(), mine);
       std::vector<std::uint32_t> out(mine, 77);
       scatter(in, out, counts, root);
       CHECK((out == expected));
@@ -65,7 +64,7 @@ TEST_CASE("uneven: gather works out of place and in place to every root") {
       const bool is_root = world.rank() == root;
       const std::size_t mine = counts[as_index(world.rank())];
       const auto expected = is_root ? all_parts(counts, -1, root) : std::vector<std::uint32_t>();
-      const auto in = dealt_part(world.rank(), root, mine);
+      const auto in = part_of(world.rank(), root, mine);
       std::vector<std::uint32_t> out(expected.size(), 77);
       gather(in, out, counts, root);
       CHECK((out == expected));
@@ -83,7 +82,7 @@ TEST_CASE("uneven: all_gather works out of place and in place") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     const std::size_t mine = counts[as_index(world.rank())];
     const auto expected = all_parts(counts, -1, 5);
-    const auto in = dealt_part(world.rank(), 5, mine);
+    const auto in = part_of(world.rank(), 5, mine);
     std::vector<std::uint32_t> out(expected.size(), 77);
     all_gather(in, out, counts);
     CHECK((out == expected));
@@ -100,7 +99,7 @@ TEST_CASE("uneven: one part may be longer than all slots") {
     std::vector<std::size_t> counts(as_index(world.size()), 1);
     counts.back() = 1'300'003;
     const std::size_t mine = counts[as_index(world.rank())];
-    const auto in = dealt_part(world.rank(), 0, mine);
+    const auto in = part_of(world.rank(), 0, mine);
     std::vector<std::uint32_t> out(sum_of(counts));
     all_gather(in, out, counts);
     CHECK((out == all_parts(counts, -1, 0)));

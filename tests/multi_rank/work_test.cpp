@@ -280,7 +280,7 @@ TEST_CASE("work: other threads may wait for it") {
 }
 
 /// Runs something while it is serialized.
-struct nosy {
+struct calls_while_saved {
   std::function<void()> on_save = [] {};
 
   template <class Archive>
@@ -298,7 +298,7 @@ struct nosy {
 TEST_CASE("work: operations inside an operation of the same group are a usage_error") {
   at_every_size([](const process_group& world) {
     const auto expect = [&](const std::string& text, std::function<void()> inside) {
-      auto pending = all_gather_async(nosy{std::move(inside)}, world);
+      auto pending = all_gather_async(calls_while_saved{std::move(inside)}, world);
       CHECK_CONTAINS(error_of<usage_error>([&] { (void)pending.wait(); }).what(), text);
       check_usable(world);
     };
@@ -307,7 +307,7 @@ TEST_CASE("work: operations inside an operation of the same group are a usage_er
     // Of another group they are fine.
     const auto other = world.split(0);
     std::atomic<int> sum{0};
-    (void)all_gather_async(nosy{[&] {
+    (void)all_gather_async(calls_while_saved{[&] {
                              sum = all_reduce(1, reduce_op::sum, other);
                              sum += all_reduce_async(1, reduce_op::sum, other).wait();
                            }},
@@ -324,7 +324,7 @@ TEST_CASE(
     std::optional<work<int>> later;
     std::string text;
     bool dropped = false;
-    auto first = all_gather_async(nosy{[&] {
+    auto first = all_gather_async(calls_while_saved{[&] {
                                     wait_until([&] { return started.load(); });
                                     text = error_of<usage_error>([&] { (void)later->wait(); }).what();
                                     later.reset();
@@ -345,7 +345,7 @@ TEST_CASE("work: the error of one dropped inside an operation is thrown by the n
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<double>> later;
-    auto first = all_gather_async(nosy{[&] {
+    auto first = all_gather_async(calls_while_saved{[&] {
                                     wait_until([&] { return started.load(); });
                                     later.reset();
                                   }},

@@ -20,15 +20,15 @@ struct report {
 };
 
 report run(const std::function<int()>& body) {
-  processes::family family(1, [&](int) {
-    ::dup2(processes::voice(), STDERR_FILENO);
+  processes::child_processes children(1, [&](int) {
+    ::dup2(processes::report_pipe(), STDERR_FILENO);
     const int status = body();
-    processes::say("status " + std::to_string(status));
+    processes::report("status " + std::to_string(status));
   });
-  const auto outcome = family.wait(60s).front();
-  report result{outcome.said, -1};
-  if (const auto at = outcome.said.rfind("status "); at != std::string::npos) {
-    result.status = std::stoi(outcome.said.substr(at + 7));
+  const auto outcome = children.wait(60s).front();
+  report result{outcome.output, -1};
+  if (const auto at = outcome.output.rfind("status "); at != std::string::npos) {
+    result.status = std::stoi(outcome.output.substr(at + 7));
   }
   return result;
 }
@@ -175,7 +175,7 @@ TEST_CASE("launch: it stops ranks that do not end after a failure") {
 
 TEST_CASE("launch: no rank outlives the process that launched it") {
   const shared_counter alive;
-  processes::family family(1, [&](int) {
+  processes::child_processes children(1, [&](int) {
     launch(3, [&] {
       ++*alive;
       for (;;) {
@@ -187,14 +187,14 @@ TEST_CASE("launch: no rank outlives the process that launched it") {
     std::this_thread::sleep_for(1ms);
   }
   std::vector<std::string> ranks;
-  std::ifstream children("/proc/" + std::to_string(family.pid(0)) + "/task/" + std::to_string(family.pid(0)) +
-                         "/children");
-  for (std::string pid; children >> pid;) {
+  std::ifstream child_pids("/proc/" + std::to_string(children.pid(0)) + "/task/" + std::to_string(children.pid(0)) +
+                           "/children");
+  for (std::string pid; child_pids >> pid;) {
     ranks.push_back(pid);
   }
   REQUIRE(ranks.size() == 3);
-  family.kill(0, SIGKILL);
-  family.wait(10s);
+  children.kill(0, SIGKILL);
+  children.wait(10s);
   bool any = true;
   for (int patience = 0; any && patience < 2000; ++patience) {
     any = false;
@@ -223,7 +223,7 @@ TEST_CASE("launch: impossible arguments are a usage_error") {
 }
 
 TEST_CASE("launch: in another launcher's job it is a usage_error, but launch(1) joins the job") {
-  processes::family family(2, [](int rank) {
+  processes::child_processes children(2, [](int rank) {
     ::setenv("RANK", std::to_string(rank).c_str(), 1);
     ::setenv("WORLD_SIZE", "2", 1);
     ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
@@ -233,19 +233,19 @@ TEST_CASE("launch: in another launcher's job it is a usage_error, but launch(1) 
     try {
       launch(4, [] {});
     } catch (const usage_error& problem) {
-      processes::say(problem.what());
+      processes::report(problem.what());
     }
     const int status = launch(1, [&] {
-      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
-                     std::to_string(world_size()));
+      processes::report("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
+                        std::to_string(world_size()));
     });
-    processes::say("status " + std::to_string(status));
+    processes::report("status " + std::to_string(status));
   });
-  for (const auto& outcome : family.wait(30s)) {
-    INFO(outcome.said);
-    CHECK(outcome.said.find("torchrun variables make this process rank") != std::string::npos);
-    CHECK(outcome.said.find("sum 3 of 2") != std::string::npos);
-    CHECK(outcome.said.find("status 0") != std::string::npos);
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
+    CHECK(outcome.output.find("torchrun variables make this process rank") != std::string::npos);
+    CHECK(outcome.output.find("sum 3 of 2") != std::string::npos);
+    CHECK(outcome.output.find("status 0") != std::string::npos);
   }
 }
 

@@ -67,15 +67,15 @@ void gather_objects(std::size_t length) {
 
 void run(const std::string& name, int ranks, const std::function<void(int)>& before,
          const std::function<void()>& body) {
-  const std::string job = processes::unique(name);
-  processes::family family(ranks, [&](int rank) {
+  const std::string job = processes::unique_name(name);
+  processes::child_processes children(ranks, [&](int rank) {
     before(rank);
-    session own = init(processes::job(job, rank, ranks));
+    session own = init(processes::job_options(job, rank, ranks));
     body();
     barrier();
   });
-  for (const auto& outcome : family.wait(std::chrono::seconds(60))) {
-    CHECK_MESSAGE(outcome.exited_with(0), outcome.said);
+  for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
+    CHECK_MESSAGE(outcome.exited_with(0), outcome.output);
   }
 }
 
