@@ -109,7 +109,7 @@ TEST_CASE("all_to_all: parts may have several megabytes") {
   });
 }
 
-/// Row `from` of every rank's counts: list `from` of the lists, so that all ranks know them.
+/// The counts of rank `from`: one of the lists, so that all ranks know them.
 std::vector<std::size_t> counts_of(const std::vector<std::vector<std::size_t>>& lists, int from, std::size_t shift) {
   return lists[(as_index(from) * shift + shift) % lists.size()];
 }
@@ -269,7 +269,7 @@ TEST_CASE("all_to_all: different lengths or types are an error on every rank") {
       2);
 }
 
-/// Cannot be made where this is set.
+/// Whether constructing a failing_constructor throws on this thread.
 bool& construction_fails() {
   thread_local bool fails = false;
   return fails;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The asynchronous forms of what is not a single exchange.
+// The asynchronous forms of operations with more than one exchange.
 #include "ranks.hpp"
 
 #include <filesystem>

@@ -24,7 +24,7 @@
 #include <hfcomm/collectives/scatter.hpp>
 #include <hfcomm/collectives/shared_random_seed.hpp>
 
-// Every asynchronous form, and the order in which they are done. What a `work` can do is in work_test.cpp.
+// Every asynchronous form, and the order of completion. work_test.cpp has the tests of `work` itself.
 namespace {
 
 using namespace hfcomm;
@@ -312,7 +312,7 @@ TEST_CASE("async: operations in flight complete in the order of the calls") {
         CHECK(works[as_index(before)].done());
       }
     }
-    if (world.size() > 1) {  // one value is folded by nobody
+    if (world.size() > 1) {  // a single value needs no folding
       std::vector<int> expected(count);
       std::iota(expected.begin(), expected.end(), 0);
       CHECK((order == expected));
@@ -331,7 +331,7 @@ TEST_CASE("async: a blocking collective runs after the operations started before
       CHECK(again.done());
       CHECK(last.size() == as_index(world.size()));
       CHECK((data == std::vector<std::int64_t>(100'000, std::int64_t{round} * world.size() * world.size())));
-      // Making a group is one, too.
+      // Making a group is a blocking collective, too.
       auto before = barrier_async(world);
       const auto copy = world.split(0);
       CHECK(before.done());
@@ -347,7 +347,7 @@ TEST_CASE("async: several groups may be in flight, in another order on every ran
       groups.push_back(world.split(0, i % 2 == 0 ? 0 : -world.rank()));
     }
     std::map<int, work<std::vector<int>>> works;
-    for (int i = 0; i < 4; ++i) {  // what would be a deadlock if each waited for the one before
+    for (int i = 0; i < 4; ++i) {  // would deadlock if each waited for the one before
       const int which = (i + world.rank()) % 4;
       const auto& group = groups[as_index(which)];
       works.emplace(which, all_gather_async(100 * which + group.rank(), group));

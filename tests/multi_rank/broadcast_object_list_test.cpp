@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Cannot be saved, or not be loaded, depending on what it holds.
+/// Throws when saved or loaded, depending on its state.
 struct failing_list_entry {
   enum class state : std::uint8_t { sound, fails_to_save, fails_to_load };
   state mood = state::sound;

@@ -85,7 +85,7 @@ TEST_CASE("broadcast: part of an array is filled and nothing around it") {
 
 TEST_CASE("broadcast: the root is a rank of the group") {
   at_every_size([](const process_group& world) {
-    // The order is turned around: the group's rank 0 is the world's last.
+    // Reverse order: the group's rank 0 is the world's last.
     const auto turned = world.split(0, -world.rank());
     int from = world.rank();
     broadcast(from, 0, turned);
@@ -106,11 +106,11 @@ TEST_CASE("broadcast: memory for encoding a large object is freed") {
     text.resize(1000);
     broadcast(text);
     CHECK(text == std::string(1000, 'x'));
-    CHECK(objects.capacity() == 0);  // that is put together where the others will read it
+    CHECK(objects.capacity() == 0);  // encoded directly in memory that the others read
     text.resize(1 << 20);
     broadcast(text);
     barrier();
-    CHECK((objects.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
+    CHECK((objects.capacity() > 0) == (world.rank() == 0));  // a small buffer is kept for the next operation
   });
 }
 

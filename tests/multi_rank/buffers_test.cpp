@@ -36,10 +36,10 @@ std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
   return inputs;
 }
 
-/// Of a premultiplied sum: another one on every rank, with products that have to be rounded.
+/// The factor of a premultiplied sum: different on every rank, with products that need rounding.
 double factor_of(std::size_t rank) { return (rank % 2 == 0 ? 0.3 : -1.7) * static_cast<double>(rank + 1); }
 
-/// The plainest way to reduce in rank order.
+/// Reduces element `i` in rank order, the plain way.
 template <class T>
 T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
   // 16-bit floats are accumulated in float; integers without a sign, so that they wrap around.
@@ -79,7 +79,7 @@ T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size
   return static_cast<T>(op == reduce_op::average ? result / static_cast<wide>(inputs.size()) : result);
 }
 
-/// All forms of all_reduce and reduce against the reference, to the bit, twice.
+/// Compares all forms of all_reduce and reduce with the reference, bit by bit, twice.
 template <class T>
 void check_reductions(int ranks, std::size_t count, reduce_op everyones) {
   const auto inputs = random_inputs<T>(ranks, count);
@@ -232,7 +232,7 @@ TEST_CASE("buffers: plain classes are moved whole") {
 
 TEST_CASE("buffers: consecutive operations without a pause do not mix their data") {
   at_every_size([](const process_group& world) {
-    // Rank r is fast at some and slow at others; sizes change between the three ways that data takes.
+    // Each rank is fast in some rounds and slow in others; sizes alternate between cell, slot and chunks.
     bool equal = true;
     for (std::uint32_t round = 0; round < 120; ++round) {
       const std::size_t count = each_of(1, 40, 5'000, 70'000)[round * 7 / 3 % 4];

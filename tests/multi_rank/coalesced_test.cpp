@@ -20,7 +20,7 @@ using namespace multi_rank;
 const std::vector<std::size_t> lengths{3, 0, 1, 40'000, 5, 0, 0, 20, 4'000, 1, 70'000, 2};
 constexpr std::array chunks{std::size_t{0}, std::size_t{100}, std::size_t{200'000}, std::size_t{25} << 20};
 
-/// Vectors of these lengths with what nothing sums up exactly, and the views of them.
+/// Vectors of these lengths with values whose sums need rounding, and their views.
 template <class T>
 struct arrays {
   arrays(std::span<const std::size_t> sizes, int rank) {
@@ -132,7 +132,7 @@ TEST_CASE("coalesced: many spans take few operations") {
   });
 }
 
-/// Rank `odd` brings other spans than the others: every rank hears which, and nothing is touched.
+/// Rank `odd` passes other spans than the others: every rank gets an error that says which, and no data changes.
 void expect_different(const std::vector<std::size_t>& usual, const std::vector<std::size_t>& odd_one,
                       const std::string& text_of_usual, const std::string& text_of_odd) {
   for (const int ranks : {2, 3, 8}) {

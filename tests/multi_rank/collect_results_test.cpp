@@ -19,7 +19,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A directory of its own that is gone afterwards.
+/// A temporary directory, removed by the destructor.
 class scratch_directory {
  public:
   scratch_directory()
@@ -40,7 +40,7 @@ class scratch_directory {
   std::filesystem::path path_;
 };
 
-/// Runs `body(world, collect)` at every size: by memory, and by files. What files leave behind fails the test.
+/// Runs `body(world, collect)` at every size, in memory and through files. A file left behind fails the test.
 template <class Body>
 void both_ways(Body body, int least = 1) {
   at_every_size(
@@ -62,8 +62,8 @@ void both_ways(Body body, int least = 1) {
       least);
 }
 
-/// This rank's share of the items 0, 1, ..., dealt out one by one; with the first ones once more at the end, so that
-/// all shares are equally long, where `padded`.
+/// This rank's share of the items 0, 1, ...: every group.size()-th. If `padded`, the first items are repeated at the
+/// end, so that all shares are equally long.
 std::vector<std::size_t> share_of(const process_group& group, std::size_t size, bool padded) {
   std::vector<std::size_t> items;
   const auto ranks = as_index(group.size());
@@ -74,7 +74,7 @@ std::vector<std::size_t> share_of(const process_group& group, std::size_t size, 
   return items;
 }
 
-/// Throws where it is saved, or where it is loaded.
+/// Throws when it is saved or loaded, as its member says.
 struct failing_result {
   int mood = 0;
   template <class Archive>
@@ -176,11 +176,11 @@ TEST_CASE("collect_results: too short parts are an error on every rank that name
     CHECK_CONTAINS(problem.what(), "rank " + std::to_string(last) + " has 2 of its 3");
     CHECK(problem.rank() == world.rank());
     check_usable(world);
-    // As many as wanted, but from the wrong ranks.
+    // Enough results, but from the wrong ranks.
     const auto unequal =
         error_of<usage_error>([&] { (void)collect(std::vector<int>(world.rank() == 0 ? size - 1 : 0), size, 0); });
     CHECK_CONTAINS(unequal.what(), world.size() == 1 ? "rank 0 has 2 of its 3" : "rank 1 has 0 of its 3");
-    // A part of nothing for a size of nothing.
+    // Empty parts for a size of 0.
     CHECK(collect(std::vector<int>(), 0, 0).empty());
     (void)error_of<usage_error>([&] { (void)collect(std::vector<int>(), std::size_t{1} << 60, 0); });
     check_usable(world);
@@ -380,7 +380,7 @@ TEST_CASE("collect_results_in_files: a rank that cannot write is an error on eve
   const scratch_directory directory;
   at_every_size([&](const process_group& world) {
     for (const int culprit : {0, world.size() - 1}) {
-      // Another root than the culprit, where there are others; a directory that is not there, or is not the same one.
+      // If possible the root is not the failing rank. The directory is missing, or differs from the others'.
       for (const int root : {0, world.size() - 1}) {
         const auto path = world.rank() == culprit ? directory.path() / "not here" : directory.path();
         const auto call = [&] {
@@ -416,7 +416,7 @@ TEST_CASE("collect_results_in_files: the directory is private to its user") {
   REQUIRE(::stat((parent.path() / made.name() / "rank-1").c_str(), &state) == 0);
   CHECK((state.st_mode & 0777U) == 0600);
   CHECK((made.read(1) == bytes));
-  CHECK_THROWS_AS(made.write(1, bytes), std::runtime_error);  // it is there already
+  CHECK_THROWS_AS(made.write(1, bytes), std::runtime_error);  // it exists already
   CHECK_THROWS_AS((void)made.read(0), std::runtime_error);
   made.remove();
   CHECK(parent.empty());

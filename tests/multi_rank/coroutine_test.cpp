@@ -36,7 +36,7 @@ class task {
    public:
     task get_return_object() { return task(outcome_); }
     std::suspend_never initial_suspend() noexcept { return {}; }
-    /// Tells it here, where nothing is left that has to do with an exception: it goes to the other thread as a whole.
+    /// Passes the outcome to the other thread only here, when nothing refers to the exception any more.
     std::suspend_never final_suspend() noexcept {
       const std::scoped_lock lock(outcome_->mutex);
       outcome_->done = true;
@@ -136,7 +136,7 @@ TEST_CASE("coroutine: two coroutines may await works of two groups in opposite o
   });
 }
 
-/// Answers with the text of the error, and goes on.
+/// Returns the text of the error.
 template <class Error>
 task<std::string> catch_one(process_group group, bool is_odd) {
   std::string text = "nothing was thrown";
@@ -177,7 +177,7 @@ TEST_CASE("coroutine: co_await throws the work's exception") {
 
 TEST_CASE("coroutine: it resumes on the group's thread as the same rank") {
   at_every_size([](const process_group& world) {
-    // Each rank has a group of its own: how often it has to try is its own business.
+    // Each rank uses a group of its own, because ranks may need different numbers of tries.
     const auto alone = world.split(world.rank());
     bool moved = false;
     const auto home = std::this_thread::get_id();
@@ -194,7 +194,7 @@ TEST_CASE("coroutine: it resumes on the group's thread as the same rank") {
   });
 }
 
-/// Everything that blocks, on whichever thread it goes on.
+/// Makes every blocking call after it has resumed.
 task<int> blocking(process_group group) {
   co_await barrier_async(group);
   int sum = all_reduce(1, reduce_op::sum, group);
@@ -283,7 +283,7 @@ TEST_CASE("coroutine: started operations complete while a coroutine occupies the
   run_noted(3, {}, [&](const process_group& world) {
     std::promise<void> release;
     std::atomic<bool> resumed{false};
-    // Is not done before all ranks have awaited it: so the coroutine goes on on the other thread.
+    // Completes only after all ranks have awaited it, so the coroutine resumes on the other thread.
     const auto keep = [&suspended](process_group group, std::future<void> until, std::atomic<bool>& flag) -> task<int> {
       const int sum = co_await all_reduce_async(
           1,
@@ -309,7 +309,7 @@ TEST_CASE("coroutine: started operations complete while a coroutine occupies the
   });
 }
 
-/// Holds its coroutine, and destroys it wherever it is.
+/// Owns its coroutine; the destructor destroys it at any suspension point.
 class owned {
  public:
   struct promise_type {
@@ -334,7 +334,7 @@ class owned {
 
 owned wait_for(work<int>& awaited, int& result) { result = co_await awaited; }
 
-/// Sets a flag when it ends.
+/// Sets a flag in its destructor.
 class opener {
  public:
   explicit opener(std::atomic<bool>& flag) : flag_(flag) {}
@@ -347,7 +347,7 @@ class opener {
 };
 owned wait_here(process_group group, std::atomic<bool>& flag, int& result) {
   auto pending = all_reduce_async(1, reduce_op::sum, group);
-  const opener open(flag);  // ends after the waiting, and before the work, which is waited for
+  const opener open(flag);  // destroyed after the wait and before the work
   result = co_await pending;
 }
 
@@ -374,7 +374,7 @@ TEST_CASE("coroutine: started messages complete while a coroutine that awaited o
     auto waiting = until_delivered(world);
     auto large = isend(std::string(5'000'000, 'x'), 1, world);
     awaits.store(true);
-    // Without help: a thread that waits without a deadline would move the message on.
+    // Without a wait: a thread that waits without a deadline would advance the message.
     while (!waiting.wait(std::chrono::milliseconds(1))) {
     }
     CHECK(waiting.wait() == 1);

@@ -62,13 +62,13 @@ TEST_CASE("ddp: ignored parameters and buffers are unchanged") {
     CHECK(model[1].gradient[3] == toy_model::gradient_of(world.rank(), 1, 3));
     CHECK(model.is_average(world.size(), 2));
     CHECK(own[0] == static_cast<float>(world.rank()));
-    // What only one rank has may be ignored there.
+    // A parameter that only one rank has may be ignored there.
     const distributed_data_parallel other(toy_model(std::vector<std::size_t>(world.rank() == 0 ? 2 : 1, 3)).views(), {},
                                           {.ignore = {"p1"}});
   });
 }
 
-/// Constructs with a model that differs on the rank `odd`, and expects every rank to be told where.
+/// Constructs with a model that differs on rank `odd`, and expects an error on every rank that says where.
 template <class Make>
 void expect_different(Make make, const std::string& usual, const std::string& different) {
   for (const int ranks : {2, 3, 8}) {

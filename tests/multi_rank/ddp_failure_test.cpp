@@ -103,7 +103,7 @@ TEST_CASE("ddp: its destructor does not wait for ranks that never arrive") {
                                                    tiny_buckets);
       if (world.rank() == 0) {
         mark_all(model, *ddp, 0, 0);
-        // With and without the worker being in the middle of it.
+        // With the worker in the middle of a reduction and without.
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         ddp.reset();
         destroyed = true;
@@ -185,7 +185,7 @@ TEST_CASE("ddp: a pass that an exception ended is abandoned and reported to the 
   for (const bool explicitly : {true, false}) {
     for (const moment when : {moment::begun, moment::some_marked, moment::all_marked}) {
       if (!explicitly && when == moment::begun) {
-        continue;  // nothing tells a forward without a backward from an evaluation
+        continue;  // a forward without a backward looks like an evaluation
       }
       for (const bool everyone : {false, true}) {
         at_every_size([&](const process_group& world) {
@@ -215,7 +215,7 @@ TEST_CASE("ddp: a pass that an exception ended is abandoned and reported to the 
               } else {
                 ddp.finish();
               }
-              ddp.abandon_pass();  // ended already: nothing happens
+              ddp.abandon_pass();  // already ended: does nothing
             } catch (const std::domain_error&) {
               if (explicitly) {
                 ddp.abandon_pass();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Errors that nobody asked for, and exceptions that pass works under way: nothing is lost, and nobody waits.
+// Errors of works that nobody waited for, and exceptions that drop works in flight: no error is lost, no rank hangs.
 #include "ranks.hpp"
 
 #include <span>
@@ -22,7 +22,7 @@ TEST_CASE("deferred errors: a dropped work's error fails the rank when no later 
                                 const auto dropped = broadcast_async(std::span(values), 99, world);
                               }),
                     usage_error);
-    // In a group that is gone by then, too.
+    // Also if the group no longer exists by then.
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
                                 std::vector<int> values(3);
@@ -111,7 +111,7 @@ TEST_CASE("deferred errors: an exception that drops a message leaves a group of 
       throw std::runtime_error("boom");
     };
     CHECK_THROWS_AS(fail(), std::runtime_error);
-    // A group of one has nobody who could be out of step.
+    // A group of one stays usable: there is no other rank.
     auto sent = isend(round, 0, alone);
     CHECK(irecv<int>(0, alone).wait() == round);
     sent.wait();

@@ -12,14 +12,14 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Runs `call` where `rank` is among those that come; the rest come when `all_gave_up`. Everyone must get a
-/// timeout_error that names exactly the rest.
+/// Runs `call` at once on all ranks but `late`, which follow when all others have given up. Every rank must get a
+/// timeout_error that names exactly the late ranks.
 template <class Call>
 void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
   std::atomic<int> ready{0};
   std::atomic<int> gave_up{0};
   run_noted(ranks, {}, [&](const process_group& world) {
-    // Together, so that 300 ms are long.
+    // The ranks start together, so that 300 ms are long enough.
     ++ready;
     wait_until([&] { return ready == ranks; });
     const process_group hasty = world.with_timeout(std::chrono::milliseconds(300));
@@ -37,7 +37,7 @@ void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
     CHECK_CONTAINS(problem.what(), note.text());
     CHECK_CONTAINS(problem.what(), "within 300 ms");
     CHECK_CONTAINS(problem.what(), (late.size() == 1 ? "rank " : "ranks ") + std::to_string(late.front()));
-    // From now on everything fails at once, with the same story.
+    // From now on every operation fails at once with the same error.
     CHECK(world.broken());
     std::string text;
     CHECK((error_of<timeout_error>([] { barrier(); }).missing() == late));
@@ -177,7 +177,7 @@ TEST_CASE("lost rank: ranks that wait in a subgroup learn of it") {
       quoted += contains(problem.what(), "gone") ? 1 : 0;
       CHECK(problem.peer() == 1);  // of the group
     } else {
-      check_usable(half);  // all of its ranks live
+      check_usable(half);  // all of its ranks are alive
     }
   };
   CHECK_THROWS_WITH_AS(run_ranks(4, rank_main), "gone", std::domain_error);

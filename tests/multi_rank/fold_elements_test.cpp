@@ -116,7 +116,7 @@ TEST_CASE("all_reduce of a span by a callable: elements may be of any plain type
     CHECK(static_cast<float>(halves[0]) == static_cast<float>(n - 1));
 
     std::array<std::int8_t, 1> small{1};
-    all_reduce(std::span(small), std::plus<>());  // which makes an int of two of them
+    all_reduce(std::span(small), std::plus<>());  // std::plus returns an int for them
     CHECK(small[0] == n);
   });
 }

@@ -207,7 +207,8 @@ TEST_CASE("groups: two threads in one group are a usage_error in one of them, an
         refused = false;
         barrier();
         if (world.rank() != 0) {
-          // The last one comes only when the second thread of rank 0 has been refused: until then both are in there.
+          // The other ranks enter only when one thread of rank 0 has been refused: until then both are inside the
+          // barrier.
           wait_until([&] { return refused.load(); });
           barrier();
         } else {

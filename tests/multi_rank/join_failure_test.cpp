@@ -26,7 +26,7 @@ void pass(toy_model& model, distributed_data_parallel& ddp, int rank, int number
   ddp.finish();
 }
 
-/// After whatever happened: the group and ddp still do their work.
+/// Checks that the group and ddp still work.
 void check_trains_on(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   check_usable(world);
   for (int number = 0; number < 2; ++number) {
@@ -38,12 +38,12 @@ void check_trains_on(toy_model& model, distributed_data_parallel& ddp, const pro
   check_usable(world);
 }
 
-/// Where in its second pass a rank fails.
+/// The point of its second pass at which a rank fails.
 enum class moment { before, begun, some_marked, all_marked, finished, in_no_sync };
 constexpr std::array moments{moment::before,     moment::begun,    moment::some_marked,
                              moment::all_marked, moment::finished, moment::in_no_sync};
 
-/// Two passes; what happens at the moment, if one is given, is up to `fail`.
+/// Runs two passes; calls `fail` at the moment, if one is given.
 template <class Fail>
 void two_passes(toy_model& model, distributed_data_parallel& ddp, int rank, std::optional<moment> when, bool no_sync,
                 Fail fail) {
@@ -406,7 +406,7 @@ TEST_CASE("join: a rank that ends is a peer_error on ranks without data") {
   }
 }
 
-/// Leaves an error of this rank's behind, which its next collective throws.
+/// Leaves an error of rank 1 that its next collective throws.
 void leave_error_behind(const process_group& world) {
   if (world.rank() == 1) {
     int nothing = 0;

@@ -16,7 +16,7 @@ using namespace multi_rank;
 
 const std::vector<std::size_t> join_sizes{3, 0, 20'000, 9};
 
-/// Who has how many batches.
+/// How many batches each rank has.
 struct shards {
   const char* name;
   int (*of)(int rank, int ranks);
@@ -37,7 +37,7 @@ constexpr std::array all_shards{
     shards{"very uneven", [](int rank, int) { return rank % 3 == 1 ? 9 : rank % 3; }},
 };
 
-/// What a rank finds in its batch: depends on the parameters, so that every difference stays visible.
+/// The gradient of a batch. It depends on the parameters, so that every difference stays visible.
 float gradient_of(float value, int rank, std::size_t index, std::size_t i, int pass) {
   const float decay = 0.25F * value;
   return toy_model::gradient_of(rank, index, i, pass) - decay;
@@ -67,7 +67,7 @@ void mark_all(toy_model& model, distributed_data_parallel& ddp) {
   }
 }
 
-/// One process that does what all ranks together do. `buffer` gets what the last pass's lowest rank has.
+/// Trains in one process as all ranks do together. `buffer` gets that of the last pass's lowest rank with data.
 std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divide_by divisor, double& buffer) {
   std::vector<std::vector<float>> values;
   for (std::size_t index = 0; index < join_sizes.size(); ++index) {
@@ -110,7 +110,7 @@ bool equal_bits(toy_model& model, const std::vector<std::vector<float>>& expecte
   return true;
 }
 
-/// After whatever happened: the group and ddp still do their work.
+/// Checks that the group and ddp still work.
 void check_trains(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   check_usable(world);
   ddp.begin_forward();

@@ -17,8 +17,7 @@ using namespace multi_rank;
 constexpr std::size_t one_piece = std::size_t{1} << 20;
 constexpr std::size_t huge_count = (std::size_t{1} << 31) + one_piece;  // more than an int can count
 
-/// `count` bytes at consecutive addresses, of which all but the last piece are the same piece of memory: so much fits
-/// into any machine.
+/// Many bytes at consecutive addresses. All pieces but the last map the same memory, so that any machine can hold them.
 class folded_memory {
  public:
   folded_memory() : file_(::memfd_create("hfcomm-test", 0)) {

@@ -51,7 +51,7 @@ TEST_CASE("machines: the leader group has one rank of each machine") {
   for (const auto& machines : layouts) {
     on_machines(machines, [&](const process_group& world) {
       CHECK(leader_group().has_value() == is_local_main_process());
-      // What every rank contributed, by way of its machine's leader.
+      // Every rank's contribution, through its machine's leader.
       const auto local = reduce(world.rank(), 0, reduce_op::sum, local_group());
       int total = 0;
       if (leader_group()) {
@@ -83,7 +83,7 @@ TEST_CASE("machines: local_master_first runs on each machine's first rank first,
       const int before = through[as_index(node_rank())]++;
       CHECK((before == 0) == is_local_main_process());
       if (node_rank() == 2) {
-        // The last machine goes on only when the others are through: nobody there waits for this one.
+        // The last machine continues only when the others have finished: they do not wait for it.
         wait_until([&] { return through[0] == 3 && through[1] == 1; });
       }
     }

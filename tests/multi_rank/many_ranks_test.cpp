@@ -12,7 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// More ranks have smaller slots: each number here has slots of its own size.
+/// More ranks have smaller slots: each of these numbers of ranks has another slot size.
 TEST_CASE("many ranks: every path of the engine works with every slot size") {
   for (const int ranks : {12, 40}) {
     run_noted(ranks, {}, [](const process_group& world) {

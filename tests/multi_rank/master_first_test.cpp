@@ -8,7 +8,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Checks, from inside the sections, that rank 0 is through before anyone else begins, and that the others are inside
+/// Checks, from inside the sections, that rank 0 leaves before another rank enters, and that the others are inside
 /// together.
 class order_of_entry {
  public:
@@ -199,7 +199,7 @@ TEST_CASE("master_first: an operation inside the master's section is a usage_err
     check_usable(world);
     const auto alone = world.split(world.rank());
     const master_first guard;
-    barrier(alone);  // another group is another matter
+    barrier(alone);  // other groups may be used
   });
 }
 

@@ -212,7 +212,7 @@ TEST_CASE("run_master_only: an operation of the same group inside is a usage_err
       CHECK_CONTAINS(error_of<peer_error>(call).what(), "master-first section");
     }
     check_usable(world);
-    // Another group is another matter.
+    // Operations of another group are allowed.
     const auto alone = world.split(world.rank());
     CHECK(run_master_only([&] { return all_reduce(1, reduce_op::sum, alone); }) == 1);
   });

@@ -131,7 +131,7 @@ TEST_CASE("messages: the error of a dropped work is thrown once, by the group's 
       CHECK_CONTAINS(problem.what(), "isend(an object of type ");
     }
     check_usable(world);
-    // Where somebody has asked, it is thrown there only.
+    // An error that wait has thrown is thrown there only.
     if (world.rank() == 0) {
       auto going = isend(std::string("text"), 1, world);
       CHECK_THROWS_AS(going.wait(), mismatch_error);
@@ -164,7 +164,7 @@ TEST_CASE("messages: a work has done, a wait with a deadline, and a value that c
   });
 }
 
-/// A coroutine that runs by itself; `ended` counts those that did.
+/// A coroutine that nobody owns; it counts itself in `ended` at its end.
 struct detached {
   struct promise_type {
     static detached get_return_object() noexcept { return {}; }
@@ -181,7 +181,7 @@ detached relay(process_group group, int from, int to, int rounds, std::atomic<in
     const auto [value, source] = co_await irecv<int>(any_source, group, 1);
     sum += value * (source == from ? 1 : 1000);
     co_await isend(value + 1, to, group, 1);
-    CHECK(world().rank() == self);  // whatever the thread, it is this rank
+    CHECK(world().rank() == self);  // on any thread it is this rank
   }
   ++ended;
 }
@@ -194,12 +194,12 @@ TEST_CASE("co_await: a coroutine continues as this rank when its message arrives
     const int before = (world.rank() + world.size() - 1) % world.size();
     const int next = (world.rank() + 1) % world.size();
     const auto group = world.split(0);
-    std::vector<work<void>> token;  // each rank passes it on, counting
+    std::vector<work<void>> token;  // each rank increments it and passes it on
     if (world.rank() == 0) {
-      token.push_back(isend(0, next, group, 1));  // before there is another thread in this group
+      token.push_back(isend(0, next, group, 1));  // before the group has started its thread
     }
     relay(group, before, next, rounds, sum, ended);
-    // The last one to count leaves a message that no coroutine takes.
+    // The last increment is a message that no coroutine receives.
     if (world.rank() == 1) {
       wait_until([&] { return ended == 1; });
       CHECK(irecv<int>(before, group, 1).wait() == rounds * world.size());

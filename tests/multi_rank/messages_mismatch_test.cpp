@@ -16,7 +16,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Rank 0 sends with `sends(group)`, rank 1 receives with `receives(group)`; they do not fit, and both must say so.
+/// Rank 0 sends with `sends(group)`, rank 1 receives with `receives(group)`; they do not match, and both must throw.
 template <class Send, class Receive>
 void check_mismatch(const process_group& world, Send sends, Receive receives, const std::string& sent,
                     const std::string& wanted) {

@@ -15,7 +15,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Every call must throw usage_error with `text` and the line of the call, and tell nobody else of it.
+/// Every call must throw usage_error with `text` and the line of the call, and no other rank must notice.
 template <class... Calls>
 void check_refused(const std::string& text, Calls... calls) {
   const auto check = [&](auto& call) {
@@ -46,7 +46,7 @@ TEST_CASE("messages: a destination or source that the group does not have is a u
           [&] { batch.recv(data[0], wrong); }, [&] { batch.recv(span, wrong); });
     }
     CHECK_CONTAINS(error_of<usage_error>([&] { (void)recv<int>(-1, world); }).what(), "any rank is any_source");
-    batch.run();  // nothing came of it
+    batch.run();  // empty: nothing was added
     check_usable(world);
   });
 }

@@ -12,7 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A message's size by its number: most are small, some pass through a slot.
+/// The size of a message of this number: most are small, some pass through a slot.
 std::size_t size_by(int number) { return number % 10 == 3 ? 20'000 + as_index(number) : as_index(number % 70); }
 
 TEST_CASE("message order: one tag between two ranks keeps the order of the sends") {

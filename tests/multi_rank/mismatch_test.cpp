@@ -158,7 +158,7 @@ TEST_CASE("mismatch: different types are a mismatch_error on every rank") {
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, float>{}, reduce_op::sum, note(world)); },
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, double>{}, reduce_op::sum, note(world)); },
       "all_reduce_dict(an object of type ", "all_reduce_dict(an object of type ");
-  // An object and the memory of one are different things.
+  // An object and a buffer of the same bytes are different.
   expect_disagreement(
       [](auto& world, auto& note) {
         int value = 0;

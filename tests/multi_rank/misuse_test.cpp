@@ -17,8 +17,8 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Rank `odd` gets usage_error with `text` from `misuse(world)`, all others peer_error that quotes it from
-/// `use(world)`; then everybody goes on.
+/// The last rank must get a usage_error with `text` from `misuse(world)`, all others a peer_error that quotes it from
+/// `use(world)`. Then the group must still work.
 template <class Misuse, class Use>
 void refused(const std::string& text, Misuse misuse, Use use) {
   at_every_size([&](const process_group& world) {
@@ -84,7 +84,7 @@ TEST_CASE("misuse: skipping an iteration of a loop is noticed at once with tags"
 }
 
 TEST_CASE("misuse: one call more than the others make is a peer_error") {
-  // The others have returned, which rank 0's extra call learns at once.
+  // The others have returned, which rank 0's extra call notices at once.
   for (const int ranks : rank_counts_from(2)) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
@@ -107,7 +107,8 @@ TEST_CASE("misuse: using two groups in opposite orders is a deadlock until their
       const auto first = world.split(0).with_timeout(std::chrono::milliseconds(300));
       const auto second = world.split(0).with_timeout(std::chrono::milliseconds(300));
       const bool odd = world.rank() == 1;
-      // Whoever's time is up first breaks the group it waits in; the other one may then still come together.
+      // The first rank whose deadline passes breaks the group it waits in. All ranks may then still reach the other
+      // group.
       int errors = 0;
       for (const auto& group : {odd ? second : first, odd ? first : second}) {
         try {
@@ -148,7 +149,7 @@ TEST_CASE("misuse: two ranks that both send first time out") {
       CHECK_CONTAINS(problem.what(), "did not take the message of send<int>");
       CHECK_CONTAINS(problem.what(), "misuse_test.cpp");
       CHECK(pairs.broken());
-      // As it should have been.
+      // The correct way.
       const auto again = world.split(world.rank() / 2);
       CHECK(send_receive(again.rank(), 1 - again.rank(), 1 - again.rank(), again) == 1 - again.rank());
       check_usable(world);

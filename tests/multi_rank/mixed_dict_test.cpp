@@ -265,7 +265,7 @@ TEST_CASE("reduce_dict: several types may take more than one chunk") {
   });
 }
 
-/// A key that cannot always be written.
+/// A key whose save may throw.
 struct failing_key {
   int number = 0;
   template <class Archive>

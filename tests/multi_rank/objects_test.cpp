@@ -170,8 +170,8 @@ TEST_CASE("objects: plain ones of every size around a cell and a slot are exact"
   gather_bytes(std::integral_constant<std::size_t, 262'145>());
 }
 
-/// Every length up to `spread` below and above `length`, so that one of them, with whatever the archive adds, is
-/// `length`.
+/// Every length up to `spread` below and above `length`, so that one of them, with the
+/// bytes that the archive adds, is `length`.
 void check_sizes_around(std::size_t length, std::size_t spread, const std::vector<int>& sizes) {
   for (const int ranks : sizes) {
     run_noted(ranks, "around " + std::to_string(length), [&](const process_group& world) {
@@ -190,7 +190,7 @@ void check_sizes_around(std::size_t length, std::size_t spread, const std::vecto
         std::string one = text(world.rank());
         broadcast(one, root);
         equal = equal && one == text(root);
-        // The others have next to nothing, or everything.
+        // Ranks other than the root have almost nothing, or everything.
         const auto some = gather(world.rank() == root ? text(root) : std::string("x"), root);
         equal = equal && (world.rank() != root || some[as_index(root)] == text(root));
         const auto most = gather(world.rank() == root ? std::string() : text(world.rank()), root);

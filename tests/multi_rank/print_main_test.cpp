@@ -17,7 +17,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Takes the place of standard output for its lifetime.
+/// Replaces standard output during its lifetime.
 class other_stdout {
  public:
   explicit other_stdout(int replacement) : kept_(::dup(STDOUT_FILENO)) {
@@ -40,7 +40,8 @@ class other_stdout {
   int kept_;
 };
 
-/// What was written while `body` ran, one text for each write: a socket that keeps messages apart is standard output.
+/// Returns the texts that `body` wrote to standard output, one for each write: a socket that keeps message boundaries
+/// takes its place.
 template <class Body>
 std::vector<std::string> writes_of(Body body) {
   std::array<int, 2> ends{};

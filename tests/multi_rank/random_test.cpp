@@ -216,7 +216,7 @@ class rank_program final : public random_ranks {
     return all_reduce_dict(dictionary(mine()), reduce_op::sum, *group_) == expected;
   }
 
-  /// Results of a data set that a sampler has dealt out.
+  /// Collects the results of a data set that a sampler has distributed.
   bool collect() {
     const std::size_t total = size_ % 2000;
     const distributed_sampler sampler(total, {.shuffle = root_draw_ % 2 == 0, .seed = seed_}, *group_);

@@ -21,7 +21,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A file of its own that is gone afterwards.
+/// A temporary file, removed by the destructor.
 class scratch_file {
  public:
   explicit scratch_file(const std::string& content)
@@ -42,7 +42,7 @@ class scratch_file {
   std::filesystem::path path_;
 };
 
-/// A large file that is nearly all hole: in memory, where reading a hole takes none.
+/// A large sparse file in memory: reading its holes takes no memory.
 class sparse_file {
  public:
   explicit sparse_file(std::uint64_t size) : fd_(::memfd_create("hfcomm-read-file", MFD_CLOEXEC)) {
@@ -133,7 +133,7 @@ TEST_CASE("read_file_dist: without init it reads the file") {
   CHECK_CONTAINS(error_of<usage_error>([] { (void)read_file_dist("/does/not/exist"); }).what(), "No such file");
 }
 
-/// What the sink form hands out, put together again.
+/// A sink that joins the pieces again.
 class collector {
  public:
   void operator()(std::span<const std::byte> piece) {

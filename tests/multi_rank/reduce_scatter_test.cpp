@@ -15,7 +15,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Elements whose sums have to be rounded, another one on every rank.
+/// Elements whose sums need rounding, different on every rank.
 template <class T>
 std::vector<T> input_of(int rank, std::size_t count) {
   std::vector<T> elements(count);
@@ -36,7 +36,7 @@ reduce_op op_of(reduce_kind kind, int rank) {
                                                 : reduce_op{kind};
 }
 
-/// Equal parts and uneven ones, out of place and in place, against this rank's part of what all_reduce gives.
+/// Compares equal and uneven parts, out of place and in place, with this rank's part of all_reduce's result.
 template <class T>
 void check(const process_group& world, const std::vector<std::size_t>& counts, reduce_kind kind) {
   const reduce_op op = op_of(kind, world.rank());
@@ -209,7 +209,7 @@ TEST_CASE("reduce_scatter: different lengths, operations or counts are an error 
           std::vector<int> out(1);
           reduce_scatter(in, out, is_last ? reduce_op{reduce_op::max} : reduce_op::sum);
         });
-        // Each rank's lists fit together, but the sum of all is all that two ranks have in common.
+        // Each rank's own arguments agree; two ranks' lists have only their sum in common.
         expect_mismatch(world, 0, last, "what differs are their lists of counts", [&] {
           std::vector<std::size_t> counts(ranks, 2);
           if (is_last) {

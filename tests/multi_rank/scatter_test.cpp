@@ -208,7 +208,7 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
                                   std::vector<int> list(world.rank() == 0 ? ranks : world.rank() == last ? 1 : 0);
                                   (void)scatter(list, 0, note(world));
                                 });
-      // The whole input, a part that is another rank's, and half of one's own part are not places for the result.
+      // The result may not overlap the whole input, another rank's part, or half of the rank's own part.
       for (const std::size_t place : each_of(2, 1)) {
         expect_fault<usage_error>(world, 0, "the output overlaps the input", [&](call_site& note) {
           std::vector<int> in(2 * ranks + 2);
@@ -243,7 +243,7 @@ TEST_CASE("scatter: different numbers, types or roots are an error on every rank
           }
         });
         expect_mismatch(world, 0, last, "root 1", [&] {
-          // Both believe that another one is the root.
+          // Both take another rank for the root.
           std::vector<int> out(2);
           scatter(std::vector<int>(2 * ranks), out, world.rank() == last ? 1 % world.size() : 0);
         });

@@ -14,7 +14,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// What rank `rank` brings: sums of it are exact in every type but the 8-bit floats, and need not be.
+/// Writes rank `rank`'s values. Their sums are exact in every type but the 8-bit floats.
 template <class T>
 void fill(std::span<T> data, int rank) {
   for (std::size_t i = 0; i < data.size(); ++i) {
@@ -27,7 +27,7 @@ void fill(std::span<T> data, int rank) {
   }
 }
 
-/// Lengths in bytes around the edges of the ways that a reduction may take.
+/// Lengths in bytes around the limits between the algorithms of a reduction.
 constexpr auto lengths = each_of(0, 16, 16'384, 16'400, 70'000);
 
 TEST_CASE_TEMPLATE("shared_buffer: reductions have the bits of ordinary ones", T, float, double, bfloat16, float16,

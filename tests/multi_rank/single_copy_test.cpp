@@ -17,11 +17,11 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Parts from here on may be read where they are, depending on the machine's cores, and are.
+/// Parts of this length and longer may be read in place; the cores of the machine decide.
 constexpr std::size_t least = engines::layout::piece_bytes / sizeof(std::int32_t);
 const std::size_t enough = engines::layout::dimensions::for_ranks(2).slot_bytes / sizeof(std::int32_t);
 
-/// Whether this system lets a process read memory by way of the kernel, be it its own.
+/// Whether this system allows process_vm_readv, at least on the process's own memory.
 bool can_read_memory() {
   const int from = 7;
   int to = 0;

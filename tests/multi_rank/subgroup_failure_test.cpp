@@ -18,7 +18,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Fails where and how the test wants, once.
+/// Fails once, at the point and in the way that the test sets.
 class failing_broker final : public rendezvous::segment_broker {
  public:
   failing_broker(std::shared_ptr<rendezvous::segment_broker> good, std::string where, std::function<void()> fail)

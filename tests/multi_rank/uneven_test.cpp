@@ -112,13 +112,13 @@ TEST_CASE("uneven: one part may be longer than all slots") {
   });
 }
 
-/// What every uneven operation that looks at counts on `odd` does about them. `call(in_size, counts, out_size, group)`.
+/// Checks the errors of every uneven operation that reads counts on `odd`: `call(in_size, counts, out_size, group)`.
 template <class Call>
 void check_bad_counts(const process_group& world, int odd, bool all_in, Call call) {
   const auto ranks = as_index(world.size());
   const bool is_odd = world.rank() == odd;
   const std::vector<std::size_t> good(ranks, 2);
-  // What has all parts, and what has one.
+  // The length of the buffer with all parts, and of the one with one part.
   const auto run = [&](const std::vector<std::size_t>& counts, std::size_t all, std::size_t one, call_site& note) {
     call(all_in ? all : one, counts, all_in ? one : all, note(world));
   };
@@ -244,7 +244,7 @@ TEST_CASE("uneven: counts that contradict what a rank sends are an error on ever
           CHECK((all == std::vector<double>(2 * ranks, -1)));
           CHECK((some == std::vector<double>(mine, -1)));
         }
-        // Where everybody gives the counts, they must be the same.
+        // Counts that every rank passes must be the same.
         const int last = world.size() - 1;
         expect_mismatch(world, 0, last, "what differs are their lists of counts", [&] {
           std::vector<std::size_t> mine = counts;

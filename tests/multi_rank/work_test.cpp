@@ -12,7 +12,7 @@
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/machine/work_queue.hpp>
 
-// What a `work` does, whatever it is the work of.
+// The behaviour of `work`, whatever its operation is.
 namespace {
 
 using namespace hfcomm;
@@ -136,7 +136,7 @@ TEST_CASE("work: an error that no wait has thrown is thrown by the group's next 
       expect([&] { barrier(world); });
       expect([&] { (void)all_gather_async(1, world).wait(); });
       expect([&] { (void)world.split(0); });
-      // One that was asked for its error has told it.
+      // An error that error() has returned is not thrown again.
       std::vector<int> in(2);
       std::vector<int> out(is_odd ? 3 : 2);
       {
@@ -237,7 +237,7 @@ TEST_CASE("work: two threads in one group are a usage_error, and the group stays
       if (world.rank() == 0) {
         std::atomic<bool> inside{false};
         std::atomic<bool> held{false};
-        // Inside for as long as the test wants: its own callable is called.
+        // Its callable keeps it inside the operation as long as the test needs.
         std::thread other([&] {
           try {
             std::vector<int> data(1, 1);
@@ -279,7 +279,7 @@ TEST_CASE("work: other threads may wait for it") {
   });
 }
 
-/// Runs something while it is serialized.
+/// Calls a function while it is saved.
 struct calls_while_saved {
   std::function<void()> on_save = [] {};
 
@@ -340,7 +340,6 @@ TEST_CASE(
   });
 }
 
-/// What the next operation does with the problem of a work that nobody could wait for.
 TEST_CASE("work: the error of one dropped inside an operation is thrown by the next operation") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
