@@ -61,6 +61,9 @@ class Counting(unittest.TestCase):
         said = "[hfcomm] skipped: two machines: there is one\n"
         self.assertEqual(run(entry("SKIP"), entry("OK")), ("1 passed, 0 failed, 1 skipped", 0))
         self.assertEqual(run(entry("OK", said * 2 + summary(4, 0), said)), ("3 passed, 0 failed, 1 skipped", 0))
+        subject = "[hfcomm] skipped: split: {}: there is one rank\n"
+        two = subject.format("two groups") + subject.format("an empty group")
+        self.assertEqual(run(entry("OK", two + summary(4, 0))), ("2 passed, 0 failed, 2 skipped", 0))
         self.assertEqual(run(entry("OK", summary(1, 0), said)), ("0 passed, 0 failed, 1 skipped", 1))
         self.assertEqual(run(entry("OK", "one part done\n", said)), ("1 passed, 0 failed, 1 skipped", 0))
 

@@ -53,7 +53,7 @@ void with_one_device(const std::function<void(stream_ref)>& body) {
 
 }  // namespace
 
-TEST_CASE("char_lm on a device: the same parameters and values as on the host") {
+TEST_CASE("char_lm on a device: parameters and values are those of the host") {
   with_one_device([](stream_ref stream) {
     for (const std::size_t blocks : {0U, 1U, 3U}) {
       const model_options options{.context = 5, .embedding = 3, .hidden = 8, .blocks = blocks};
@@ -83,7 +83,7 @@ TEST_CASE("char_lm on a device: the same parameters and values as on the host") 
   });
 }
 
-TEST_CASE("char_lm on a device: loss, gradients, and the order of reports are the host's") {
+TEST_CASE("char_lm on a device: loss, gradients and the order of reports are those of the host") {
   with_one_device([](stream_ref stream) {
     for (const std::size_t blocks : {0U, 1U, 2U}) {
       CAPTURE(blocks);
@@ -125,7 +125,7 @@ TEST_CASE("char_lm on a device: loss, gradients, and the order of reports are th
   });
 }
 
-TEST_CASE("char_lm on a device: a batch without examples reports everything and adds nothing") {
+TEST_CASE("char_lm on a device: a batch without examples reports all parameters and adds nothing") {
   with_one_device([](stream_ref stream) {
     device_model network(scrambled_model(), stream);
     auto feed = odd_feed(stream);
@@ -143,7 +143,7 @@ TEST_CASE("char_lm on a device: a batch without examples reports everything and 
   });
 }
 
-TEST_CASE("char_lm on a device: evaluation gives the host's loss and leaves everything alone") {
+TEST_CASE("char_lm on a device: evaluation gives the host's loss and changes nothing") {
   with_one_device([](stream_ref stream) {
     model expected = scrambled_model();
     device_model network(expected, stream);
@@ -164,7 +164,7 @@ TEST_CASE("char_lm on a device: evaluation gives the host's loss and leaves ever
   });
 }
 
-TEST_CASE("char_lm on a device: what is no example is refused") {
+TEST_CASE("char_lm on a device: invalid examples, texts and shapes are refused") {
   with_one_device([](stream_ref stream) {
     auto feed = odd_feed(stream);
     CHECK_THROWS_AS((void)feed.put(std::vector<std::size_t>{10, odd_sizes.context - 1}), std::invalid_argument);
@@ -176,7 +176,7 @@ TEST_CASE("char_lm on a device: what is no example is refused") {
   });
 }
 
-TEST_CASE("char_lm on a device: the host runs ahead, but not over batches that the device has not taken") {
+TEST_CASE("char_lm on a device: the host runs ahead, but never overwrites a batch that the device has not read") {
   with_one_device([](stream_ref stream) {
     model expected = scrambled_model();
     device_model network(expected, stream);
@@ -211,7 +211,7 @@ TEST_CASE("char_lm on a device: the host runs ahead, but not over batches that t
   });
 }
 
-TEST_CASE("char_lm on a device: the optimiser's steps are the host's") {
+TEST_CASE("char_lm on a device: the optimizer's steps are those of the host") {
   with_one_device([](stream_ref stream) {
     random_source random(3);
     std::vector<float> value(37);

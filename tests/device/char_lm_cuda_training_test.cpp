@@ -73,7 +73,7 @@ outcome train_on_devices(const process_group& world, stream_ref stream, const mo
 
 }  // namespace
 
-TEST_CASE("char_lm on devices: any number of ranks makes of a batch what one process does, in one pass or several") {
+TEST_CASE("char_lm on devices: any number of ranks trains as one process does, in one pass or several") {
   constexpr std::uint64_t seed = 17;
   for (const std::size_t batch_size : {24U, 10U, 3U}) {  // even, uneven and empty shares
     const auto expected = train_on_host(small_sizes, batch_size, seed);
@@ -95,7 +95,7 @@ TEST_CASE("char_lm on devices: any number of ranks makes of a batch what one pro
   }
 }
 
-TEST_CASE("char_lm on devices: gradients of several buckets") {
+TEST_CASE("char_lm on devices: gradients may take several buckets") {
   constexpr model_options large{.context = 4, .embedding = 3, .hidden = 200, .blocks = 1};
   const auto expected = train_on_host(large, 6, 3);
   const fake_cuda::install fake;
@@ -106,7 +106,7 @@ TEST_CASE("char_lm on devices: gradients of several buckets") {
   });
 }
 
-TEST_CASE("char_lm on devices: two runs are equal bit for bit") {
+TEST_CASE("char_lm on devices: two runs have the same bits") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     const auto once = train_on_devices(world, stream, small_sizes, 24, 2, 4);
@@ -117,7 +117,7 @@ TEST_CASE("char_lm on devices: two runs are equal bit for bit") {
   });
 }
 
-TEST_CASE("char_lm on devices: a rank that is lost ends the others' waits") {
+TEST_CASE("char_lm on devices: a lost rank ends the others' waits") {
   const fake_cuda::install fake;
   const auto cause = cause_of(2, [](const process_group& world) {
     const rank_stream stream(world);

@@ -37,7 +37,7 @@ void fill(device_buffer<float>& data, float value, stream_ref stream) {
                     [memory = data.data(), count = data.size(), value] { std::fill_n(memory, count, value); });
 }
 
-TEST_CASE("device works: what was put on the stream before is done before, and wait orders what follows") {
+TEST_CASE("device work: it runs after the stream's earlier work, and wait orders the stream's later work after it") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     device_buffer<float> data(100);
@@ -58,7 +58,7 @@ TEST_CASE("device works: what was put on the stream before is done before, and w
   });
 }
 
-TEST_CASE("device works: the caller's stream goes on beside it, until it waits") {
+TEST_CASE("device work: the caller's stream continues beside it until it waits") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     connect_device(world);
@@ -82,7 +82,7 @@ TEST_CASE("device works: the caller's stream goes on beside it, until it waits")
   });
 }
 
-TEST_CASE("device works: dropped, moved, and every form") {
+TEST_CASE("device work: it may be dropped and moved, in every form") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = as_index(world.size());
     device_buffer<float> one(4);
@@ -133,7 +133,7 @@ TEST_CASE("device works: dropped, moved, and every form") {
   });
 }
 
-TEST_CASE("device works: a mark is used again, so that a loop makes none") {
+TEST_CASE("device work: events are reused, so that a loop creates none") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     device_buffer<float> data(10);
@@ -152,7 +152,7 @@ TEST_CASE("device works: a mark is used again, so that a loop makes none") {
   });
 }
 
-TEST_CASE("nccl_group_scope: many operations are one, sends and receives meet in any order") {
+TEST_CASE("nccl_group_scope: operations are launched as one, and sends and receives may come in any order") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     const auto n = as_index(world.size());
@@ -187,7 +187,7 @@ TEST_CASE("nccl_group_scope: many operations are one, sends and receives meet in
   });
 }
 
-TEST_CASE("nccl_group_scope: splits, and ends when an exception leaves it") {
+TEST_CASE("nccl_group_scope: it can be ended early, and ends when an exception leaves it") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     connect_device(world);
@@ -228,7 +228,7 @@ TEST_CASE("nccl_group_scope: splits, and ends when an exception leaves it") {
   });
 }
 
-TEST_CASE("device operations in a graph: captured once, replayed often") {
+TEST_CASE("device graphs: operations are captured once and replayed often") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     device_buffer<float> data(16);

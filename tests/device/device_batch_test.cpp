@@ -14,7 +14,7 @@ using namespace hfcomm;
 using namespace device_ranks;
 using namespace std::chrono_literals;
 
-TEST_CASE("nccl_group_scope: a rank that is lost in the meantime leaves no call behind") {
+TEST_CASE("nccl_group_scope: no call is launched after a rank is lost inside it") {
   const fake_cuda::install fake;
   const std::string cause = cause_of(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -39,7 +39,7 @@ TEST_CASE("nccl_group_scope: a rank that is lost in the meantime leaves no call 
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("nccl_group_scope: a watch that gives the group up waits for the calls to be forgotten") {
+TEST_CASE("nccl_group_scope: a watch that breaks the group waits until the collected calls are dropped") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -65,7 +65,7 @@ TEST_CASE("nccl_group_scope: a watch that gives the group up waits for the calls
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("nccl_group_scope: what cannot be held back is refused, for every group") {
+TEST_CASE("nccl_group_scope: an operation that cannot be collected is refused, for every group") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     const auto other = world.split(0);
@@ -88,7 +88,7 @@ TEST_CASE("nccl_group_scope: what cannot be held back is refused, for every grou
   });
 }
 
-TEST_CASE("nccl_group_scope: messages stay together, however many") {
+TEST_CASE("nccl_group_scope: 1500 messages in each direction stay together") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     connect_device(world);
@@ -107,7 +107,7 @@ TEST_CASE("nccl_group_scope: messages stay together, however many") {
   });
 }
 
-TEST_CASE("nccl_group_scope: what its destructor could not throw, the next device operation throws") {
+TEST_CASE("nccl_group_scope: an error that its destructor could not throw is thrown by the next device operation") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -148,7 +148,7 @@ TEST_CASE("connect_device: a rank without a device is an error on every rank") {
   });
 }
 
-TEST_CASE("a refusal is not forgotten for a later one") {
+TEST_CASE("device operations: an error of this rank is reported to the others, even after a later one") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -171,7 +171,7 @@ TEST_CASE("a refusal is not forgotten for a later one") {
   });
 }
 
-TEST_CASE("synchronize: before anything was connected it waits for this rank's work alone") {
+TEST_CASE("synchronize: before the group is connected it waits for this rank's work alone") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     if (world.rank() == 0) {

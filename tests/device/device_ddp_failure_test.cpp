@@ -58,7 +58,7 @@ TEST_CASE("ddp on devices: a parameter that never became ready is an error on ev
   });
 }
 
-TEST_CASE("ddp on devices: an abandoned pass is told to the others") {
+TEST_CASE("ddp on devices: an abandoned pass is an error on the others in synchronize") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -81,7 +81,7 @@ TEST_CASE("ddp on devices: an abandoned pass is told to the others") {
   });
 }
 
-TEST_CASE("ddp on devices: an abandoned pass is told where the others' hosts wait, too") {
+TEST_CASE("ddp on devices: an abandoned pass is an error on the others where their hosts wait") {
   for (const bool unused : {false, true}) {
     const fake_cuda::install fake;
     run_devices(2, [&](const process_group& world, stream_ref stream) {
@@ -105,7 +105,7 @@ TEST_CASE("ddp on devices: an abandoned pass is told where the others' hosts wai
   }
 }
 
-TEST_CASE("ddp on devices: a gradient to be copied that is in host memory") {
+TEST_CASE("ddp on devices: a gradient in host memory that must be copied is an error on every rank") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -129,7 +129,7 @@ TEST_CASE("ddp on devices: a gradient to be copied that is in host memory") {
   });
 }
 
-TEST_CASE("ddp on devices: a rank that has no memory for its buckets") {
+TEST_CASE("ddp on devices: a rank without memory for its buckets is an error on every rank") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -155,7 +155,7 @@ TEST_CASE("ddp on devices: a rank that has no memory for its buckets") {
   });
 }
 
-TEST_CASE("ddp on devices: one where everything was marked may be abandoned, and training goes on") {
+TEST_CASE("ddp on devices: a pass may be abandoned after everything was marked, and training continues") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -216,7 +216,7 @@ TEST_CASE("ddp on devices: a watch frees a program that waits by other means") {
   });
 }
 
-TEST_CASE("ddp on devices: ranks in different passes, with device checks") {
+TEST_CASE("ddp on devices: with device checks, ranks in different passes get a mismatch_error") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -231,7 +231,7 @@ TEST_CASE("ddp on devices: ranks in different passes, with device checks") {
   });
 }
 
-TEST_CASE("ddp on devices: models that do not go together") {
+TEST_CASE("ddp on devices: models that differ are an error on every rank") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;
@@ -265,7 +265,7 @@ TEST_CASE("ddp on devices: models that do not go together") {
   });
 }
 
-TEST_CASE("ddp on devices: gradients in host memory, and inside a batch") {
+TEST_CASE("ddp on devices: a gradient in host memory and a mark inside an nccl_group_scope are usage_errors") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     two_parameters model;

@@ -116,7 +116,7 @@ void check_averages(const process_group& world, stream_ref stream, bool one_piec
   CHECK(ddp.finished_passes() == 3);
 }
 
-TEST_CASE("ddp on devices: every rank's gradients become the average, whatever they are made of and lie") {
+TEST_CASE("ddp on devices: gradients of every type and memory layout become the average") {
   at_every_size([](const process_group& world, stream_ref stream) {
     for (const bool one_piece : {true, false}) {
       check_averages<float>(world, stream, one_piece);
@@ -127,14 +127,14 @@ TEST_CASE("ddp on devices: every rank's gradients become the average, whatever t
   });
 }
 
-TEST_CASE("ddp on devices: some ranks' gradients lie in one piece, the others' do not") {
+TEST_CASE("ddp on devices: gradients may be contiguous on some ranks only") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     check_averages<float>(world, stream, world.rank() == 1);
   });
 }
 
-TEST_CASE("ddp on devices: the host waits for nothing, and the first bucket goes while backward goes on") {
+TEST_CASE("ddp on devices: the host never waits, and the first bucket is reduced during backward") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     toy_model<> model({64, 64, 64}, true, stream);
@@ -186,7 +186,7 @@ TEST_CASE("ddp on devices: the host waits for nothing, and the first bucket goes
   });
 }
 
-TEST_CASE("ddp on devices: no_sync and accumulate") {
+TEST_CASE("ddp on devices: no_sync and accumulate work") {
   at_every_size([](const process_group& world, stream_ref stream) {
     toy_model<> model({40, 3, 100}, false, stream);
     distributed_data_parallel ddp(model.parameters(), {}, small_buckets(stream), world);
@@ -210,7 +210,7 @@ TEST_CASE("ddp on devices: no_sync and accumulate") {
   });
 }
 
-TEST_CASE("ddp on devices: unused parameters count as zero; what no rank used stays") {
+TEST_CASE("ddp on devices: unused parameters count as zero, and one that no rank used is unchanged") {
   at_every_size([](const process_group& world, stream_ref stream) {
     toy_model<> model({7, 20, 3}, true, stream);
     auto options = small_buckets(stream);
@@ -231,7 +231,7 @@ TEST_CASE("ddp on devices: unused parameters count as zero; what no rank used st
   });
 }
 
-TEST_CASE("ddp on devices: unused parameters of several types") {
+TEST_CASE("ddp on devices: unused parameters may have several types") {
   at_every_size([](const process_group& world, stream_ref stream) {
     toy_model<bfloat16> narrow({3, 5}, false, stream);
     toy_model<double> wide({3, 2}, false, stream);
@@ -278,7 +278,7 @@ TEST_CASE("ddp on devices: ranks with less data join") {
   });
 }
 
-TEST_CASE("ddp on devices: buffers are rank 0's before each pass") {
+TEST_CASE("ddp on devices: each pass begins with rank 0's buffers") {
   at_every_size([](const process_group& world, stream_ref stream) {
     toy_model<> model({4}, true, stream);
     device_buffer<int> count(3);
@@ -296,7 +296,7 @@ TEST_CASE("ddp on devices: buffers are rank 0's before each pass") {
   });
 }
 
-TEST_CASE("ddp on devices: a pass in a graph") {
+TEST_CASE("ddp on devices: a pass can be captured in a graph") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     toy_model<> model({16, 64}, world.rank() == 0, stream);

@@ -15,7 +15,7 @@ using namespace device_ranks;
 
 using number = std::variant<device_span<float>, device_span<double>, device_span<std::int64_t>>;
 
-TEST_CASE("device dictionaries: numbers of mixed types, by one launch") {
+TEST_CASE("device dictionaries: numbers of several types are reduced by one launch") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = static_cast<float>(world.size());
     const auto me = static_cast<float>(world.rank());
@@ -44,7 +44,8 @@ TEST_CASE("device dictionaries: numbers of mixed types, by one launch") {
   });
 }
 
-TEST_CASE("device dictionaries: what differs is named, and so is what cannot be reduced") {
+TEST_CASE(
+    "device dictionaries: different keys or types, and values that cannot be reduced, are errors that name the key") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     device_buffer<float> one(2);

@@ -25,7 +25,7 @@ class short_teardown {
   std::chrono::nanoseconds before_;
 };
 
-TEST_CASE("device failures: a rank that never comes is named when the deadline passes") {
+TEST_CASE("device failures: after the deadline a rank that never calls is named") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -47,7 +47,7 @@ TEST_CASE("device failures: a rank that never comes is named when the deadline p
 }
 
 TEST_CASE(
-    "connect_device: a network through which nothing comes is an error within the deadline, and the group goes on") {
+    "connect_device: a network that transfers nothing is an error within the deadline, and the group stays usable") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -72,7 +72,8 @@ TEST_CASE(
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
-TEST_CASE("connect_device: a rank that NCCL does not find is an error within the deadline, and the group goes on") {
+TEST_CASE(
+    "connect_device: a rank that NCCL does not find is an error within the deadline, and the group stays usable") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -92,7 +93,7 @@ TEST_CASE("connect_device: a rank that NCCL does not find is an error within the
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
-TEST_CASE("connect_device: an error of the first operation on one rank is one on every rank") {
+TEST_CASE("connect_device: an error of the first operation on one rank is an error on every rank") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -156,7 +157,7 @@ TEST_CASE("device failures: a host operation that breaks the group frees the dev
   });
 }
 
-TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
+TEST_CASE("device failures: a watch frees a rank that waits by other means than hfcomm's") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -184,7 +185,7 @@ TEST_CASE("device failures: a watch frees who waits without hfcomm's help") {
   });
 }
 
-TEST_CASE("device failures: a watch frees who hangs in a call on the host") {
+TEST_CASE("device failures: a watch frees a rank that hangs in a call on the host") {
   for (const bool batched : {false, true}) {
     INFO("batched ", batched);
     const fake_cuda::install fake;
@@ -211,7 +212,7 @@ TEST_CASE("device failures: a watch frees who hangs in a call on the host") {
   }
 }
 
-TEST_CASE("device failures: a buffer that goes while its operation waits in vain does not hold up an exception") {
+TEST_CASE("device failures: freeing a buffer of an operation that cannot complete does not delay an exception") {
   const short_teardown patience(100ms);
   const fake_cuda::install fake;
   const auto begun = std::chrono::steady_clock::now();
@@ -231,7 +232,7 @@ TEST_CASE("device failures: a buffer that goes while its operation waits in vain
   CHECK(std::chrono::steady_clock::now() - begun < 20s);
 }
 
-TEST_CASE("device failures: a watch notices a rank that is gone") {
+TEST_CASE("device failures: a watch notices a lost rank") {
   const fake_cuda::install fake;
   const std::string cause = cause_of(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -248,7 +249,7 @@ TEST_CASE("device failures: a watch notices a rank that is gone") {
   CHECK(cause == "gone");
 }
 
-TEST_CASE("device failures: what NCCL returns becomes the right error") {
+TEST_CASE("device failures: each NCCL error becomes the matching hfcomm error") {
   for (const ncclResult_t result : {ncclSystemError, ncclUnhandledCudaError, ncclInternalError, ncclRemoteError,
                                     ncclInvalidArgument, ncclInvalidUsage}) {
     const bool fatal = result != ncclInvalidArgument && result != ncclInvalidUsage;
@@ -278,7 +279,7 @@ TEST_CASE("device failures: what NCCL returns becomes the right error") {
   }
 }
 
-TEST_CASE("device failures: an error that NCCL finds later") {
+TEST_CASE("device failures: an asynchronous NCCL error is an error on every rank") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const rank_stream stream(world);
@@ -300,7 +301,8 @@ TEST_CASE("device failures: an error that NCCL finds later") {
   });
 }
 
-TEST_CASE("device failures: a communicator that cannot be made is an error on every rank, and the group goes on") {
+TEST_CASE(
+    "device failures: a communicator that cannot be created is an error on every rank, and the group stays usable") {
   for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit", "cudaMalloc",
                            "cudaDeviceGetPCIBusId", "ncclCommUserRank"}) {
     INFO(call);
@@ -326,7 +328,7 @@ TEST_CASE("device failures: a communicator that cannot be made is an error on ev
   }
 }
 
-TEST_CASE("device failures: a rank that is gone while the communicator is made") {
+TEST_CASE("device failures: a rank may be lost while the communicator is created") {
   const fake_cuda::install fake;
   const std::string cause = cause_of(3, [](const process_group& world) {
     REQUIRE(cuda::runtime().cudaSetDevice(world.rank()) == cudaSuccess);
@@ -339,7 +341,7 @@ TEST_CASE("device failures: a rank that is gone while the communicator is made")
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("device failures: an abort that hangs keeps nobody") {
+TEST_CASE("device failures: an abort that hangs does not delay the ranks") {
   const short_teardown soon(50ms);
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
@@ -359,7 +361,7 @@ TEST_CASE("device failures: an abort that hangs keeps nobody") {
   });
 }
 
-TEST_CASE("device failures: a group can be dropped whatever its device does") {
+TEST_CASE("device failures: a group can be dropped while its communicator hangs") {
   const short_teardown soon(50ms);
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {

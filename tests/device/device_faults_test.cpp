@@ -246,7 +246,7 @@ void play(const scenario& one) {
   }
 }
 
-TEST_CASE("device faults: each in each way, on ranks at random") {
+TEST_CASE("device faults: every fault in every kind of call, on random ranks, ends in the right error") {
   const char* rounds = std::getenv("HFCOMM_FAULT_ROUNDS");
   const int count = rounds != nullptr ? std::atoi(rounds) : faults * ways;
   REQUIRE(count > 0);

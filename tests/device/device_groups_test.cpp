@@ -17,7 +17,7 @@ void check_sum(const process_group& group, stream_ref stream) {
   CHECK((on_host(data, stream) == std::vector<int>(5, group.size())));
 }
 
-TEST_CASE("device groups: a part of a connected group is connected by splitting it") {
+TEST_CASE("device groups: a subgroup of a connected group is connected by splitting its communicator") {
   at_every_size(
       [](const process_group& world, stream_ref stream) {
         connect_device(world);
@@ -54,7 +54,7 @@ TEST_CASE("device groups: a part of a connected group is connected by splitting 
       2);
 }
 
-TEST_CASE("device groups: several devices to each rank") {
+TEST_CASE("device groups: a rank may use several devices") {
   const fake_cuda::install fake;
   testing::run_ranks(2, [](const process_group& world) {
     const auto& api = cuda::runtime();
@@ -85,7 +85,7 @@ TEST_CASE("device groups: several devices to each rank") {
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
-TEST_CASE("device groups: a split that fails on one rank fails on all, and the group goes on") {
+TEST_CASE("device groups: a split that fails on one rank fails on all, and the group stays usable") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     connect_device(world);

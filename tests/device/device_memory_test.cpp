@@ -14,7 +14,7 @@ using namespace hfcomm;
 using namespace device_ranks;
 using namespace std::chrono_literals;
 
-TEST_CASE("registered memory: operations work on it, and nothing of it stays") {
+TEST_CASE("registered_buffer: operations work on it, and nothing of it is left") {
   at_every_size([](const process_group& world, stream_ref stream) {
     registered_buffer<float> data(1000, world);
     CHECK(data.size() == 1000);
@@ -36,7 +36,7 @@ TEST_CASE("registered memory: operations work on it, and nothing of it stays") {
   });
 }
 
-TEST_CASE("registered memory: it may outlive its group, and a lost one") {
+TEST_CASE("registered_buffer: it may outlive its group, also a lost one") {
   const fake_cuda::install fake;
   std::vector<std::optional<registered_buffer<int>>> kept(2);
   testing::run_ranks(2, [&](const process_group& world) {
@@ -60,7 +60,8 @@ TEST_CASE("registered memory: it may outlive its group, and a lost one") {
   });
 }
 
-TEST_CASE("registered memory: what fails on one rank fails on all; what comes before NCCL's part harms nothing") {
+TEST_CASE(
+    "registered_buffer: a failure on one rank is an error on all, and one before NCCL's part keeps the group usable") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     connect_device(world);
@@ -94,7 +95,7 @@ TEST_CASE("registered memory: what fails on one rank fails on all; what comes be
   });
 }
 
-TEST_CASE("registered memory: with a NCCL that has no windows") {
+TEST_CASE("registered_buffer: it works with an NCCL without windows") {
   const fake_cuda::install fake;
   auto old = fake_cuda::nccl_table();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -112,7 +113,7 @@ TEST_CASE("registered memory: with a NCCL that has no windows") {
   CHECK(fake_cuda::calls("ncclCommDeregister") == 2);
 }
 
-TEST_CASE("registered memory: its group ends while an operation on it is under way") {
+TEST_CASE("registered_buffer: its group may end while an operation on it is in flight") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     registered_buffer<int> data;
@@ -127,7 +128,7 @@ TEST_CASE("registered memory: its group ends while an operation on it is under w
   });
 }
 
-TEST_CASE("registered memory: the ranks want different sizes, one is inside a batch") {
+TEST_CASE("registered_buffer: different sizes and an open nccl_group_scope are errors on every rank") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref /*stream*/) {
     const auto problem =
@@ -146,7 +147,7 @@ TEST_CASE("registered memory: the ranks want different sizes, one is inside a ba
   });
 }
 
-TEST_CASE("registered memory: a rank that never comes, a rank that dies") {
+TEST_CASE("registered_buffer: a rank that never calls or dies is named") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref /*stream*/) {
     connect_device(world);

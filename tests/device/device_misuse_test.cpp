@@ -10,7 +10,7 @@ namespace {
 using namespace hfcomm;
 using namespace device_ranks;
 
-TEST_CASE("device operations: what is wrong on every rank is a usage_error, and the group goes on") {
+TEST_CASE("device operations: a mistake made on every rank is a usage_error, and the group stays usable") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     device_buffer<float> data(4);
@@ -37,7 +37,7 @@ TEST_CASE("device operations: what is wrong on every rank is a usage_error, and 
   });
 }
 
-TEST_CASE("device operations: counts that no memory holds are a usage_error") {
+TEST_CASE("device operations: counts that exceed any memory are a usage_error") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     device_buffer<float> data(4);
@@ -66,7 +66,7 @@ TEST_CASE("device operations: counts that no memory holds are a usage_error") {
   });
 }
 
-TEST_CASE("device operations: an empty list of counts does not stand for equal parts") {
+TEST_CASE("device operations: an empty list of counts does not mean equal parts") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     device_buffer<float> whole(2 * as_index(world.size()));
@@ -82,7 +82,7 @@ TEST_CASE("device operations: an empty list of counts does not stand for equal p
   });
 }
 
-TEST_CASE("device operations: the ranks' parts have the texts of the host's forms") {
+TEST_CASE("device operations: errors about parts have the texts of the host's forms") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     const auto ranks = as_index(world.size());
@@ -109,7 +109,7 @@ TEST_CASE("device operations: the ranks' parts have the texts of the host's form
   });
 }
 
-TEST_CASE("device operations: memory that is none of the device's is named before NCCL sees it") {
+TEST_CASE("device operations: memory that is not the device's is an error before NCCL sees it") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     std::vector<float> ordinary(4, 1.0F);
@@ -133,7 +133,7 @@ TEST_CASE("device operations: memory that is none of the device's is named befor
   });
 }
 
-TEST_CASE("device operations: two ranks on one GPU are told so") {
+TEST_CASE("device operations: two ranks on one GPU are an error that names both") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     REQUIRE(cuda::runtime().cudaSetDevice(world.rank() == 2 ? 0 : world.rank()) == cudaSuccess);
@@ -148,7 +148,7 @@ TEST_CASE("device operations: two ranks on one GPU are told so") {
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("device operations: compared over the host plane where that is wanted") {
+TEST_CASE("device operations: with device checks the ranks compare them over the host plane") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     const auto checked = world.with_device_checks();
@@ -183,7 +183,7 @@ TEST_CASE("device operations: compared over the host plane where that is wanted"
   });
 }
 
-TEST_CASE("device operations: lengths of uneven parts are compared where that is wanted") {
+TEST_CASE("device operations: with device checks the ranks compare the lengths of uneven parts") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {
     const auto checked = world.with_device_checks();
@@ -270,7 +270,7 @@ TEST_CASE("device operations: lengths of uneven parts are compared where that is
   });
 }
 
-TEST_CASE("device operations: a rank that refuses its part is named to those that wait for it") {
+TEST_CASE("device operations: a rank that refuses its part is named on those that wait for it") {
   const fake_cuda::install fake;
   testing::run_ranks(3, [](const process_group& world) {
     const rank_stream stream(world);
@@ -295,7 +295,7 @@ TEST_CASE("device operations: a rank that refuses its part is named to those tha
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("device operations: what the program lacks is said") {
+TEST_CASE("device operations: a program without the device plane gets an error that names the header") {
   const auto factory = hfcomm::detail::device_engines().exchange(nullptr);
   testing::run_ranks(2, [](const process_group& world) {
     device_buffer<float> none;

@@ -30,7 +30,7 @@ std::vector<particle> particles_of(int rank, std::size_t count) {
   return made;
 }
 
-TEST_CASE("device broadcast") {
+TEST_CASE("device broadcast: every rank gets the root's elements") {
   at_every_size([](const process_group& world, stream_ref stream) {
     for (int root = 0; root < world.size(); ++root) {
       for (const std::size_t count : each_of(0, 1, 1000)) {
@@ -42,7 +42,7 @@ TEST_CASE("device broadcast") {
   });
 }
 
-TEST_CASE("device all_gather: equal, in place, uneven") {
+TEST_CASE("device all_gather: parts may be equal, in place and uneven") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = as_index(world.size());
     const auto me = as_index(world.rank());
@@ -73,7 +73,7 @@ TEST_CASE("device all_gather: equal, in place, uneven") {
   });
 }
 
-TEST_CASE("device gather and scatter: equal and uneven") {
+TEST_CASE("device gather and scatter: parts may be equal and uneven") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = as_index(world.size());
     const auto me = as_index(world.rank());
@@ -113,7 +113,7 @@ TEST_CASE("device gather and scatter: equal and uneven") {
   });
 }
 
-TEST_CASE("device all_to_all: equal and uneven") {
+TEST_CASE("device all_to_all: parts may be equal and uneven") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = as_index(world.size());
     std::vector<int> mine;
@@ -146,7 +146,7 @@ TEST_CASE("device all_to_all: equal and uneven") {
   });
 }
 
-TEST_CASE("device messages: a ring, to oneself, one way") {
+TEST_CASE("device messages: they go around a ring, to oneself and one way") {
   at_every_size([](const process_group& world, stream_ref stream) {
     connect_device(world);
     const int next = (world.rank() + 1) % world.size();
@@ -174,7 +174,7 @@ TEST_CASE("device messages: a ring, to oneself, one way") {
   });
 }
 
-TEST_CASE("device operations: of a subgroup and of several groups") {
+TEST_CASE("device operations: a subgroup and several groups may be used") {
   at_every_size(
       [](const process_group& world, stream_ref stream) {
         const auto half = world.split(world.rank() % 2);

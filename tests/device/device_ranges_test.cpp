@@ -54,7 +54,7 @@ static_assert(writable_reducible_device_range<tensor&>);
 static_assert(device_range<const tensor&> && !writable_device_range<const tensor&>);
 static_assert(!device_range<std::vector<float>> && !std::is_constructible_v<stream_ref, int>);
 
-TEST_CASE("device ranges: a program's own buffer, on a stream of another library's kind") {
+TEST_CASE("device ranges: a user's buffer and another library's stream may be passed") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const foreign_stream theirs{stream.get()};
     tensor values(3);
@@ -69,7 +69,7 @@ TEST_CASE("device ranges: a program's own buffer, on a stream of another library
   });
 }
 
-TEST_CASE("device libraries: what is not there is named, with what was looked for") {
+TEST_CASE("device libraries: a missing library is an error that names the paths tried") {
   const auto here = std::source_location::current();
   {
     const variable named("HFCOMM_NCCL_LIBRARY", "/nowhere/libnccl.so.2");

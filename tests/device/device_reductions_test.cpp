@@ -63,7 +63,7 @@ void check_type(const process_group& world, stream_ref stream) {
   }
 }
 
-TEST_CASE("device all_reduce: every type and operation") {
+TEST_CASE("device all_reduce: every operation works on every type") {
   at_every_size([](const process_group& world, stream_ref stream) {
     check_type<std::int8_t>(world, stream);
     check_type<std::uint8_t>(world, stream);
@@ -80,7 +80,7 @@ TEST_CASE("device all_reduce: every type and operation") {
   });
 }
 
-TEST_CASE("device all_reduce: CUDA's own narrow floats, and odd counts") {
+TEST_CASE("device all_reduce: CUDA's own narrow floats and odd counts work") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const std::vector<__half> halves(5, __float2half(1.5F));
     auto data = on_device(halves, stream);
@@ -94,7 +94,7 @@ TEST_CASE("device all_reduce: CUDA's own narrow floats, and odd counts") {
   });
 }
 
-TEST_CASE("device reduce: only the root gets it") {
+TEST_CASE("device reduce: only the root gets the result") {
   at_every_size([](const process_group& world, stream_ref stream) {
     for (int root = 0; root < world.size(); ++root) {
       const auto mine = values_of<float>(world.rank(), 77);
@@ -111,7 +111,7 @@ TEST_CASE("device reduce: only the root gets it") {
   });
 }
 
-TEST_CASE("device reduce_scatter: equal and uneven parts") {
+TEST_CASE("device reduce_scatter: parts may be equal and uneven") {
   at_every_size([](const process_group& world, stream_ref stream) {
     const auto n = as_index(world.size());
     const auto me = as_index(world.rank());
@@ -145,7 +145,7 @@ TEST_CASE("device reduce_scatter: equal and uneven parts") {
   });
 }
 
-TEST_CASE("device reductions: nothing allocates, synchronizes or asks again once it is warm") {
+TEST_CASE("device reductions: after the first call nothing allocates, synchronizes or queries again") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     auto data = on_device(std::vector<float>(64, 1.0F), stream);

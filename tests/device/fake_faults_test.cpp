@@ -14,7 +14,7 @@ ncclResult_t add_up(const device_array<int>& data, ncclComm_t comm, cudaStream_t
   return nccl().ncclAllReduce(data.get(), data.get(), count, ncclInt32, ncclSum, comm, where);
 }
 
-TEST_CASE("an operation that a rank does not come to spins until it is aborted") {
+TEST_CASE("fake NCCL: an operation that one rank does not call spins until it is aborted") {
   for (const bool blocking : {true, false}) {
     const fake_cuda::install fake;
     const auto id = new_id();
@@ -39,7 +39,7 @@ TEST_CASE("an operation that a rank does not come to spins until it is aborted")
   }
 }
 
-TEST_CASE("ranks that do different things spin until they are aborted") {
+TEST_CASE("fake NCCL: ranks in different operations spin until they are aborted") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
@@ -55,10 +55,10 @@ TEST_CASE("ranks that do different things spin until they are aborted") {
   });
 }
 
-TEST_CASE("a rank that does not come to the initialization") {
+TEST_CASE("fake NCCL: the initialization waits for a rank that does not call it") {
   const fake_cuda::install fake;
   const auto id = new_id();
-  SUBCASE("one that does not block is aborted") {
+  SUBCASE("a nonblocking one is aborted") {
     ncclComm_t comm = nullptr;
     auto wish = config(false);
     CHECK(nccl().ncclCommInitRankConfig(&comm, 2, id, 0, &wish) == ncclInProgress);
@@ -69,7 +69,7 @@ TEST_CASE("a rank that does not come to the initialization") {
     CHECK(nccl().ncclCommAbort(comm) == ncclSuccess);
     CHECK(nccl().ncclCommDestroy(comm) == ncclInvalidArgument);
   }
-  SUBCASE("one that blocks is aborted by another thread") {
+  SUBCASE("a blocking one is aborted by another thread") {
     const std::jthread other([] {
       wait_until([] { return !fake_cuda::communicators().empty(); });
       CHECK(nccl().ncclCommAbort(fake_cuda::communicators().front()) == ncclSuccess);
@@ -77,7 +77,7 @@ TEST_CASE("a rank that does not come to the initialization") {
     ncclComm_t comm = nullptr;
     CHECK(nccl().ncclCommInitRankConfig(&comm, 2, id, 0, nullptr) == ncclInternalError);
   }
-  SUBCASE("it may come later") {
+  SUBCASE("the rank may call it later") {
     fake_cuda::hang_init(1);
     on_ranks(2, [&](int rank) {
       ncclComm_t comm = nullptr;
@@ -98,7 +98,7 @@ TEST_CASE("a rank that does not come to the initialization") {
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("two ranks on one device are refused on both") {
+TEST_CASE("fake NCCL: two ranks on one device are an error on both") {
   for (const bool blocking : {true, false}) {
     const fake_cuda::install fake;
     const auto id = new_id();
@@ -115,7 +115,7 @@ TEST_CASE("two ranks on one device are refused on both") {
   }
 }
 
-TEST_CASE("wrong arguments are refused, and do no harm to a communicator that blocks") {
+TEST_CASE("fake NCCL: wrong arguments are errors that leave a blocking communicator usable") {
   const fake_cuda::install fake;
   const auto id = new_id();
   ncclComm_t made = nullptr;
@@ -173,7 +173,7 @@ TEST_CASE("wrong arguments are refused, and do no harm to a communicator that bl
   });
 }
 
-TEST_CASE("communicators that block and that do not are not mixed in a group, and streams belong to a device") {
+TEST_CASE("fake NCCL: a group cannot mix blocking and nonblocking communicators, and a stream belongs to a device") {
   const fake_cuda::install fake;
   on_ranks(2, [id = new_id(), other_id = new_id()](int rank) {
     const auto comm = join(id, rank, 2, true);
@@ -194,7 +194,7 @@ TEST_CASE("communicators that block and that do not are not mixed in a group, an
   });
 }
 
-TEST_CASE("memory that is no device memory is counted, and the others get on") {
+TEST_CASE("fake NCCL: an access outside device memory is counted, and the other ranks continue") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
@@ -211,7 +211,7 @@ TEST_CASE("memory that is no device memory is counted, and the others get on") {
   CHECK(fake_cuda::illegal_accesses() == 2);
 }
 
-TEST_CASE("faults on demand") {
+TEST_CASE("fake NCCL: calls fail on demand") {
   const fake_cuda::install fake;
   const auto id = new_id();
   fake_cuda::set_nccl_version(21805);
@@ -242,12 +242,12 @@ TEST_CASE("faults on demand") {
   CHECK(nccl().ncclCommCount(comm, &count) == ncclRemoteError);
 }
 
-TEST_CASE("what hangs on demand") {
+TEST_CASE("fake NCCL: calls hang on demand") {
   const fake_cuda::install fake;
   const auto comm = join(new_id(), 0, 1);
   const stream where;
   device_array<int> data(2, 1);
-  SUBCASE("operations") {
+  SUBCASE("an operation") {
     fake_cuda::never_complete(0);
     CHECK(add_up(data, comm, where) == ncclSuccess);
     CHECK(runtime().cudaStreamQuery(where) == cudaErrorNotReady);
@@ -267,7 +267,7 @@ TEST_CASE("what hangs on demand") {
     wait_until([] { return fake_cuda::hanging() == 1; });
     fake_cuda::release_destroys();
   }
-  SUBCASE("a destruction that waits for work, until an abort") {
+  SUBCASE("a destruction that waits for an operation, until an abort") {
     fake_cuda::never_complete(0);
     CHECK(add_up(data, comm, where) == ncclSuccess);
     const std::jthread other([&] { CHECK(nccl().ncclCommDestroy(comm) == ncclSuccess); });
@@ -276,7 +276,7 @@ TEST_CASE("what hangs on demand") {
   }
 }
 
-TEST_CASE("a fake that ends while operations spin frees them") {
+TEST_CASE("fake NCCL: the end of the fake frees spinning operations") {
   latch done;
   {
     const fake_cuda::install fake;

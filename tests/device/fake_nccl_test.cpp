@@ -62,7 +62,7 @@ void check_reductions(ncclDataType_t type, int rank, int ranks, ncclComm_t comm)
   CHECK(nccl().ncclRedOpDestroy(scaled, comm) == ncclInvalidArgument);
 }
 
-TEST_CASE("all operations, of all types") {
+TEST_CASE("fake NCCL: all operations work on all types") {
   for (const int ranks : {2, 3}) {
     const fake_cuda::install fake;
     const auto id = new_id();
@@ -109,7 +109,7 @@ TEST_CASE("all operations, of all types") {
   }
 }
 
-TEST_CASE("messages of one group run together, to oneself too") {
+TEST_CASE("fake NCCL: messages of one group run together, also to oneself") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(3, [&](int rank) {
@@ -150,7 +150,7 @@ TEST_CASE("messages of one group run together, to oneself too") {
   CHECK(fake_cuda::problems().empty());
 }
 
-TEST_CASE("one rank's operations are launched at once, even in a group") {
+TEST_CASE("fake NCCL: a single rank's operations are launched at once, even in a group") {
   const fake_cuda::install fake;
   const auto comm = join(new_id(), 0, 1, false);
   device_array<int> data(2, 5);
@@ -162,7 +162,7 @@ TEST_CASE("one rank's operations are launched at once, even in a group") {
   CHECK(nccl().ncclGroupEnd() == ncclSuccess);
 }
 
-TEST_CASE("a captured operation is done by each launch") {
+TEST_CASE("fake NCCL: each launch of a graph runs a captured operation") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
@@ -182,7 +182,7 @@ TEST_CASE("a captured operation is done by each launch") {
   });
 }
 
-TEST_CASE("a communicator that does not block is polled") {
+TEST_CASE("fake NCCL: a nonblocking communicator is polled") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
@@ -222,7 +222,7 @@ TEST_CASE("a communicator that does not block is polled") {
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("split: colors, keys, none, and who blocks") {
+TEST_CASE("fake NCCL: a split takes colors, keys, no color and its own blocking mode") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(3, [&](int rank) {
@@ -245,7 +245,7 @@ TEST_CASE("split: colors, keys, none, and who blocks") {
   CHECK(fake_cuda::live().communicators == 0);
 }
 
-TEST_CASE("registrations and windows are remembered") {
+TEST_CASE("fake NCCL: registrations and windows are counted") {
   const fake_cuda::install fake;
   const auto id = new_id();
   on_ranks(2, [&](int rank) {
@@ -266,7 +266,7 @@ TEST_CASE("registrations and windows are remembered") {
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
-TEST_CASE("ranks may be processes") {
+TEST_CASE("fake NCCL: ranks may be processes") {
   const int status = hfcomm::launch(2, [] {
     const fake_cuda::install fake;
     const int rank = hfcomm::rank();

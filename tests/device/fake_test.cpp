@@ -12,13 +12,13 @@ namespace {
 
 using namespace fake_ranks;
 
-TEST_CASE("without an installed fake, its functions refuse") {
+TEST_CASE("fake CUDA: calls without an installed fake are errors") {
   int device = 0;
   CHECK(fake_cuda::runtime_table().cudaGetDevice(&device) == cudaErrorCudartUnloading);
   CHECK(fake_cuda::nccl_table().ncclGroupStart() == ncclInternalError);
 }
 
-TEST_CASE("devices are a thread's own") {
+TEST_CASE("fake CUDA: the current device belongs to the thread") {
   const fake_cuda::install fake;
   int count = 0;
   CHECK(runtime().cudaGetDeviceCount(&count) == cudaSuccess);
@@ -40,7 +40,7 @@ TEST_CASE("devices are a thread's own") {
   CHECK(std::string(bus) == "0000:11:00.0");
 }
 
-TEST_CASE("memory is classified by its addresses") {
+TEST_CASE("fake CUDA: memory is classified by its address") {
   const fake_cuda::install fake;
   cudaPointerAttributes facts{};
   const auto type_of = [&](const void* pointer) {
@@ -79,7 +79,7 @@ TEST_CASE("memory is classified by its addresses") {
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
 }
 
-TEST_CASE("a stream does its work in order, and not on the caller's thread") {
+TEST_CASE("fake CUDA: a stream does its work in order on another thread") {
   const fake_cuda::install fake;
   latch go;
   std::vector<int> order;
@@ -112,7 +112,7 @@ TEST_CASE("a stream does its work in order, and not on the caller's thread") {
   CHECK(runtime().cudaStreamQuery(gone) == cudaErrorInvalidResourceHandle);
 }
 
-TEST_CASE("a destroyed stream's work still gets done") {
+TEST_CASE("fake CUDA: a destroyed stream completes its work") {
   const fake_cuda::install fake;
   latch go;
   latch done;
@@ -126,7 +126,7 @@ TEST_CASE("a destroyed stream's work still gets done") {
   done.wait();
 }
 
-TEST_CASE("memory is freed once its device has done what was put on it before, and is no memory then") {
+TEST_CASE("fake CUDA: freeing memory waits for the device's earlier work, and later accesses are errors") {
   const fake_cuda::install fake;
   const stream one;
   bool used = false;
@@ -142,7 +142,7 @@ TEST_CASE("memory is freed once its device has done what was put on it before, a
   CHECK(runtime().cudaMemsetAsync(gone, 0, 16, one) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("the time between two events is the streams'") {
+TEST_CASE("fake CUDA: the time between two events is that of the stream's work") {
   const fake_cuda::install fake;
   const stream one;
   const event start;
@@ -157,7 +157,7 @@ TEST_CASE("the time between two events is the streams'") {
   CHECK(milliseconds >= 5);
 }
 
-TEST_CASE("the legacy default stream waits for the others, and they for it; not so those that do not block") {
+TEST_CASE("fake CUDA: the legacy default stream and blocking streams wait for each other, nonblocking ones do not") {
   const fake_cuda::install fake;
   latch go;
   const stream blocking(cudaStreamDefault);
@@ -181,7 +181,7 @@ TEST_CASE("the legacy default stream waits for the others, and they for it; not 
   blocking.wait();
 }
 
-TEST_CASE("events stand for a place in a stream") {
+TEST_CASE("fake CUDA: an event stands for a place in a stream") {
   const fake_cuda::install fake;
   const stream one;
   const stream two;
@@ -220,7 +220,7 @@ TEST_CASE("events stand for a place in a stream") {
   CHECK(fake_cuda::live().events == 2);
 }
 
-TEST_CASE("a capture records what is put on its streams, and each launch runs it") {
+TEST_CASE("fake CUDA: a capture records its streams' work, and each launch runs it") {
   const fake_cuda::install fake;
   const stream one;
   const stream two;
@@ -257,7 +257,7 @@ TEST_CASE("a capture records what is put on its streams, and each launch runs it
   CHECK(runtime().cudaEventSynchronize(fork) == cudaErrorCapturedEvent);
 }
 
-TEST_CASE("what a capture does not allow") {
+TEST_CASE("fake CUDA: calls that a capture does not allow invalidate it") {
   const fake_cuda::install fake;
   const stream one;
   const stream two;
@@ -267,12 +267,12 @@ TEST_CASE("what a capture does not allow") {
     CHECK_THROWS_AS((void)fake_cuda::end_capture(one), std::logic_error);
     one.wait();
   };
-  SUBCASE("to query the stream") {
+  SUBCASE("querying the stream") {
     fake_cuda::begin_capture(one);
     CHECK(runtime().cudaStreamQuery(one) == cudaErrorStreamCaptureUnsupported);
     expect_failure();
   }
-  SUBCASE("to wait for the stream") {
+  SUBCASE("waiting for the stream") {
     fake_cuda::begin_capture(one);
     CHECK(runtime().cudaStreamSynchronize(one) == cudaErrorStreamCaptureUnsupported);
     auto status = cudaStreamCaptureStatusNone;
@@ -280,20 +280,20 @@ TEST_CASE("what a capture does not allow") {
     CHECK(status == cudaStreamCaptureStatusInvalidated);
     expect_failure();
   }
-  SUBCASE("to wait for an event from outside") {
+  SUBCASE("waiting for an event from outside") {
     CHECK(runtime().cudaEventRecord(mark, two) == cudaSuccess);
     fake_cuda::begin_capture(one);
     CHECK(runtime().cudaStreamWaitEvent(one, mark, 0) == cudaErrorStreamCaptureIsolation);
     expect_failure();
   }
-  SUBCASE("to leave a stream's work behind") {
+  SUBCASE("not joining a forked stream") {
     fake_cuda::begin_capture(one);
     CHECK(runtime().cudaEventRecord(fork, one) == cudaSuccess);
     CHECK(runtime().cudaStreamWaitEvent(two, fork, 0) == cudaSuccess);
     fake_cuda::launch(two, [] {});
     expect_failure();
   }
-  SUBCASE("to use the default stream") {
+  SUBCASE("using the default stream") {
     const stream blocking(cudaStreamDefault);
     fake_cuda::begin_capture(blocking);
     auto status = cudaStreamCaptureStatusNone;
@@ -303,7 +303,7 @@ TEST_CASE("what a capture does not allow") {
   }
 }
 
-TEST_CASE("calls are counted, and fail on demand") {
+TEST_CASE("fake CUDA: calls are counted and fail on demand") {
   const fake_cuda::install fake;
   CHECK(fake_cuda::calls("cudaStreamSynchronize") == 0);
   const stream one;

@@ -72,25 +72,25 @@ answer ask(const Prepare& prepare) {
   if (::pipe(pipe.data()) != 0) {
     return {false, false, "there is no pipe"};
   }
-  processes::family family(2, [&](int rank) {
+  processes::child_processes children(2, [&](int rank) {
     prepare(rank);
     try {
       be_rank(rank, pipe);
     } catch (const refusal& problem) {
-      processes::say(std::string("refused: ") + problem.what());
+      processes::report(std::string("refused: ") + problem.what());
     }
   });
   std::for_each(pipe.begin(), pipe.end(), ::close);
-  const auto outcomes = family.wait(std::chrono::seconds(60));
+  const auto outcomes = children.wait(std::chrono::seconds(60));
   answer result{true, false, {}};
   bool odd = false;
   for (const auto& one : outcomes) {
-    const bool refused = one.said.starts_with("refused: ");
-    result.works = result.works && one.said.empty() && one.exited_with(0);
+    const bool refused = one.output.starts_with("refused: ");
+    result.works = result.works && one.output.empty() && one.exited_with(0);
     result.refused = result.refused || refused;
     // Who waits for one that was refused hangs.
-    odd = odd || (one.said.empty() ? !one.exited_with(0) : !refused && one.said != "HUNG\n");
-    result.text += one.said.empty() ? "wait status " + std::to_string(one.wait_status) + "\n" : one.said;
+    odd = odd || (one.output.empty() ? !one.exited_with(0) : !refused && one.output != "HUNG\n");
+    result.text += one.output.empty() ? "wait status " + std::to_string(one.wait_status) + "\n" : one.output;
   }
   result.refused = result.refused && !odd;
   return result;

@@ -38,7 +38,7 @@ struct captured_group {
   }
 };
 
-TEST_CASE("operations in a graph: nothing runs while they are captured, and every replay reads anew") {
+TEST_CASE("device graphs: captured operations do not run, and every replay reads its input anew") {
   captured_group here;
   gpu::fill(here.stream.get(), here.last.data(), count * sizeof(float), 5);
   gpu::drain(here.stream);
@@ -51,7 +51,7 @@ TEST_CASE("operations in a graph: nothing runs while they are captured, and ever
   here.check_replays(captured);
 }
 
-TEST_CASE("started operations in a graph become branches of it") {
+TEST_CASE("device graphs: started operations become branches") {
   captured_group here;
   const gpu::graph captured(here.stream.get(), [&] {
     auto first = all_reduce_async(here.in, here.out, here.stream, reduce_op::max, here.group);
@@ -63,7 +63,7 @@ TEST_CASE("started operations in a graph become branches of it") {
   here.check_replays(captured);
 }
 
-TEST_CASE("every operation in one graph") {
+TEST_CASE("device graphs: one graph may hold every operation") {
   captured_group here;
   auto& [device, group, stream, in, out, last] = here;
   const std::array<std::size_t, 1> all{count};
@@ -79,7 +79,7 @@ TEST_CASE("every operation in one graph") {
   here.check_replays(captured);
 }
 
-TEST_CASE("kernels and operations in one graph come in their order") {
+TEST_CASE("device graphs: kernels and operations keep their order") {
   captured_group here;
   auto& [device, group, stream, in, out, last] = here;
   const gpu::graph captured(stream.get(), [&] {

@@ -74,15 +74,16 @@ using rank_main = std::function<void(const gpu::stream&)>;
 inline void be_rank(const std::string& job, int rank, int ranks, const rank_main& body) {
   pretend_machine(rank);
   const auto device = gpu::open();
-  const hfcomm::session own = hfcomm::init(processes::job(job, rank, ranks));
+  const hfcomm::session own = hfcomm::init(processes::job_options(job, rank, ranks));
   const gpu::stream stream;
   body(stream);
 }
 
 /// Starts so many; each is `world()` in its body.
-inline std::unique_ptr<processes::family> start_ranks(const std::string& job, int ranks, const rank_main& body) {
-  const std::string name = processes::unique("gpu-" + job);
-  return std::make_unique<processes::family>(ranks, [=](int rank) { be_rank(name, rank, ranks, body); });
+inline std::unique_ptr<processes::child_processes> start_ranks(const std::string& job, int ranks,
+                                                               const rank_main& body) {
+  const std::string name = processes::unique_name("gpu-" + job);
+  return std::make_unique<processes::child_processes>(ranks, [=](int rank) { be_rank(name, rank, ranks, body); });
 }
 
 /// How long a case with ranks may take: far more than it does where all is well.
@@ -93,7 +94,7 @@ inline void run_ranks(const std::string& job, int ranks, const rank_main& body) 
   const auto outcomes = start_ranks(job, ranks, body)->wait(patience);
   for (int rank = 0; rank < ranks; ++rank) {
     INFO(job, ": rank ", rank, " of ", ranks);
-    CHECK(outcomes[as_index(rank)].said == "");
+    CHECK(outcomes[as_index(rank)].output == "");
     CHECK(outcomes[as_index(rank)].exited_with(0));
   }
 }
@@ -103,7 +104,7 @@ inline void run_ranks(const std::string& job, int ranks, const rank_main& body) 
 inline bool without_ranks(std::string_view name) {
   static const bare_nccl::answer answer = bare_nccl::ask(&pretend_machine);
   if (answer.refused && may_refuse_ranks()) {
-    say_skipped(name, "NCCL has no two ranks on one GPU here: " + answer.text);
+    say_skipped(name, "NCCL refuses two ranks on one GPU here: " + answer.text);
     return true;
   }
   REQUIRE_MESSAGE(answer.works, answer.text);

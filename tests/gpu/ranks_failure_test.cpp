@@ -16,7 +16,7 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using gpu::as_index;
 using gpu::require;
-using processes::say;
+using processes::report;
 
 /// A group that has done on the device what will fail.
 device_buffer<float> warm(const gpu::stream& stream) {
@@ -27,8 +27,8 @@ device_buffer<float> warm(const gpu::stream& stream) {
   return data;
 }
 
-TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and end well") {
-  if (gpu::without_ranks("kill -9 of a rank in the middle of operations: the others name it and end well")) {
+TEST_CASE("SIGKILL: the others name a rank killed during operations, and end well") {
+  if (gpu::without_ranks("SIGKILL: the others name a rank killed during operations, and end well")) {
     return;
   }
   int round = 0;
@@ -37,7 +37,7 @@ TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and
     INFO("round ", round, ": ", ranks, " ranks, victim ", victim);
     int begun[2];
     REQUIRE(::pipe(begun) == 0);
-    const auto family = gpu::start_ranks("kill", ranks, [&, all = ranks](const gpu::stream& stream) {
+    const auto children = gpu::start_ranks("kill", ranks, [&, all = ranks](const gpu::stream& stream) {
       auto data = warm(stream);
       require(::write(begun[1], "x", 1) == 1, "the pipe is broken");
       try {
@@ -51,7 +51,7 @@ TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and
           require(turn < 1'000'000, "nobody died among " + std::to_string(all));
         }
       } catch (const peer_error& problem) {
-        say("peer " + std::to_string(problem.peer()));
+        report("peer " + std::to_string(problem.peer()));
       }
     });
     ::close(begun[1]);
@@ -63,8 +63,8 @@ TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and
     ::close(begun[0]);
     std::this_thread::sleep_for(std::chrono::milliseconds(37 * round));
     const auto killed = processes::clock::now();
-    family->kill(victim, SIGKILL);
-    const auto outcomes = family->wait(gpu::patience);
+    children->kill(victim, SIGKILL);
+    const auto outcomes = children->wait(gpu::patience);
     CHECK(all_begun);
     for (int rank = 0; rank < ranks; ++rank) {
       INFO("rank ", rank);
@@ -72,7 +72,7 @@ TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and
       if (rank == victim) {
         CHECK(outcome.killed_by(SIGKILL));
       } else {
-        CHECK(outcome.said == "peer " + std::to_string(victim) + "\n");
+        CHECK(outcome.output == "peer " + std::to_string(victim) + "\n");
         CHECK(outcome.exited_with(0));
         CHECK(outcome.ended - killed < 60s);  // their deadline for it, which is as long, did not pass
       }
@@ -80,8 +80,8 @@ TEST_CASE("kill -9 of a rank in the middle of operations: the others name it and
   }
 }
 
-TEST_CASE("a rank that never comes to an operation is named when the deadline passes") {
-  if (gpu::without_ranks("a rank that never comes to an operation is named when the deadline passes")) {
+TEST_CASE("ranks on a GPU: after the deadline a rank that never calls an operation is named") {
+  if (gpu::without_ranks("ranks on a GPU: after the deadline a rank that never calls an operation is named")) {
     return;
   }
   for (const int ranks : {2, 4}) {
@@ -104,8 +104,8 @@ TEST_CASE("a rank that never comes to an operation is named when the deadline pa
   }
 }
 
-TEST_CASE("a started operation that a rank never comes to ends at the deadline") {
-  if (gpu::without_ranks("a started operation that a rank never comes to ends at the deadline")) {
+TEST_CASE("ranks on a GPU: a started operation that a rank never calls ends at the deadline") {
+  if (gpu::without_ranks("ranks on a GPU: a started operation that a rank never calls ends at the deadline")) {
     return;
   }
   gpu::run_ranks("started", 2, [](const gpu::stream& stream) {
@@ -121,11 +121,11 @@ TEST_CASE("a started operation that a rank never comes to ends at the deadline")
   });
 }
 
-TEST_CASE("an exception that ends a rank frees the others' devices") {
-  if (gpu::without_ranks("an exception that ends a rank frees the others' devices")) {
+TEST_CASE("ranks on a GPU: an exception that ends a rank frees the others' devices") {
+  if (gpu::without_ranks("ranks on a GPU: an exception that ends a rank frees the others' devices")) {
     return;
   }
-  const auto family = gpu::start_ranks("throws", 4, [](const gpu::stream& stream) {
+  const auto children = gpu::start_ranks("throws", 4, [](const gpu::stream& stream) {
     auto data = warm(stream);
     all_reduce(data, stream);
     if (world().rank() == 1) {
@@ -138,16 +138,17 @@ TEST_CASE("an exception that ends a rank frees the others' devices") {
     require(problem.peer() == 1, problem.what());
     gpu::drain(stream);
   });
-  const auto outcomes = family->wait(gpu::patience);
+  const auto outcomes = children->wait(gpu::patience);
   for (int rank = 0; rank < 4; ++rank) {
     INFO("rank ", rank);
-    CHECK(outcomes[as_index(rank)].said == (rank == 1 ? "out of data\n" : ""));
+    CHECK(outcomes[as_index(rank)].output == (rank == 1 ? "out of data\n" : ""));
     CHECK(outcomes[as_index(rank)].exited_with(rank == 1 ? 1 : 0));
   }
 }
 
-TEST_CASE("bad input on one rank is told to the others, whose devices are freed") {
-  if (gpu::without_ranks("bad input on one rank is told to the others, whose devices are freed")) {
+TEST_CASE("ranks on a GPU: bad input on one rank is an error on the others, and their devices are freed") {
+  if (gpu::without_ranks(
+          "ranks on a GPU: bad input on one rank is an error on the others, and their devices are freed")) {
     return;
   }
   gpu::run_ranks("input", 2, [](const gpu::stream& stream) {
@@ -166,8 +167,8 @@ TEST_CASE("bad input on one rank is told to the others, whose devices are freed"
   });
 }
 
-TEST_CASE("groups are dropped while operations are under way") {
-  if (gpu::without_ranks("groups are dropped while operations are under way")) {
+TEST_CASE("ranks on a GPU: groups may be dropped with operations in flight") {
+  if (gpu::without_ranks("ranks on a GPU: groups may be dropped with operations in flight")) {
     return;
   }
   gpu::run_ranks("dropped", 2, [](const gpu::stream& stream) {
@@ -187,8 +188,8 @@ TEST_CASE("groups are dropped while operations are under way") {
   });
 }
 
-TEST_CASE("a rank that leaves with operations under way takes nobody along") {
-  if (gpu::without_ranks("a rank that leaves with operations under way takes nobody along")) {
+TEST_CASE("ranks on a GPU: a rank may leave with operations in flight") {
+  if (gpu::without_ranks("ranks on a GPU: a rank may leave with operations in flight")) {
     return;
   }
   // All of rank 1's part is on its device when it leaves; what is missing comes too late.
@@ -206,8 +207,8 @@ TEST_CASE("a rank that leaves with operations under way takes nobody along") {
   });
 }
 
-TEST_CASE("a watch frees who waits without hfcomm's help") {
-  if (gpu::without_ranks("a watch frees who waits without hfcomm's help")) {
+TEST_CASE("device_watch: it frees a rank that waits by other means than hfcomm's") {
+  if (gpu::without_ranks("device_watch: it frees a rank that waits by other means than hfcomm's")) {
     return;
   }
   gpu::run_ranks("watch", 2, [](const gpu::stream& stream) {
@@ -235,11 +236,11 @@ TEST_CASE("a watch frees who waits without hfcomm's help") {
   });
 }
 
-TEST_CASE("a watch notices a rank that is gone") {
-  if (gpu::without_ranks("a watch notices a rank that is gone")) {
+TEST_CASE("device_watch: it notices a lost rank") {
+  if (gpu::without_ranks("device_watch: it notices a lost rank")) {
     return;
   }
-  const auto family = gpu::start_ranks("gone", 2, [](const gpu::stream& stream) {
+  const auto children = gpu::start_ranks("gone", 2, [](const gpu::stream& stream) {
     auto data = warm(stream);
     if (world().rank() == 1) {
       std::_Exit(0);
@@ -252,8 +253,8 @@ TEST_CASE("a watch notices a rank that is gone") {
     });
     require(problem.peer() == 1, problem.what());
   });
-  for (const auto& outcome : family->wait(gpu::patience)) {
-    CHECK(outcome.said == "");
+  for (const auto& outcome : children->wait(gpu::patience)) {
+    CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }
 }

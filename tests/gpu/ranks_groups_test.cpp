@@ -21,8 +21,8 @@ void check_all(const device_buffer<float>& data, float want, const gpu::stream& 
           what + ": it begins with " + std::to_string(got.front()) + ", not " + std::to_string(want));
 }
 
-TEST_CASE("halves, and back") {
-  gpu::at_two_and_four("halves, and back", [](const gpu::stream& stream) {
+TEST_CASE("split: operations of halves and of the world may alternate") {
+  gpu::at_two_and_four("split: operations of halves and of the world may alternate", [](const gpu::stream& stream) {
     connect_device();
     const int ranks = world().size();
     const int me = world().rank();
@@ -55,8 +55,8 @@ TEST_CASE("halves, and back") {
   });
 }
 
-TEST_CASE("1500 small operations in one scope") {
-  gpu::at_two_and_four("1500 small operations in one scope", [](const gpu::stream& stream) {
+TEST_CASE("nccl_group_scope: it holds 1500 small operations") {
+  gpu::at_two_and_four("nccl_group_scope: it holds 1500 small operations", [](const gpu::stream& stream) {
     const std::size_t pieces = world().size() == 2 ? 1500 : 300;
     std::vector<float> mine(pieces);
     std::vector<float> want(pieces);
@@ -77,8 +77,8 @@ TEST_CASE("1500 small operations in one scope") {
   });
 }
 
-TEST_CASE("messages of all to all in one scope") {
-  gpu::at_two_and_four("messages of all to all in one scope", [](const gpu::stream& stream) {
+TEST_CASE("nccl_group_scope: it holds messages from all ranks to all") {
+  gpu::at_two_and_four("nccl_group_scope: it holds messages from all ranks to all", [](const gpu::stream& stream) {
     connect_device();
     const int ranks = world().size();
     const int me = world().rank();
@@ -107,8 +107,8 @@ TEST_CASE("messages of all to all in one scope") {
   });
 }
 
-TEST_CASE("started operations among ranks go on beside computation") {
-  gpu::at_two_and_four("started operations among ranks go on beside computation", [](const gpu::stream& stream) {
+TEST_CASE("started operations: computation continues beside them") {
+  gpu::at_two_and_four("started operations: computation continues beside them", [](const gpu::stream& stream) {
     auto data = gpu::on_device(std::vector<float>(1003, 1.0F), stream);
     auto other = gpu::on_device(std::vector<float>(1003, 1.0F), stream);
     all_reduce_async(data, stream, reduce_op::max).synchronize();
@@ -125,8 +125,8 @@ TEST_CASE("started operations among ranks go on beside computation") {
   });
 }
 
-TEST_CASE("a started operation does not hold its stream up") {
-  if (gpu::without_ranks("a started operation does not hold its stream up")) {
+TEST_CASE("started operations: their stream is not held up") {
+  if (gpu::without_ranks("started operations: their stream is not held up")) {
     return;
   }
   gpu::run_ranks("beside", 2, [](const gpu::stream& stream) {
@@ -151,8 +151,8 @@ TEST_CASE("a started operation does not hold its stream up") {
   });
 }
 
-TEST_CASE("operations among ranks in a graph") {
-  gpu::at_two_and_four("operations among ranks in a graph", [](const gpu::stream& stream) {
+TEST_CASE("device graphs: operations among ranks are replayed") {
+  gpu::at_two_and_four("device graphs: operations among ranks are replayed", [](const gpu::stream& stream) {
     const auto ranks = static_cast<float>(world().size());
     const auto n = as_index(world().size());
     const auto me = as_index(world().rank());

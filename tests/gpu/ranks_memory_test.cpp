@@ -59,17 +59,20 @@ void check_sizes(const gpu::stream& stream) {
   }
 }
 
-TEST_CASE("memory that NCCL knows") { gpu::at_two_and_four("memory that NCCL knows", check_sizes); }
-
-TEST_CASE("memory that NCCL knows and may map") {
-  gpu::at_two_and_four("memory that NCCL knows and may map", [](const gpu::stream& stream) {
-    gpu::set_variable("NCCL_CUMEM_ENABLE", "1");  // read with the first call of NCCL
-    check_sizes(stream);
-  });
+TEST_CASE("registered_buffer: operations of all sizes work on it") {
+  gpu::at_two_and_four("registered_buffer: operations of all sizes work on it", check_sizes);
 }
 
-TEST_CASE("memory that NCCL knows outlives its group") {
-  if (gpu::without_ranks("memory that NCCL knows outlives its group")) {
+TEST_CASE("registered_buffer: operations of all sizes work on it with NCCL_CUMEM_ENABLE") {
+  gpu::at_two_and_four("registered_buffer: operations of all sizes work on it with NCCL_CUMEM_ENABLE",
+                       [](const gpu::stream& stream) {
+                         gpu::set_variable("NCCL_CUMEM_ENABLE", "1");  // read with the first call of NCCL
+                         check_sizes(stream);
+                       });
+}
+
+TEST_CASE("registered_buffer: it outlives its group") {
+  if (gpu::without_ranks("registered_buffer: it outlives its group")) {
     return;
   }
   gpu::run_ranks("outlives", 2, [](const gpu::stream& stream) {

@@ -191,8 +191,8 @@ void check_messages(const gpu::stream& stream) {
   }
 }
 
-TEST_CASE("equal parts among ranks") {
-  gpu::at_two_and_four("equal parts among ranks", [](const gpu::stream& stream) {
+TEST_CASE("ranks on a GPU: equal parts are exchanged") {
+  gpu::at_two_and_four("ranks on a GPU: equal parts are exchanged", [](const gpu::stream& stream) {
     check_equal_parts<std::uint8_t>(stream);
     check_equal_parts<std::int16_t>(stream);
     check_equal_parts<float>(stream);
@@ -200,18 +200,20 @@ TEST_CASE("equal parts among ranks") {
   });
 }
 
-TEST_CASE("uneven parts among ranks") {
-  gpu::at_two_and_four("uneven parts among ranks", [](const gpu::stream& stream) {
+TEST_CASE("ranks on a GPU: uneven parts are exchanged") {
+  gpu::at_two_and_four("ranks on a GPU: uneven parts are exchanged", [](const gpu::stream& stream) {
     check_uneven_parts<std::uint8_t>(stream);
     check_uneven_parts<std::int64_t>(stream);
     check_uneven_parts<particle>(stream);
   });
 }
 
-TEST_CASE("messages among ranks") { gpu::at_two_and_four("messages among ranks", check_messages); }
+TEST_CASE("ranks on a GPU: messages are exchanged") {
+  gpu::at_two_and_four("ranks on a GPU: messages are exchanged", check_messages);
+}
 
-TEST_CASE("a barrier on the stream holds who comes early, and not the host") {
-  if (gpu::without_ranks("a barrier on the stream holds who comes early, and not the host")) {
+TEST_CASE("barrier: on a stream it holds early devices, and not the host") {
+  if (gpu::without_ranks("barrier: on a stream it holds early devices, and not the host")) {
     return;
   }
   gpu::run_ranks("barrier", 2, [](const gpu::stream& stream) {
@@ -230,8 +232,8 @@ TEST_CASE("a barrier on the stream holds who comes early, and not the host") {
   });
 }
 
-TEST_CASE("with device checks, different operations are a mismatch and not a hang") {
-  if (gpu::without_ranks("with device checks, different operations are a mismatch and not a hang")) {
+TEST_CASE("device checks: different operations are a mismatch_error and not a hang") {
+  if (gpu::without_ranks("device checks: different operations are a mismatch_error and not a hang")) {
     return;
   }
   gpu::run_ranks("checks", 2, [](const gpu::stream& stream) {
@@ -246,8 +248,8 @@ TEST_CASE("with device checks, different operations are a mismatch and not a han
   });
 }
 
-TEST_CASE("maps of numbers on the device among ranks") {
-  if (gpu::without_ranks("maps of numbers on the device among ranks")) {
+TEST_CASE("device dictionaries: ranks on a GPU reduce maps of numbers") {
+  if (gpu::without_ranks("device dictionaries: ranks on a GPU reduce maps of numbers")) {
     return;
   }
   gpu::run_ranks("maps", 2, [](const gpu::stream& stream) {

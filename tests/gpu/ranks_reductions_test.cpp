@@ -143,22 +143,22 @@ void check_types(const char* name) {
   });
 }
 
-TEST_CASE("reductions of 32-bit and 64-bit types among ranks") {
+TEST_CASE("ranks on a GPU: 32-bit and 64-bit types are reduced") {
   check_types<float, std::int64_t, double, std::int32_t, std::uint32_t, std::uint64_t>(
-      "reductions of 32-bit and 64-bit types among ranks");
+      "ranks on a GPU: 32-bit and 64-bit types are reduced");
 }
 
-TEST_CASE("reductions of narrow types among ranks") {
-  check_types<bfloat16, std::uint8_t, float16, std::int8_t>("reductions of narrow types among ranks");
+TEST_CASE("ranks on a GPU: narrow types are reduced") {
+  check_types<bfloat16, std::uint8_t, float16, std::int8_t>("ranks on a GPU: narrow types are reduced");
 }
 
-TEST_CASE("reductions of 8-bit floats among ranks") {
-  if (gpu::without_ranks("reductions of 8-bit floats among ranks")) {
+TEST_CASE("ranks on a GPU: 8-bit floats are reduced") {
+  if (gpu::without_ranks("ranks on a GPU: 8-bit floats are reduced")) {
     return;
   }
   gpu::run_ranks("bytes", 2, [](const gpu::stream& stream) {
     if (!gpu::adds_bytes_of_floats()) {
-      gpu::say_skipped("reductions of 8-bit floats among ranks", "NCCL needs a device of compute capability 9");
+      gpu::say_skipped("ranks on a GPU: 8-bit floats are reduced", "NCCL needs a device of compute capability 9");
       return;
     }
     check_type<float8_e4m3>(stream);
@@ -166,8 +166,8 @@ TEST_CASE("reductions of 8-bit floats among ranks") {
   });
 }
 
-TEST_CASE("uneven reduce_scatter among ranks, and in place") {
-  if (gpu::without_ranks("uneven reduce_scatter among ranks, and in place")) {
+TEST_CASE("reduce_scatter: ranks on a GPU take uneven parts, also in place") {
+  if (gpu::without_ranks("reduce_scatter: ranks on a GPU take uneven parts, also in place")) {
     return;
   }
   for (const int ranks : {2, 4}) {
@@ -195,8 +195,8 @@ TEST_CASE("uneven reduce_scatter among ranks, and in place") {
   }
 }
 
-TEST_CASE("sums that are rounded are near, and the same bits on all ranks") {
-  if (gpu::without_ranks("sums that are rounded are near, and the same bits on all ranks")) {
+TEST_CASE("all_reduce: rounded sums are close, with the same bits on all ranks") {
+  if (gpu::without_ranks("all_reduce: rounded sums are close, with the same bits on all ranks")) {
     return;
   }
   for (const int ranks : {2, 4}) {
@@ -231,8 +231,8 @@ TEST_CASE("sums that are rounded are near, and the same bits on all ranks") {
   }
 }
 
-TEST_CASE("a million elements and one more among ranks") {
-  if (gpu::without_ranks("a million elements and one more among ranks")) {
+TEST_CASE("all_reduce: ranks on a GPU reduce 1,000,001 elements") {
+  if (gpu::without_ranks("all_reduce: ranks on a GPU reduce 1,000,001 elements")) {
     return;
   }
   gpu::run_ranks("million", 2, [](const gpu::stream& stream) {

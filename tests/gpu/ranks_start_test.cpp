@@ -12,8 +12,8 @@ using namespace hfcomm;
 using namespace std::chrono_literals;
 using gpu::require;
 
-TEST_CASE("two ranks on one GPU") {
-  if (gpu::without_ranks("two ranks on one GPU")) {
+TEST_CASE("connect_device: two ranks may share one GPU") {
+  if (gpu::without_ranks("connect_device: two ranks may share one GPU")) {
     return;
   }
   gpu::run_ranks("first", 2, [](const gpu::stream& stream) {
@@ -26,23 +26,23 @@ TEST_CASE("two ranks on one GPU") {
   });
 }
 
-TEST_CASE("two ranks of one machine on one GPU are refused by name") {
-  const std::string job = processes::unique("gpu-same");
-  processes::family family(2, [&](int rank) {
+TEST_CASE("connect_device: two ranks of one machine on one GPU are an error that names both") {
+  const std::string job = processes::unique_name("gpu-same");
+  processes::child_processes children(2, [&](int rank) {
     gpu::pretend_machine(0);
     const auto device = gpu::open();
-    const session own = init(processes::job(job, rank, 2));
+    const session own = init(processes::job_options(job, rank, 2));
     const auto problem = gpu::expect_error<usage_error>([] { connect_device(); });
     require(gpu::says(problem, "ranks 0 and 1 use the same GPU"), problem.what());
     barrier();  // the group goes on
   });
-  for (const auto& outcome : family.wait(gpu::patience)) {
-    CHECK(outcome.said == "");
+  for (const auto& outcome : children.wait(gpu::patience)) {
+    CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }
 }
 
-TEST_CASE("a rank that does not connect is named when the deadline passes") {
+TEST_CASE("connect_device: after the deadline a rank that does not connect is named") {
   for (const int ranks : {2, 4}) {
     INFO("with ", ranks, " ranks");
     gpu::run_ranks("absent", ranks, [=](const gpu::stream&) {
@@ -59,11 +59,11 @@ TEST_CASE("a rank that does not connect is named when the deadline passes") {
   }
 }
 
-TEST_CASE("a rank that dies while the others connect is named") {
-  if (gpu::without_ranks("a rank that dies while the others connect is named")) {
+TEST_CASE("connect_device: a rank that dies while the others connect is named") {
+  if (gpu::without_ranks("connect_device: a rank that dies while the others connect is named")) {
     return;
   }
-  const auto family = gpu::start_ranks("dies", 3, [](const gpu::stream&) {
+  const auto children = gpu::start_ranks("dies", 3, [](const gpu::stream&) {
     barrier();
     if (world().rank() == 1) {
       std::_Exit(0);  // without a word
@@ -71,14 +71,14 @@ TEST_CASE("a rank that dies while the others connect is named") {
     const auto problem = gpu::expect_error<peer_error>([] { connect_device(); });
     require(problem.peer() == 1, problem.what());
   });
-  for (const auto& outcome : family->wait(gpu::patience)) {
-    CHECK(outcome.said == "");
+  for (const auto& outcome : children->wait(gpu::patience)) {
+    CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }
 }
 
-TEST_CASE("many ranks connect, leave, and come again as another job") {
-  if (gpu::without_ranks("many ranks connect, leave, and come again as another job")) {
+TEST_CASE("connect_device: job after job connects and ends") {
+  if (gpu::without_ranks("connect_device: job after job connects and ends")) {
     return;
   }
   for (const int ranks : {2, 4, 2}) {

@@ -45,7 +45,7 @@ struct used_group {
   }
 };
 
-TEST_CASE("an operation behind a long kernel returns at once and takes what the kernel leaves") {
+TEST_CASE("device operations: behind a long kernel they return at once and read what the kernel writes") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   const std::array<std::size_t, 1> all{length};
@@ -83,7 +83,7 @@ TEST_CASE("an operation behind a long kernel returns at once and takes what the 
   });
 }
 
-TEST_CASE("a kernel behind an operation sees its result") {
+TEST_CASE("device operations: a kernel behind one sees its result") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   std::vector<float> ones(length, 1.0F);
@@ -101,7 +101,7 @@ TEST_CASE("a kernel behind an operation sees its result") {
   CHECK((gpu::on_host(in, stream) == std::vector<float>(length, 10.0F)));
 }
 
-TEST_CASE("a started operation waits for what was on its stream, and orders who waits for it") {
+TEST_CASE("started operations: they run after their stream's earlier work, and order whoever waits for them") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(in, before, stream);
@@ -123,7 +123,7 @@ TEST_CASE("a started operation waits for what was on its stream, and orders who 
   CHECK(holds(seen, wanted, other));
 }
 
-TEST_CASE("a started operation goes on beside its stream's next kernel") {
+TEST_CASE("started operations: they run beside their stream's next kernel") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(in, wanted, stream);
@@ -137,7 +137,7 @@ TEST_CASE("a started operation goes on beside its stream's next kernel") {
   CHECK(stream.busy());
 }
 
-TEST_CASE("a work that is dropped orders its stream") {
+TEST_CASE("started operations: dropping a work orders its stream") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   device_buffer<float> last(length);
@@ -160,7 +160,7 @@ TEST_CASE("a work that is dropped orders its stream") {
   CHECK(holds(last, wanted, stream));
 }
 
-TEST_CASE("every started form behind a long kernel") {
+TEST_CASE("started operations: every form returns at once behind a long kernel") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   const std::array<std::size_t, 1> all{length};
@@ -193,7 +193,7 @@ TEST_CASE("every started form behind a long kernel") {
   behind("uneven all_to_all", [&] { return all_to_all_async(in, all, out, all, stream, group); });
 }
 
-TEST_CASE("a stream that never gets done ends the wait for it at the deadline, not later") {
+TEST_CASE("synchronize: it ends at the deadline when a stream never completes") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   const process_group own;
@@ -205,7 +205,7 @@ TEST_CASE("a stream that never gets done ends the wait for it at the deadline, n
   CHECK(stream.busy());
 }
 
-TEST_CASE("marks on streams order them") {
+TEST_CASE("device_event: it orders streams") {
   used_group here;
   auto& [device, group, stream, other, in, out] = here;
   fill(out, before, stream);

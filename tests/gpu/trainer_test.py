@@ -14,7 +14,7 @@ import unittest
 
 TRAINER = pathlib.Path(sys.argv.pop(1)).resolve()
 RANKS = pathlib.Path(sys.argv.pop(1)).resolve()
-FIRST_CASE = "two ranks on one GPU"
+FIRST_CASE = "connect_device: two ranks may share one GPU"
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TEXTS = [pathlib.Path("/usr/share/common-licenses/GPL-3"), ROOT / "LICENSE"]
 TEXT = next(text for text in TEXTS if text.exists())

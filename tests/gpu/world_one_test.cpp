@@ -118,7 +118,7 @@ void check_reductions() {
   }
 }
 
-TEST_CASE("a group of one moves every type") {
+TEST_CASE("group of one: it moves every type") {
   const auto device = gpu::open();
   check_moves<char>();
   check_moves<std::int16_t>();
@@ -129,7 +129,7 @@ TEST_CASE("a group of one moves every type") {
   check_moves<charged>();
 }
 
-TEST_CASE("a group of one has memory that NCCL knows, too") {
+TEST_CASE("group of one: registered_buffer works") {
   const auto device = gpu::open();
   const gpu::stream stream;
   for (const std::size_t count : {0UL, 1UL, 131'073UL}) {
@@ -141,7 +141,7 @@ TEST_CASE("a group of one has memory that NCCL knows, too") {
   }
 }
 
-TEST_CASE("a group of one reduces integers") {
+TEST_CASE("group of one: it reduces integers") {
   const auto device = gpu::open();
   check_reductions<std::int8_t>();
   check_reductions<std::uint8_t>();
@@ -151,7 +151,7 @@ TEST_CASE("a group of one reduces integers") {
   check_reductions<std::uint64_t>();
 }
 
-TEST_CASE("a group of one reduces floats, NaNs and all") {
+TEST_CASE("group of one: it reduces floats, NaNs included") {
   const auto device = gpu::open();
   check_reductions<float16>();
   check_reductions<bfloat16>();
@@ -161,7 +161,7 @@ TEST_CASE("a group of one reduces floats, NaNs and all") {
   check_reductions<double>();
 }
 
-TEST_CASE("a group of one reduces CUDA's own narrow floats") {
+TEST_CASE("group of one: it reduces CUDA's own narrow floats") {
   const auto device = gpu::open();
   check_reductions<__half>();
   check_reductions<__nv_bfloat16>();
@@ -212,7 +212,7 @@ void check_premultiplied() {
   }
 }
 
-TEST_CASE("a group of one multiplies as the host does, bit by bit") {
+TEST_CASE("group of one: premultiplied sums have the host's bits") {
   const auto device = gpu::open();
   check_premultiplied<float16>();
   check_premultiplied<bfloat16>();
@@ -222,7 +222,7 @@ TEST_CASE("a group of one multiplies as the host does, bit by bit") {
   check_premultiplied<double>();
 }
 
-TEST_CASE("a group of one refuses what is not the device's memory") {
+TEST_CASE("group of one: memory that is not the device's is a usage_error") {
   const auto device = gpu::open();
   const process_group group;
   const gpu::stream stream;
@@ -244,11 +244,11 @@ TEST_CASE("a group of one refuses what is not the device's memory") {
   synchronize(stream, group);
 }
 
-TEST_CASE("a group of one takes more than 4 GiB") {
+TEST_CASE("group of one: buffers may have more than 4 GiB") {
   const auto device = gpu::open();
   constexpr std::size_t count = (std::size_t{1} << 32U) + 17;
   if (gpu::free_memory() < 2 * count + (std::size_t{1} << 30U)) {
-    gpu::say_skipped("a group of one takes more than 4 GiB", "the device has not 9 GiB left");
+    gpu::say_skipped("group of one: buffers may have more than 4 GiB", "the device has not 9 GiB left");
     return;
   }
   const process_group group;

@@ -11,7 +11,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("accumulate: averages in every k-th pass and at the end of the data, sums in between") {
+TEST_CASE("accumulate: every k-th pass and the last one average, and the passes between only sum") {
   at_every_size([](const process_group& world) {
     for (const std::size_t every : each_of(1, 2, 3, 5)) {
       toy_model model({3, 400});
@@ -44,7 +44,7 @@ TEST_CASE("accumulate: averages in every k-th pass and at the end of the data, s
   });
 }
 
-TEST_CASE("accumulate: a step that an exception leaves, or whose pass never ended, is taken again") {
+TEST_CASE("accumulate: a step left by an exception or without a finished pass is repeated") {
   at_every_size([](const process_group& world) {
     toy_model model({4});
     distributed_data_parallel ddp(model.views());
@@ -77,7 +77,7 @@ TEST_CASE("accumulate: a step that an exception leaves, or whose pass never ende
   });
 }
 
-TEST_CASE("accumulate: inside no_sync nothing is averaged, and the next step outside makes up for it") {
+TEST_CASE("accumulate: steps inside no_sync do not average, and the next step outside averages their sum") {
   at_every_size([](const process_group& world) {
     toy_model model({4});
     distributed_data_parallel ddp(model.views());
@@ -101,7 +101,7 @@ TEST_CASE("accumulate: inside no_sync nothing is averaged, and the next step out
   });
 }
 
-TEST_CASE("accumulate: every 0th pass is an error") {
+TEST_CASE("accumulate: zero steps are a usage_error") {
   at_every_size([](const process_group& world) {
     toy_model model({4});
     distributed_data_parallel ddp(model.views());

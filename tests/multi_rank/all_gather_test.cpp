@@ -10,7 +10,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("all_gather: every rank's object in rank order") {
+TEST_CASE("all_gather: every rank gets all objects in rank order") {
   at_every_size([](const process_group& world) {
     const auto numbers = all_gather(world.rank() * 10);
     const auto texts = all_gather(text_of(world.rank(), 50));
@@ -26,7 +26,7 @@ TEST_CASE("all_gather: every rank's object in rank order") {
   });
 }
 
-TEST_CASE("all_gather: objects of different sizes, one of them empty") {
+TEST_CASE("all_gather: objects may have different sizes, one of them may be empty") {
   at_every_size([](const process_group& world) {
     for (const std::size_t step : each_of(1, 40, 100'000)) {
       const auto texts = all_gather(text_of(world.rank(), step * as_index(world.rank())));
@@ -37,7 +37,7 @@ TEST_CASE("all_gather: objects of different sizes, one of them empty") {
   });
 }
 
-TEST_CASE("all_gather: buffers of equal length") {
+TEST_CASE("all_gather: it gathers buffers of equal length") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 40, 41, 131'072, 131'073, 300'001)) {
       std::vector<std::int16_t> in(count, static_cast<std::int16_t>(world.rank() + 1));
@@ -53,7 +53,7 @@ TEST_CASE("all_gather: buffers of equal length") {
   });
 }
 
-TEST_CASE("all_gather: the input may be the rank's own place in the output") {
+TEST_CASE("all_gather: the input may be the rank's own part of the output") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(2, 70'000)) {
       std::vector<float> table(count * as_index(world.size()), -1.0F);
@@ -68,7 +68,7 @@ TEST_CASE("all_gather: the input may be the rank's own place in the output") {
   });
 }
 
-TEST_CASE("all_gather: an output of the wrong size is an error, on the other ranks too") {
+TEST_CASE("all_gather: an output of the wrong size is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int wrong = world.size() - 1;
     std::vector<int> in(4);
@@ -88,7 +88,7 @@ TEST_CASE("all_gather: an output of the wrong size is an error, on the other ran
   });
 }
 
-TEST_CASE("all_gather: in a group, the group's ranks") {
+TEST_CASE("all_gather: in a group it gathers from that group's ranks") {
   at_every_size([](const process_group& world) {
     const auto half = world.split(world.rank() % 2, -world.rank());
     const auto ranks = all_gather(world.rank(), half);
@@ -101,14 +101,14 @@ TEST_CASE("all_gather: in a group, the group's ranks") {
   });
 }
 
-TEST_CASE("all_gather: without init the one object") {
+TEST_CASE("all_gather: without init the result is the one object") {
   CHECK((all_gather(std::string("x")) == std::vector<std::string>{"x"}));
   std::array<int, 2> out{};
   all_gather(std::array{3, 4}, out);
   CHECK((out == std::array{3, 4}));
 }
 
-TEST_CASE("all_gather: the input may be const, a temporary, or the very same on all ranks") {
+TEST_CASE("all_gather: the input may be const, a temporary, or the same object on all ranks") {
   static const std::string shared = text_of(0, 300'000);
   at_every_size([](const process_group& world) {
     for (const auto& text : all_gather(shared)) {

@@ -42,7 +42,7 @@ bool same_models(mixed_model& left, mixed_model& right) {
          equal(left.e, right.e) && equal(left.f, right.f);
 }
 
-TEST_CASE("all_reduce_params: gradients of all types, to the bits of reducing each alone") {
+TEST_CASE("all_reduce_params: gradients of all types have the bits of separate reductions") {
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : each_of(0, 30, 1'000, 25'000'000)) {
       for (const reduce_op op : std::array<reduce_op, 3>{reduce_op::average, reduce_op::sum, reduce_op::max}) {
@@ -57,7 +57,7 @@ TEST_CASE("all_reduce_params: gradients of all types, to the bits of reducing ea
   });
 }
 
-TEST_CASE("all_reduce_param_values: values of all types; the gradients stay") {
+TEST_CASE("all_reduce_param_values: it reduces values of all types and leaves the gradients unchanged") {
   at_every_size([](const process_group& world) {
     mixed_model together(world.rank());
     mixed_model apart(world.rank());
@@ -69,7 +69,7 @@ TEST_CASE("all_reduce_param_values: values of all types; the gradients stay") {
   });
 }
 
-TEST_CASE("all_reduce_params: the average is the default, and the group may be a part") {
+TEST_CASE("all_reduce_params: it averages by default, and in any group") {
   at_every_size([](const process_group& world) {
     toy_model model({3, 70'000});
     model.set_gradient(world.rank(), 0);
@@ -86,7 +86,7 @@ TEST_CASE("all_reduce_params: the average is the default, and the group may be a
   });
 }
 
-TEST_CASE("all_reduce_params: models that differ are an error on every rank, which names the parameter") {
+TEST_CASE("all_reduce_params: models that differ are an error on every rank that names the parameter") {
   const auto expect = [](auto make_odd, const std::string& usual, const std::string& different) {
     at_every_size(
         [&](const process_group& world) {
@@ -117,7 +117,7 @@ TEST_CASE("all_reduce_params: models that differ are an error on every rank, whi
   expect([&](list& views) { views[1] = renamed.view(); }, "\"second\" (6 x float32)", "\"second2\" (6 x float32)");
 }
 
-TEST_CASE("all_reduce_params: a type without that reduction reaches every rank") {
+TEST_CASE("all_reduce_params: a reduction that a type lacks is an error on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<ddp_parameter> views;
     std::vector<std::int32_t> numbers(3);
@@ -134,7 +134,7 @@ TEST_CASE("all_reduce_params: a type without that reduction reaches every rank")
   });
 }
 
-TEST_CASE("all_reduce_params: memory at address 0 is refused, and every rank hears of it") {
+TEST_CASE("all_reduce_params: memory at address 0 is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     std::vector<float> memory(4, 1.0F);
@@ -155,7 +155,7 @@ TEST_CASE("all_reduce_params: memory at address 0 is refused, and every rank hea
   });
 }
 
-TEST_CASE("all_reduce_params: a parameter that named_parameter did not make is refused, and every rank hears of it") {
+TEST_CASE("all_reduce_params: a parameter not made by named_parameter is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     std::vector<float> memory(4, 1.0F);

@@ -15,7 +15,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("all_reduce: one number per rank") {
+TEST_CASE("all_reduce: it reduces one number from each rank") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     int product = 1;
@@ -32,7 +32,7 @@ TEST_CASE("all_reduce: one number per rank") {
   });
 }
 
-TEST_CASE("all_reduce: in place and out of place") {
+TEST_CASE("all_reduce: it works in place and out of place") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 4096, 4097, 65'537)) {
       std::vector<float> in(count);
@@ -53,7 +53,7 @@ TEST_CASE("all_reduce: in place and out of place") {
   });
 }
 
-TEST_CASE("all_reduce: spans, arrays, parts of arrays") {
+TEST_CASE("all_reduce: it takes spans, arrays and parts of arrays") {
   at_every_size([](const process_group& world) {
     std::array<double, 4> values;
     values.fill(1.0);
@@ -69,7 +69,7 @@ TEST_CASE("all_reduce: spans, arrays, parts of arrays") {
   });
 }
 
-TEST_CASE("all_reduce: objects are folded in rank order by any callable") {
+TEST_CASE("all_reduce: a callable folds objects in rank order") {
   at_every_size([](const process_group& world) {
     const auto text = all_reduce(std::to_string(world.rank()), std::plus<>());
     CHECK(text == std::string("01234567").substr(0, as_index(world.size())));
@@ -101,7 +101,7 @@ TEST_CASE("all_reduce: integers wrap around") {
   });
 }
 
-TEST_CASE("all_reduce: the same bits on all ranks and on every run, where the order matters") {
+TEST_CASE("all_reduce: sums that depend on the order have the same bits on all ranks and in every run") {
   at_every_size([](const process_group& world) {
     std::vector<float> in(5000);
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -125,7 +125,7 @@ TEST_CASE("all_reduce: the same bits on all ranks and on every run, where the or
   });
 }
 
-TEST_CASE("all_reduce: NaN and infinity") {
+TEST_CASE("all_reduce: it handles NaN and infinity") {
   at_every_size([](const process_group& world) {
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -137,7 +137,7 @@ TEST_CASE("all_reduce: NaN and infinity") {
   });
 }
 
-TEST_CASE("all_reduce: an output of the wrong size is an error everywhere") {
+TEST_CASE("all_reduce: an output of the wrong size is an error on every rank") {
   at_every_size([](const process_group& world) {
     const std::vector<float> in(10);
     std::vector<float> out(world.rank() == 0 ? 11 : 10, 3.0F);
@@ -152,7 +152,7 @@ TEST_CASE("all_reduce: an output of the wrong size is an error everywhere") {
   });
 }
 
-TEST_CASE("all_reduce: an average of integers is refused, alone as well") {
+TEST_CASE("all_reduce: an average of integers is an error, also in a group of one") {
   at_every_size([](const process_group& world) {
     const auto problem = error_of<usage_error>([&] { (void)all_reduce(world.rank(), reduce_op{reduce_op::average}); });
     CHECK_CONTAINS(problem.what(), "average of int32");
@@ -162,7 +162,7 @@ TEST_CASE("all_reduce: an average of integers is refused, alone as well") {
                  "average of uint32");
 }
 
-TEST_CASE("all_reduce: without init the value itself") {
+TEST_CASE("all_reduce: without init the result is the value itself") {
   CHECK(all_reduce(2.5, reduce_op::average) == 2.5);
   CHECK(all_reduce(2.5, reduce_op::premultiplied_sum(-2)) == -5.0);
   CHECK(all_reduce(6, reduce_op::bit_xor) == 6);
@@ -173,7 +173,7 @@ TEST_CASE("all_reduce: without init the value itself") {
   CHECK((out == in));
 }
 
-TEST_CASE("all_reduce: in a group, over its ranks only") {
+TEST_CASE("all_reduce: in a group it reduces over that group's ranks only") {
   at_every_size([](const process_group& world) {
     const auto half = world.split(world.rank() % 2);
     CHECK(all_reduce(1, reduce_op::sum, half) == half.size());
@@ -189,7 +189,7 @@ TEST_CASE("all_reduce: in a group, over its ranks only") {
   });
 }
 
-TEST_CASE("all_reduce: bits") {
+TEST_CASE("all_reduce: bitwise reductions work on integers") {
   at_every_size([](const process_group& world) {
     const std::uint32_t mine = 1U << world.rank();
     const std::uint32_t all = (1U << world.size()) - 1;
@@ -232,7 +232,7 @@ TEST_CASE("all_reduce: a premultiplied sum takes each rank's own factor") {
   });
 }
 
-TEST_CASE("all_reduce: a premultiplied sum agrees on the handle's tag and keeps each rank's factor") {
+TEST_CASE("all_reduce: ranks of a premultiplied sum must agree on the tag, not on the factor") {
   at_every_size([](const process_group& world) {
     const auto op = reduce_op::premultiplied_sum(world.rank() + 1);
     const double expected = 0.5 * world.size() * (world.size() + 1);
@@ -247,7 +247,7 @@ TEST_CASE("all_reduce: a premultiplied sum agrees on the handle's tag and keeps 
   });
 }
 
-TEST_CASE("all_reduce: a factor that is not a number is an error everywhere") {
+TEST_CASE("all_reduce: a factor that is not a number is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == world.size() - 1;
     const auto call = [&] {

@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("all_to_all: objects of very different sizes") {
+TEST_CASE("all_to_all: objects may have very different sizes") {
   at_every_size([](const process_group& world) {
     const auto length = [](int from, int to) { return as_index((from * 5 + to * 3) % 4) * (from == to ? 1 : 110'000); };
     std::vector<std::string> texts;
@@ -40,7 +40,7 @@ TEST_CASE("all_to_all: objects of very different sizes") {
   });
 }
 
-TEST_CASE("all_to_all: one rank has much for one other, and nobody else has anything") {
+TEST_CASE("all_to_all: one rank may send much to one other while nobody else sends anything") {
   at_every_size([](const process_group& world) {
     const int rich = world.size() - 1;
     const int lucky = world.size() / 2;
@@ -56,7 +56,7 @@ TEST_CASE("all_to_all: one rank has much for one other, and nobody else has anyt
   });
 }
 
-TEST_CASE("all_to_all: objects that can only be moved") {
+TEST_CASE("all_to_all: objects may be move-only") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<int>> numbers;
     for (int to = 0; to < world.size(); ++to) {
@@ -70,15 +70,15 @@ TEST_CASE("all_to_all: objects that can only be moved") {
   });
 }
 
-TEST_CASE("all_to_all: equal parts of every length") {
+TEST_CASE("all_to_all: equal parts may have every length") {
   for (const int ranks : rank_counts) {
     for (const std::size_t count : part_lengths(ranks)) {
       run_noted(ranks, "count " + std::to_string(count), [&](const process_group& world) {
         std::vector<std::uint32_t> in;
         std::vector<std::uint32_t> expected;
         for (int other = 0; other < world.size(); ++other) {
-          append(in, dealt_part(world.rank(), other, count));
-          append(expected, dealt_part(other, world.rank(), count));
+          append(in, part_of(world.rank(), other, count));
+          append(expected, part_of(other, world.rank(), count));
         }
         const auto untouched = in;
         std::vector<std::uint32_t> out(in.size(), 77);
@@ -94,14 +94,14 @@ TEST_CASE("all_to_all: equal parts of every length") {
   }
 }
 
-TEST_CASE("all_to_all: several megabytes") {
+TEST_CASE("all_to_all: parts may have several megabytes") {
   at_every_size([](const process_group& world) {
     const std::size_t count = 3'000'000 / as_index(world.size()) / as_index(world.size()) + 1;
     std::vector<std::uint32_t> in;
     std::vector<std::uint32_t> expected;
     for (int other = 0; other < world.size(); ++other) {
-      append(in, dealt_part(world.rank(), other, count));
-      append(expected, dealt_part(other, world.rank(), count));
+      append(in, part_of(world.rank(), other, count));
+      append(expected, part_of(other, world.rank(), count));
     }
     std::vector<std::uint32_t> out(in.size());
     all_to_all(in, out);
@@ -109,12 +109,12 @@ TEST_CASE("all_to_all: several megabytes") {
   });
 }
 
-/// Row `from` of every rank's counts: list `from` of the lists, so that all ranks know them.
+/// The counts of rank `from`: one of the lists, so that all ranks know them.
 std::vector<std::size_t> counts_of(const std::vector<std::vector<std::size_t>>& lists, int from, std::size_t shift) {
   return lists[(as_index(from) * shift + shift) % lists.size()];
 }
 
-TEST_CASE("all_to_all: uneven parts") {
+TEST_CASE("all_to_all: parts may be uneven") {
   for (const int ranks : rank_counts) {
     const auto lists = uneven_counts(ranks);
     for (std::size_t shift = 0; shift < lists.size(); ++shift) {
@@ -125,8 +125,8 @@ TEST_CASE("all_to_all: uneven parts") {
         std::vector<std::uint32_t> expected;
         for (int other = 0; other < world.size(); ++other) {
           out_counts.push_back(counts_of(lists, other, shift)[as_index(world.rank())]);
-          append(in, dealt_part(world.rank(), other, in_counts[as_index(other)]));
-          append(expected, dealt_part(other, world.rank(), out_counts.back()));
+          append(in, part_of(world.rank(), other, in_counts[as_index(other)]));
+          append(expected, part_of(other, world.rank(), out_counts.back()));
         }
         std::vector<std::uint32_t> out(expected.size(), 77);
         all_to_all(in, in_counts, out, out_counts);
@@ -136,7 +136,7 @@ TEST_CASE("all_to_all: uneven parts") {
   }
 }
 
-TEST_CASE("all_to_all: in a group of some, in its order") {
+TEST_CASE("all_to_all: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto three = world.subgroup({3, 0, 2});
     if (three) {
@@ -148,7 +148,7 @@ TEST_CASE("all_to_all: in a group of some, in its order") {
   });
 }
 
-TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     for (const int odd : {0, world.size() - 1}) {
@@ -214,7 +214,7 @@ TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and t
   });
 }
 
-TEST_CASE("all_to_all: counts that do not fit between two ranks are told on every rank") {
+TEST_CASE("all_to_all: counts that contradict each other between two ranks are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -237,7 +237,7 @@ TEST_CASE("all_to_all: counts that do not fit between two ranks are told on ever
       2);
 }
 
-TEST_CASE("all_to_all: lengths and types that differ are told on every rank") {
+TEST_CASE("all_to_all: different lengths or types are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -269,14 +269,14 @@ TEST_CASE("all_to_all: lengths and types that differ are told on every rank") {
       2);
 }
 
-/// Cannot be made where this is set.
-bool& refuses_to_be() {
-  thread_local bool refuses = false;
-  return refuses;
+/// Whether constructing a failing_constructor throws on this thread.
+bool& construction_fails() {
+  thread_local bool fails = false;
+  return fails;
 }
-struct shy {
-  shy() {
-    if (refuses_to_be()) {
+struct failing_constructor {
+  failing_constructor() {
+    if (construction_fails()) {
       throw std::domain_error("not here");
     }
   }
@@ -288,19 +288,19 @@ struct shy {
   }
 };
 
-TEST_CASE("all_to_all: what a user's type throws is an error, not a hang") {
+TEST_CASE("all_to_all: an exception of a user's type is an error on every rank and not a hang") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, last, "cannot freeze this", [&](call_site& note) {
-      std::vector<moody> list(ranks);
-      list.front().refuses_to_go = world.rank() == last;
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+      std::vector<failing_object> list(ranks);
+      list.front().fails_to_save = world.rank() == last;
       (void)all_to_all(list, note(world));
     });
     for (const std::size_t size : each_of(3, 600'000)) {
-      std::vector<moody> list(ranks);
+      std::vector<failing_object> list(ranks);
       for (int to = 0; to < world.size(); ++to) {
-        list[as_index(to)] = {.refuses_to_come = world.rank() == last && to == 0, .text = text_of(to, size)};
+        list[as_index(to)] = {.fails_to_load = world.rank() == last && to == 0, .text = text_of(to, size)};
       }
       if (world.rank() == 0) {
         CHECK_CONTAINS(error_of<decode_error>([&] { (void)all_to_all(list); }).what(),
@@ -312,8 +312,8 @@ TEST_CASE("all_to_all: what a user's type throws is an error, not a hang") {
       check_usable(world);
     }
     // Before anything is exchanged, for the result.
-    const std::vector<shy> list(ranks);
-    refuses_to_be() = world.rank() == last;
+    const std::vector<failing_constructor> list(ranks);
+    construction_fails() = world.rank() == last;
     if (world.rank() == last) {
       CHECK_THROWS_WITH_AS((void)all_to_all(list), "not here", std::domain_error);
     } else {
@@ -321,7 +321,7 @@ TEST_CASE("all_to_all: what a user's type throws is an error, not a hang") {
       CHECK(problem.peer() == last);
       CHECK_CONTAINS(problem.what(), "an exception ended its part before that began");
     }
-    refuses_to_be() = false;
+    construction_fails() = false;
     check_usable(world);
   });
 }

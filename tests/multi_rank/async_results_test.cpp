@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The asynchronous forms of what is not a single exchange.
+// The asynchronous forms of operations with more than one exchange.
 #include "ranks.hpp"
 
 #include <filesystem>
@@ -34,7 +34,7 @@ class temporary_directory {
 
 }  // namespace
 
-TEST_CASE("async: dictionaries") {
+TEST_CASE("async: dictionaries are reduced") {
   at_every_size([](const process_group& world) {
     const double mean = (world.size() - 1) / 2.0;
     const std::map<std::string, double> mine{{"loss", world.rank()}};
@@ -54,7 +54,7 @@ TEST_CASE("async: dictionaries") {
   });
 }
 
-TEST_CASE("async: lists of objects and of spans") {
+TEST_CASE("async: lists of objects and of spans are broadcast and reduced") {
   at_every_size([](const process_group& world) {
     std::vector<std::string> list{std::to_string(world.rank())};
     int number = world.rank();
@@ -78,7 +78,7 @@ TEST_CASE("async: lists of objects and of spans") {
   });
 }
 
-TEST_CASE("async: lists with options, and a model's gradients and values") {
+TEST_CASE("async: lists take options, and models reduce gradients and values") {
   at_every_size([](const process_group& world) {
     std::vector<float> first(100, 1.0F);
     std::vector<float> second(7, static_cast<float>(world.rank()));
@@ -101,7 +101,7 @@ TEST_CASE("async: lists with options, and a model's gradients and values") {
   });
 }
 
-TEST_CASE("async: results, in memory and by way of files") {
+TEST_CASE("async: collect_results works in memory and through files") {
   const temporary_directory directory;
   at_every_size([&](const process_group& world) {
     const auto total = as_index(3 * world.size() - 1);
@@ -125,7 +125,7 @@ TEST_CASE("async: results, in memory and by way of files") {
   });
 }
 
-TEST_CASE("async: a file, whole and piece by piece") {
+TEST_CASE("async: read_file_dist works whole and piece by piece") {
   const temporary_directory directory;
   const auto file = directory.path() / "file";
   const std::string contents = text_of(1, 100'000);

@@ -24,7 +24,7 @@
 #include <hfcomm/collectives/scatter.hpp>
 #include <hfcomm/collectives/shared_random_seed.hpp>
 
-// Every asynchronous form, and the order in which they are done. What a `work` can do is in work_test.cpp.
+// Every asynchronous form, and the order of completion. work_test.cpp has the tests of `work` itself.
 namespace {
 
 using namespace hfcomm;
@@ -32,7 +32,7 @@ using namespace multi_rank;
 
 using words = std::vector<std::string>;
 
-TEST_CASE("async: barrier, shared_random_seed") {
+TEST_CASE("async: barrier and shared_random_seed work") {
   at_every_size([](const process_group& world) {
     barrier_async(world).wait();
     const std::uint64_t seed = shared_random_seed_async(world).wait();
@@ -41,7 +41,7 @@ TEST_CASE("async: barrier, shared_random_seed") {
   });
 }
 
-TEST_CASE("async: broadcast of an object and of a view") {
+TEST_CASE("async: broadcast takes an object and a view") {
   at_every_size([](const process_group& world) {
     const int root = world.size() - 1;
     std::string text = text_of(world.rank(), 1000 * as_index(world.rank()));
@@ -55,7 +55,7 @@ TEST_CASE("async: broadcast of an object and of a view") {
   });
 }
 
-TEST_CASE("async: all_gather of objects, equal and uneven parts") {
+TEST_CASE("async: all_gather takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> counts;
     words expected_words;
@@ -64,11 +64,11 @@ TEST_CASE("async: all_gather of objects, equal and uneven parts") {
     for (int rank = 0; rank < world.size(); ++rank) {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       expected_words.push_back(text_of(rank, as_index(rank) * 100));
-      append(expected, dealt_part(rank, 0, 333));
-      append(expected_uneven, dealt_part(rank, 1, counts.back()));
+      append(expected, part_of(rank, 0, 333));
+      append(expected_uneven, part_of(rank, 1, counts.back()));
     }
-    const auto in = dealt_part(world.rank(), 0, 333);
-    const auto in_uneven = dealt_part(world.rank(), 1, counts[as_index(world.rank())]);
+    const auto in = part_of(world.rank(), 0, 333);
+    const auto in_uneven = part_of(world.rank(), 1, counts[as_index(world.rank())]);
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
     auto one = all_gather_async(text_of(world.rank(), as_index(world.rank()) * 100), world);
@@ -82,7 +82,7 @@ TEST_CASE("async: all_gather of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: gather of objects, equal and uneven parts") {
+TEST_CASE("async: gather takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool is_root = world.rank() == root;
@@ -94,12 +94,12 @@ TEST_CASE("async: gather of objects, equal and uneven parts") {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       if (is_root) {
         expected_words.push_back(text_of(rank, as_index(rank) * 100));
-        append(expected, dealt_part(rank, 0, 333));
-        append(expected_uneven, dealt_part(rank, 1, counts.back()));
+        append(expected, part_of(rank, 0, 333));
+        append(expected_uneven, part_of(rank, 1, counts.back()));
       }
     }
-    const auto in = dealt_part(world.rank(), 0, 333);
-    const auto in_uneven = dealt_part(world.rank(), 1, counts[as_index(world.rank())]);
+    const auto in = part_of(world.rank(), 0, 333);
+    const auto in_uneven = part_of(world.rank(), 1, counts[as_index(world.rank())]);
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
     auto one = gather_async(text_of(world.rank(), as_index(world.rank()) * 100), root, world);
@@ -113,7 +113,7 @@ TEST_CASE("async: gather of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: scatter of objects, equal and uneven parts") {
+TEST_CASE("async: scatter takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool is_root = world.rank() == root;
@@ -125,8 +125,8 @@ TEST_CASE("async: scatter of objects, equal and uneven parts") {
       counts.push_back(as_index(rank) * 40'000 % 90'000);
       if (is_root) {
         texts.push_back(text_of(rank, as_index(rank) * 100));
-        append(in, dealt_part(root, rank, 333));
-        append(in_uneven, dealt_part(root, rank, counts.back()));
+        append(in, part_of(root, rank, 333));
+        append(in_uneven, part_of(root, rank, counts.back()));
       }
     }
     std::vector<std::uint32_t> out(333);
@@ -137,13 +137,13 @@ TEST_CASE("async: scatter of objects, equal and uneven parts") {
     auto three = scatter_async(in_uneven, out_uneven, counts, root, world);
     CHECK(one.wait() == text_of(world.rank(), as_index(world.rank()) * 100));
     two.wait();
-    CHECK((out == dealt_part(root, world.rank(), 333)));
+    CHECK((out == part_of(root, world.rank(), 333)));
     three.wait();
-    CHECK((out_uneven == dealt_part(root, world.rank(), out_uneven.size())));
+    CHECK((out_uneven == part_of(root, world.rank(), out_uneven.size())));
   });
 }
 
-TEST_CASE("async: all_to_all of objects, equal and uneven parts") {
+TEST_CASE("async: all_to_all takes objects, equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const auto count = [](int from, int to) { return as_index(from * 3 + to) * 7'000; };
     words texts;
@@ -159,10 +159,10 @@ TEST_CASE("async: all_to_all of objects, equal and uneven parts") {
       expected_texts.push_back(texts.back());
       in_counts.push_back(count(world.rank(), other));
       out_counts.push_back(count(other, world.rank()));
-      append(in, dealt_part(world.rank(), other, 100));
-      append(expected, dealt_part(other, world.rank(), 100));
-      append(in_uneven, dealt_part(world.rank(), other, in_counts.back()));
-      append(expected_uneven, dealt_part(other, world.rank(), out_counts.back()));
+      append(in, part_of(world.rank(), other, 100));
+      append(expected, part_of(other, world.rank(), 100));
+      append(in_uneven, part_of(world.rank(), other, in_counts.back()));
+      append(expected_uneven, part_of(other, world.rank(), out_counts.back()));
     }
     std::vector<std::uint32_t> out(expected.size());
     std::vector<std::uint32_t> out_uneven(expected_uneven.size());
@@ -177,7 +177,7 @@ TEST_CASE("async: all_to_all of objects, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: all_reduce in all its forms") {
+TEST_CASE("async: all_reduce works in all its forms") {
   at_every_size([](const process_group& world) {
     const int ranks = world.size();
     const int sum = ranks * (ranks - 1) / 2;
@@ -208,7 +208,7 @@ TEST_CASE("async: all_reduce in all its forms") {
   });
 }
 
-TEST_CASE("async: reduce in all its forms") {
+TEST_CASE("async: reduce works in all its forms") {
   at_every_size([](const process_group& world) {
     const int ranks = world.size();
     const int sum = ranks * (ranks - 1) / 2;
@@ -237,7 +237,7 @@ TEST_CASE("async: reduce in all its forms") {
   });
 }
 
-TEST_CASE("async: reduce_scatter, equal and uneven parts") {
+TEST_CASE("async: reduce_scatter takes equal and uneven parts") {
   at_every_size([](const process_group& world) {
     const int sum = world.size() * (world.size() - 1) / 2;
     std::vector<std::size_t> counts(as_index(world.size()), 2);
@@ -255,17 +255,17 @@ TEST_CASE("async: reduce_scatter, equal and uneven parts") {
   });
 }
 
-TEST_CASE("async: objects and callables that can only be moved") {
+TEST_CASE("async: objects and callables may be move-only") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<int>> list;
     for (int to = 0; to < world.size(); ++to) {
       list.push_back(std::make_unique<int>(10 * world.rank() + to));
     }
-    auto dealt = all_to_all_async(std::move(list), world);
+    auto exchanged = all_to_all_async(std::move(list), world);
     auto gathered = all_gather_async(std::make_unique<int>(world.rank()), world);
     auto summed = all_reduce_async(
         1, [scale = std::make_unique<int>(2)](int left, int right) { return left + *scale * right; }, world);
-    const auto parts = dealt.wait();
+    const auto parts = exchanged.wait();
     const auto all = gathered.wait();
     for (int from = 0; from < world.size(); ++from) {
       CHECK(*parts[as_index(from)] == 10 * from + world.rank());
@@ -275,7 +275,7 @@ TEST_CASE("async: objects and callables that can only be moved") {
   });
 }
 
-TEST_CASE("async: what a callable holds is gone when the work is done") {
+TEST_CASE("async: a callable is destroyed by the time its work is done") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 50; ++round) {
       auto held = std::make_shared<int>(0);
@@ -288,7 +288,7 @@ TEST_CASE("async: what a callable holds is gone when the work is done") {
   });
 }
 
-TEST_CASE("async: many in flight are done in the order of the calls") {
+TEST_CASE("async: operations in flight complete in the order of the calls") {
   at_every_size([](const process_group& world) {
     constexpr int count = 200;
     std::mutex mutex;
@@ -312,7 +312,7 @@ TEST_CASE("async: many in flight are done in the order of the calls") {
         CHECK(works[as_index(before)].done());
       }
     }
-    if (world.size() > 1) {  // one value is folded by nobody
+    if (world.size() > 1) {  // a single value needs no folding
       std::vector<int> expected(count);
       std::iota(expected.begin(), expected.end(), 0);
       CHECK((order == expected));
@@ -320,7 +320,7 @@ TEST_CASE("async: many in flight are done in the order of the calls") {
   });
 }
 
-TEST_CASE("async: a blocking collective runs after those that were started before it") {
+TEST_CASE("async: a blocking collective runs after the operations started before it") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::int64_t> data(100'000, round);
@@ -331,7 +331,7 @@ TEST_CASE("async: a blocking collective runs after those that were started befor
       CHECK(again.done());
       CHECK(last.size() == as_index(world.size()));
       CHECK((data == std::vector<std::int64_t>(100'000, std::int64_t{round} * world.size() * world.size())));
-      // Making a group is one, too.
+      // Making a group is a blocking collective, too.
       auto before = barrier_async(world);
       const auto copy = world.split(0);
       CHECK(before.done());
@@ -340,14 +340,14 @@ TEST_CASE("async: a blocking collective runs after those that were started befor
   });
 }
 
-TEST_CASE("async: several groups at once, in another order on every rank") {
+TEST_CASE("async: several groups may be in flight, in another order on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<process_group> groups;
     for (int i = 0; i < 4; ++i) {
       groups.push_back(world.split(0, i % 2 == 0 ? 0 : -world.rank()));
     }
     std::map<int, work<std::vector<int>>> works;
-    for (int i = 0; i < 4; ++i) {  // what would be a deadlock if each waited for the one before
+    for (int i = 0; i < 4; ++i) {  // would deadlock if each waited for the one before
       const int which = (i + world.rank()) % 4;
       const auto& group = groups[as_index(which)];
       works.emplace(which, all_gather_async(100 * which + group.rank(), group));
@@ -375,7 +375,7 @@ TEST_CASE("async: world() inside a callable is the world of the rank that starte
   });
 }
 
-TEST_CASE("async: a deadline of the group is that of its asynchronous operations") {
+TEST_CASE("async: the group's deadline applies to asynchronous operations") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 0) {
@@ -391,7 +391,7 @@ TEST_CASE("async: a deadline of the group is that of its asynchronous operations
   });
 }
 
-TEST_CASE("async: calls that do not fit together are mismatch_errors from wait, and the group goes on") {
+TEST_CASE("async: calls that do not match are a mismatch_error from wait, and the group stays usable") {
   at_every_size(
       [](const process_group& world) {
         const int last = world.size() - 1;
@@ -412,7 +412,7 @@ TEST_CASE("async: calls that do not fit together are mismatch_errors from wait, 
       2);
 }
 
-TEST_CASE("async: what one rank gets wrong, or throws in a callable, reaches all") {
+TEST_CASE("async: a usage error or an exception in a callable on one rank is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
     const bool is_odd = world.rank() == last;
@@ -421,8 +421,8 @@ TEST_CASE("async: what one rank gets wrong, or throws in a callable, reaches all
       std::vector<int> out(is_odd ? 3 : 2);
       all_reduce_async(in, out, reduce_op::sum, note(world)).wait();
     });
-    expect_fault<std::domain_error>(world, last, "cannot freeze this", [&](call_site& note) {
-      (void)all_gather_async(moody{.refuses_to_go = is_odd}, note(world)).wait();
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+      (void)all_gather_async(failing_object{.fails_to_save = is_odd}, note(world)).wait();
     });
     if (world.size() > 1) {
       expect_fault<std::domain_error>(world, last, "not these two", [&](call_site& note) {

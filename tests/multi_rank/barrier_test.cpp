@@ -8,7 +8,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("barrier: nobody leaves before everyone has come") {
+TEST_CASE("barrier: no rank leaves before all have entered") {
   for (const int ranks : rank_counts) {
     std::atomic<int> came{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -24,7 +24,7 @@ TEST_CASE("barrier: nobody leaves before everyone has come") {
   }
 }
 
-TEST_CASE("barrier: a late rank is waited for, asleep or not") {
+TEST_CASE("barrier: the others wait for a late rank, asleep or spinning") {
   for (const int late : {0, 1, 2}) {
     std::atomic<bool> came{false};
     run_noted(3, {}, [&](const process_group& world) {
@@ -57,7 +57,7 @@ TEST_CASE("barrier: groups do not wait for each other") {
   });
 }
 
-TEST_CASE("ranks: every thread is its own rank") {
+TEST_CASE("run_ranks: every thread is a rank of its own") {
   at_every_size([](const process_group& world) {
     CHECK(rank() == world.rank());
     CHECK(world_size() == world.size());
@@ -76,7 +76,7 @@ TEST_CASE("ranks: every thread is its own rank") {
   CHECK(world_size() == 1);
 }
 
-TEST_CASE("ranks: a rank cannot be initialised a second time") {
+TEST_CASE("run_ranks: init in a rank is a usage_error") {
   run_noted(2, {}, [](const process_group& world) {
     const auto problem = error_of<usage_error>([] { (void)init(); });
     CHECK_CONTAINS(problem.what(), "run_ranks");

@@ -13,8 +13,8 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Cannot be saved, or not be loaded, depending on what it holds.
-struct fragile {
+/// Throws when saved or loaded, depending on its state.
+struct failing_list_entry {
   enum class state : std::uint8_t { sound, fails_to_save, fails_to_load };
   state mood = state::sound;
 
@@ -34,7 +34,7 @@ struct fragile {
   }
 };
 
-TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever its length was") {
+TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever the old length") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       for (const std::size_t length : each_of(0, 1, 2, 100)) {
@@ -53,7 +53,7 @@ TEST_CASE("broadcast_object_list: every rank gets the root's list, whatever its 
   });
 }
 
-TEST_CASE("broadcast_object_list: objects of different types in one exchange") {
+TEST_CASE("broadcast_object_list: objects of different types take one exchange") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       const bool gives = world.rank() == root;
@@ -78,7 +78,7 @@ TEST_CASE("broadcast_object_list: objects of different types in one exchange") {
   });
 }
 
-TEST_CASE("broadcast_object_list: in a group whose ranks are turned around") {
+TEST_CASE("broadcast_object_list: the root is a rank of the group, also in reverse rank order") {
   at_every_size([](const process_group& world) {
     const auto turned = world.split(0, -world.rank());
     std::vector<int> list{world.rank()};
@@ -90,7 +90,7 @@ TEST_CASE("broadcast_object_list: in a group whose ranks are turned around") {
   });
 }
 
-TEST_CASE("broadcast_object_list: a root outside the group") {
+TEST_CASE("broadcast_object_list: a root outside the group is a usage_error on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<int> list{1, 2};
     int number = 3;
@@ -105,11 +105,12 @@ TEST_CASE("broadcast_object_list: a root outside the group") {
   });
 }
 
-TEST_CASE("broadcast_object_list: what cannot be serialized is an error on every rank") {
+TEST_CASE("broadcast_object_list: an object that cannot be serialized is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     const bool gives = world.rank() == root;
-    std::vector<fragile> list(2, fragile{gives ? fragile::state::fails_to_save : fragile::state::sound});
+    std::vector<failing_list_entry> list(
+        2, failing_list_entry{gives ? failing_list_entry::state::fails_to_save : failing_list_entry::state::sound});
     int number = world.rank();
     const auto expect = [&](auto call) {
       if (gives) {
@@ -127,11 +128,11 @@ TEST_CASE("broadcast_object_list: what cannot be serialized is an error on every
   });
 }
 
-TEST_CASE("broadcast_object_list: where one object cannot be decoded, none is changed") {
+TEST_CASE("broadcast_object_list: when one object cannot be decoded, none is changed") {
   at_every_size([](const process_group& world) {
     const int root = world.size() - 1;
     const bool gives = world.rank() == root;
-    fragile object{gives ? fragile::state::fails_to_load : fragile::state::sound};
+    failing_list_entry object{gives ? failing_list_entry::state::fails_to_load : failing_list_entry::state::sound};
     std::string name = gives ? "new" : "old";
     const auto call = [&] { broadcast_object_list(std::tie(name, object), root); };
     if (gives) {
@@ -143,13 +144,13 @@ TEST_CASE("broadcast_object_list: where one object cannot be decoded, none is ch
       CHECK_CONTAINS(problem.what(), "from rank " + std::to_string(root) + ": object 1: broke while unpacking");
       CHECK_CONTAINS(problem.what(), note.text());
       CHECK(name == "old");
-      CHECK(object.mood == fragile::state::sound);
+      CHECK(object.mood == failing_list_entry::state::sound);
     }
     check_usable(world);
   });
 }
 
-TEST_CASE("broadcast_object_list: ranks that name different objects disagree") {
+TEST_CASE("broadcast_object_list: ranks that pass different object types get a mismatch_error") {
   at_every_size(
       [](const process_group& world) {
         int number = 1;
@@ -167,7 +168,7 @@ TEST_CASE("broadcast_object_list: ranks that name different objects disagree") {
       2);
 }
 
-TEST_CASE("broadcast_object_list: a message that is cut off or too long is noticed") {
+TEST_CASE("broadcast_object_list: a truncated or overlong message is a decode_error") {
   std::vector<std::byte> message;
   int number = 5;
   std::string name = "five";

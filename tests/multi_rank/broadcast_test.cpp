@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("broadcast: everyone gets the root's object") {
+TEST_CASE("broadcast: every rank gets the root's object") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       int number = world.rank();
@@ -53,7 +53,7 @@ TEST_CASE("broadcast: a vector is an object and takes the root's size") {
   });
 }
 
-TEST_CASE("broadcast: a span is memory and is filled in place") {
+TEST_CASE("broadcast: a span is a buffer and is filled in place") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 20, 21, 65'536, 65'537, 200'003)) {
       const int root = static_cast<int>(count) % world.size();
@@ -71,7 +71,7 @@ TEST_CASE("broadcast: a span is memory and is filled in place") {
   });
 }
 
-TEST_CASE("broadcast: part of an array, and nothing around it") {
+TEST_CASE("broadcast: part of an array is filled and nothing around it") {
   at_every_size([](const process_group& world) {
     std::array<double, 5> values;
     values.fill(world.rank());
@@ -83,9 +83,9 @@ TEST_CASE("broadcast: part of an array, and nothing around it") {
   });
 }
 
-TEST_CASE("broadcast: roots are ranks of the group") {
+TEST_CASE("broadcast: the root is a rank of the group") {
   at_every_size([](const process_group& world) {
-    // The order is turned around: the group's rank 0 is the world's last.
+    // Reverse order: the group's rank 0 is the world's last.
     const auto turned = world.split(0, -world.rank());
     int from = world.rank();
     broadcast(from, 0, turned);
@@ -96,7 +96,7 @@ TEST_CASE("broadcast: roots are ranks of the group") {
   });
 }
 
-TEST_CASE("broadcast: the memory in which a large object was encoded is given back") {
+TEST_CASE("broadcast: memory for encoding a large object is freed") {
   run_noted(2, {}, [](const process_group& world) {
     const auto& objects = hfcomm::detail::group_access::state(world).objects();
     std::string text(40 << 20, world.rank() == 0 ? 'x' : ' ');
@@ -106,15 +106,15 @@ TEST_CASE("broadcast: the memory in which a large object was encoded is given ba
     text.resize(1000);
     broadcast(text);
     CHECK(text == std::string(1000, 'x'));
-    CHECK(objects.capacity() == 0);  // that is put together where the others will read it
+    CHECK(objects.capacity() == 0);  // encoded directly in memory that the others read
     text.resize(1 << 20);
     broadcast(text);
     barrier();
-    CHECK((objects.capacity() > 0) == (world.rank() == 0));  // a small piece stays for the next operation
+    CHECK((objects.capacity() > 0) == (world.rank() == 0));  // a small buffer is kept for the next operation
   });
 }
 
-TEST_CASE("broadcast: without init the value stays") {
+TEST_CASE("broadcast: without init the value is unchanged") {
   std::string text = "as it was";
   broadcast(text);
   CHECK(text == "as it was");

@@ -36,10 +36,10 @@ std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
   return inputs;
 }
 
-/// Of a premultiplied sum: another one on every rank, with products that have to be rounded.
+/// The factor of a premultiplied sum: different on every rank, with products that need rounding.
 double factor_of(std::size_t rank) { return (rank % 2 == 0 ? 0.3 : -1.7) * static_cast<double>(rank + 1); }
 
-/// The plainest way to reduce in rank order.
+/// Reduces element `i` in rank order, the plain way.
 template <class T>
 T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
   // 16-bit floats are accumulated in float; integers without a sign, so that they wrap around.
@@ -79,7 +79,7 @@ T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size
   return static_cast<T>(op == reduce_op::average ? result / static_cast<wide>(inputs.size()) : result);
 }
 
-/// All forms of all_reduce and reduce against the reference, to the bit, twice.
+/// Compares all forms of all_reduce and reduce with the reference, bit by bit, twice.
 template <class T>
 void check_reductions(int ranks, std::size_t count, reduce_op everyones) {
   const auto inputs = random_inputs<T>(ranks, count);
@@ -127,17 +127,17 @@ void check_operations() {
   }
 }
 
-TEST_CASE_TEMPLATE("reductions: every operation on integers", T, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t,
-                   std::int32_t, std::uint32_t, std::int64_t, std::uint64_t) {
+TEST_CASE_TEMPLATE("reductions: every operation works on integers", T, std::int8_t, std::uint8_t, std::int16_t,
+                   std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t) {
   check_operations<T>();
 }
 
-TEST_CASE_TEMPLATE("reductions: every operation on floats", T, float16, bfloat16, float, double) {
+TEST_CASE_TEMPLATE("reductions: every operation works on floats", T, float16, bfloat16, float, double) {
   check_operations<T>();
 }
 
-TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step and one slot", T, std::uint8_t, bfloat16,
-                   float, double) {
+TEST_CASE_TEMPLATE("reductions: counts around the limits of a cell, a step and a slot are exact", T, std::uint8_t,
+                   bfloat16, float, double) {
   for (const std::size_t limit : {std::size_t{80}, std::size_t{16} << 10, std::size_t{256} << 10}) {
     for (const std::size_t more : each_of(0, 1, 2)) {
       for (const int ranks : rank_counts_from(2)) {
@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("reductions: counts around the limits of one cell, one step a
   }
 }
 
-TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
+TEST_CASE("reductions: two slots and slices of any remainder are exact") {
   for (const int ranks : rank_counts) {
     for (const std::size_t more : each_of(0, 1, 9, 65)) {
       check_reductions<float>(ranks, 131'072 + more, reduce_op::average);
@@ -160,8 +160,8 @@ TEST_CASE("reductions: two slots and a bit, for slices of any remainder") {
   }
 }
 
-TEST_CASE_TEMPLATE("reductions: premultiplied sums and bitwise ones by every way through memory", T, std::uint8_t,
-                   std::int64_t, float16, bfloat16, float, double) {
+TEST_CASE_TEMPLATE("reductions: premultiplied and bitwise ones are exact on every path through shared memory", T,
+                   std::uint8_t, std::int64_t, float16, bfloat16, float, double) {
   const reduce_op op = std::integral<T> ? reduce_op{reduce_op::bit_xor} : reduce_op::premultiplied_sum(1);
   for (const std::size_t bytes : each_of(80, 88, 16 << 10, (16 << 10) + 8, (256 << 10) + 8)) {
     for (const int ranks : rank_counts) {
@@ -170,14 +170,14 @@ TEST_CASE_TEMPLATE("reductions: premultiplied sums and bitwise ones by every way
   }
 }
 
-TEST_CASE("reductions: a million elements and three") {
+TEST_CASE("reductions: 1,000,003 elements are exact") {
   for (const int ranks : {2, 4}) {
     check_reductions<float>(ranks, 1'000'003, reduce_op::average);
   }
   check_reductions<bfloat16>(3, 1'000'003, reduce_op::sum);
 }
 
-TEST_CASE("reductions: buffers that are not aligned") {
+TEST_CASE("reductions: buffers need no alignment") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(5, 10'000, 70'000)) {
       std::vector<std::int16_t> storage(count + 3, 1);
@@ -202,7 +202,7 @@ inline constexpr bool hfcomm::enable_raw_bytes<rgb> = true;
 
 namespace {
 
-TEST_CASE("buffers: of plain classes, moved whole") {
+TEST_CASE("buffers: plain classes are moved whole") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 26, 27, 87'381, 87'382, 200'000)) {
       const auto pixel = [](int rank, std::size_t i) {
@@ -230,9 +230,9 @@ TEST_CASE("buffers: of plain classes, moved whole") {
   });
 }
 
-TEST_CASE("buffers: one after the other without a pause do not get into each other") {
+TEST_CASE("buffers: consecutive operations without a pause do not mix their data") {
   at_every_size([](const process_group& world) {
-    // Rank r is fast at some and slow at others; sizes change between the three ways that data takes.
+    // Each rank is fast in some rounds and slow in others; sizes alternate between cell, slot and chunks.
     bool equal = true;
     for (std::uint32_t round = 0; round < 120; ++round) {
       const std::size_t count = each_of(1, 40, 5'000, 70'000)[round * 7 / 3 % 4];

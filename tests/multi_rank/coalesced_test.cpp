@@ -20,7 +20,7 @@ using namespace multi_rank;
 const std::vector<std::size_t> lengths{3, 0, 1, 40'000, 5, 0, 0, 20, 4'000, 1, 70'000, 2};
 constexpr std::array chunks{std::size_t{0}, std::size_t{100}, std::size_t{200'000}, std::size_t{25} << 20};
 
-/// Vectors of these lengths with what nothing sums up exactly, and the views of them.
+/// Vectors of these lengths with values whose sums need rounding, and their views.
 template <class T>
 struct arrays {
   arrays(std::span<const std::size_t> sizes, int rank) {
@@ -46,7 +46,8 @@ struct arrays {
   std::vector<std::vector<T>> data;
 };
 
-TEST_CASE_TEMPLATE("coalesced all_reduce: the bits of reducing each span by itself", T, float, std::int32_t, bfloat16) {
+TEST_CASE_TEMPLATE("coalesced all_reduce: it has the bits of reducing each span alone", T, float, std::int32_t,
+                   bfloat16) {
   at_every_size([](const process_group& world) {
     const arrays<T> mine(lengths, world.rank());
     for (const std::size_t chunk : chunks) {
@@ -79,7 +80,7 @@ TEST_CASE("coalesced broadcast: every rank gets the root's elements") {
   });
 }
 
-TEST_CASE("coalesced: any list of views, the defaults, and a group that is not the world") {
+TEST_CASE("coalesced: it takes any list of views, defaults and any group") {
   at_every_size([](const process_group& world) {
     arrays<float> mine(each_of(3, 4), world.rank());
     std::array<std::span<float>, 2> views{mine.data[0], mine.data[1]};
@@ -100,7 +101,7 @@ TEST_CASE("coalesced: any list of views, the defaults, and a group that is not t
   });
 }
 
-TEST_CASE("coalesced: empty lists and lists of empty spans") {
+TEST_CASE("coalesced: lists may be empty or hold empty spans") {
   at_every_size([](const process_group& world) {
     broadcast(std::vector<std::span<float>>());
     all_reduce(std::vector<std::span<double>>());
@@ -110,7 +111,7 @@ TEST_CASE("coalesced: empty lists and lists of empty spans") {
   });
 }
 
-TEST_CASE("coalesced: without init") {
+TEST_CASE("coalesced: without init the data is unchanged") {
   arrays<float> mine(lengths, 0);
   broadcast(mine.views(), 0, {.chunk_bytes = 100});
   all_reduce(mine.views(), reduce_op::average, {.chunk_bytes = 100});
@@ -118,7 +119,7 @@ TEST_CASE("coalesced: without init") {
   CHECK_THROWS_AS(broadcast(mine.views(), 1), usage_error);
 }
 
-TEST_CASE("coalesced: however many spans, few operations") {
+TEST_CASE("coalesced: many spans take few operations") {
   run_noted(2, {}, [](const process_group& world) {
     const std::vector<std::size_t> small(1000, 8);
     arrays<float> mine(small, world.rank());
@@ -131,7 +132,7 @@ TEST_CASE("coalesced: however many spans, few operations") {
   });
 }
 
-/// Rank `odd` brings other spans than the others: every rank hears which, and nothing is touched.
+/// Rank `odd` passes other spans than the others: every rank gets an error that says which, and no data changes.
 void expect_different(const std::vector<std::size_t>& usual, const std::vector<std::size_t>& odd_one,
                       const std::string& text_of_usual, const std::string& text_of_odd) {
   for (const int ranks : {2, 3, 8}) {
@@ -162,7 +163,7 @@ void expect_different(const std::vector<std::size_t>& usual, const std::vector<s
   }
 }
 
-TEST_CASE("coalesced: lists that differ are an error on every rank, which names the span") {
+TEST_CASE("coalesced: lists that differ are an error on every rank that names the span") {
   expect_different({3, 4, 5}, {3, 4, 6}, "a span of 5 x float", "a span of 6 x float");
   expect_different({3, 4, 5}, {3, 5, 4}, "a span of 4 x float", "a span of 5 x float");
   expect_different({3, 4}, {3, 4, 0}, "nothing", "a span of 0 x float");
@@ -170,7 +171,7 @@ TEST_CASE("coalesced: lists that differ are an error on every rank, which names 
   expect_different({100'000, 100'000, 7}, {100'000, 100'000}, "a span of 7 x float", "nothing");
 }
 
-TEST_CASE("coalesced: other chunks, another root, another operation altogether") {
+TEST_CASE("coalesced: different chunk sizes, roots, reductions or operations are a mismatch_error") {
   at_every_size(
       [](const process_group& world) {
         const bool odd = world.rank() == 1;
@@ -195,7 +196,7 @@ TEST_CASE("coalesced: other chunks, another root, another operation altogether")
       2);
 }
 
-TEST_CASE("coalesced: bad arguments of one rank reach every rank") {
+TEST_CASE("coalesced: a bad argument on one rank is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool odd = world.rank() == world.size() - 1;
     arrays<std::int32_t> mine(each_of(3, 4), world.rank());
@@ -212,7 +213,7 @@ TEST_CASE("coalesced: bad arguments of one rank reach every rank") {
   });
 }
 
-TEST_CASE("coalesced: an earlier disagreement that shows in it only is not taken for one about the lists") {
+TEST_CASE("coalesced: an earlier mismatch is not reported as one about the lists") {
   run_noted(3, {}, [](const process_group& world) {
     std::vector<float> data(4, 1.0F);
     const auto reduce_list = [&] { all_reduce(std::vector<std::span<float>>{data}, reduce_op::sum, world); };
@@ -229,7 +230,7 @@ TEST_CASE("coalesced: an earlier disagreement that shows in it only is not taken
   });
 }
 
-TEST_CASE("coalesced: spans at address 0 and spans that overlap are refused, and every rank learns of it") {
+TEST_CASE("coalesced: spans at address 0 and overlapping spans are an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool odd = world.rank() == world.size() - 1;
     std::vector<float> data(8, 1.0F);

@@ -19,7 +19,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A directory of its own that is gone afterwards.
+/// A temporary directory, removed by the destructor.
 class scratch_directory {
  public:
   scratch_directory()
@@ -40,7 +40,7 @@ class scratch_directory {
   std::filesystem::path path_;
 };
 
-/// Runs `body(world, collect)` at every size: by memory, and by files. What files leave behind fails the test.
+/// Runs `body(world, collect)` at every size, in memory and through files. A file left behind fails the test.
 template <class Body>
 void both_ways(Body body, int least = 1) {
   at_every_size(
@@ -62,8 +62,8 @@ void both_ways(Body body, int least = 1) {
       least);
 }
 
-/// This rank's share of the items 0, 1, ..., dealt out one by one; with the first ones once more at the end, so that
-/// all shares are equally long, where `padded`.
+/// This rank's share of the items 0, 1, ...: every group.size()-th. If `padded`, the first items are repeated at the
+/// end, so that all shares are equally long.
 std::vector<std::size_t> share_of(const process_group& group, std::size_t size, bool padded) {
   std::vector<std::size_t> items;
   const auto ranks = as_index(group.size());
@@ -74,8 +74,8 @@ std::vector<std::size_t> share_of(const process_group& group, std::size_t size, 
   return items;
 }
 
-/// Throws where it is saved, or where it is loaded.
-struct breakable {
+/// Throws when it is saved or loaded, as its member says.
+struct failing_result {
   int mood = 0;
   template <class Archive>
   void save(Archive& archive) const {
@@ -93,7 +93,7 @@ struct breakable {
   }
 };
 
-TEST_CASE("collect_results: dealt out one by one, put back in order, cut to the size") {
+TEST_CASE("collect_results: interleaved results are restored in order and cut to the size") {
   both_ways([](const process_group& world, auto collect) {
     for (const std::size_t size : each_of(0, 1, 2, 7, 8, 9, 1000)) {
       for (const bool padded : {false, true}) {
@@ -114,7 +114,7 @@ TEST_CASE("collect_results: dealt out one by one, put back in order, cut to the 
   });
 }
 
-TEST_CASE("collect_results: numbers, and many of them") {
+TEST_CASE("collect_results: it collects many numbers") {
   both_ways([](const process_group& world, auto collect) {
     const std::size_t size = 300'007;
     const auto results = collect(share_of(world, size, true), size, 0);
@@ -127,7 +127,7 @@ TEST_CASE("collect_results: numbers, and many of them") {
   });
 }
 
-TEST_CASE("collect_results: results that are empty, zero or false count like any other") {
+TEST_CASE("collect_results: empty, zero and false results are kept") {
   both_ways([](const process_group& world, auto collect) {
     const auto mine = as_index(world.rank());
     const std::size_t size = 2 * as_index(world.size());
@@ -150,7 +150,7 @@ TEST_CASE("collect_results: results that are empty, zero or false count like any
   });
 }
 
-TEST_CASE("collect_results: in a group whose ranks are turned around") {
+TEST_CASE("collect_results: the order is that of the group's ranks, also in reverse") {
   both_ways([](const process_group& world, auto collect) {
     const auto turned = world.split(0, -world.rank());
     const auto results = collect(std::vector<int>{world.rank()}, as_index(world.size()), 0, turned);
@@ -164,7 +164,7 @@ TEST_CASE("collect_results: in a group whose ranks are turned around") {
   });
 }
 
-TEST_CASE("collect_results: parts that are too short are an error on every rank, which names them") {
+TEST_CASE("collect_results: too short parts are an error on every rank that names their ranks") {
   both_ways([](const process_group& world, auto collect) {
     const int last = world.size() - 1;
     const std::size_t size = 3 * as_index(world.size());
@@ -176,18 +176,18 @@ TEST_CASE("collect_results: parts that are too short are an error on every rank,
     CHECK_CONTAINS(problem.what(), "rank " + std::to_string(last) + " has 2 of its 3");
     CHECK(problem.rank() == world.rank());
     check_usable(world);
-    // As many as wanted, but from the wrong ranks.
+    // Enough results, but from the wrong ranks.
     const auto unequal =
         error_of<usage_error>([&] { (void)collect(std::vector<int>(world.rank() == 0 ? size - 1 : 0), size, 0); });
     CHECK_CONTAINS(unequal.what(), world.size() == 1 ? "rank 0 has 2 of its 3" : "rank 1 has 0 of its 3");
-    // A part of nothing for a size of nothing.
+    // Empty parts for a size of 0.
     CHECK(collect(std::vector<int>(), 0, 0).empty());
     (void)error_of<usage_error>([&] { (void)collect(std::vector<int>(), std::size_t{1} << 60, 0); });
     check_usable(world);
   });
 }
 
-TEST_CASE("collect_results: ranks that expect different sizes disagree") {
+TEST_CASE("collect_results: ranks that expect different sizes get a mismatch_error") {
   both_ways(
       [](const process_group& world, auto collect) {
         const int odd = world.size() - 1;
@@ -203,7 +203,7 @@ TEST_CASE("collect_results: ranks that expect different sizes disagree") {
       2);
 }
 
-TEST_CASE("collect_results: a root outside the group, or another one on each rank") {
+TEST_CASE("collect_results: a root outside the group or different roots are an error") {
   both_ways([](const process_group& world, auto collect) {
     for (const int root : {-1, world.size()}) {
       CHECK_CONTAINS(error_of<usage_error>([&] { (void)collect(std::vector{1}, 1, root); }).what(), "is not a rank");
@@ -219,7 +219,7 @@ TEST_CASE("collect_results: a result that cannot be serialized is an error on ev
   both_ways([](const process_group& world, auto collect) {
     for (const int culprit : {0, world.size() - 1}) {
       const auto call = [&] {
-        (void)collect(std::vector<breakable>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()), 0);
+        (void)collect(std::vector<failing_result>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()), 0);
       };
       if (world.rank() == culprit) {
         CHECK_CONTAINS(error_of<std::domain_error>(call).what(), "broke while packing");
@@ -234,11 +234,11 @@ TEST_CASE("collect_results: a result that cannot be serialized is an error on ev
   });
 }
 
-TEST_CASE("collect_results: a result that cannot be decoded names its rank") {
+TEST_CASE("collect_results: a result that cannot be decoded is an error that names its rank") {
   both_ways([](const process_group& world, auto collect) {
     const int culprit = world.size() - 1;
     try {
-      (void)collect(std::vector<breakable>{{world.rank() == culprit ? 2 : 0}}, as_index(world.size()), 0);
+      (void)collect(std::vector<failing_result>{{world.rank() == culprit ? 2 : 0}}, as_index(world.size()), 0);
       CHECK(world.rank() != 0);
     } catch (const decode_error& problem) {
       CHECK(world.rank() == 0);
@@ -253,7 +253,7 @@ TEST_CASE("collect_results: a result that cannot be decoded names its rank") {
   });
 }
 
-TEST_CASE("collect_results: before init it is the part, cut to the size") {
+TEST_CASE("collect_results: without init the result is the part, cut to the size") {
   CHECK((collect_results(std::vector{1, 2, 3}, 2) == std::vector{1, 2}));
   CHECK((collect_results(std::vector<std::size_t>{1, 0}, std::vector{5, 6}, 2) == std::vector{6, 5}));
   const scratch_directory directory;
@@ -261,7 +261,7 @@ TEST_CASE("collect_results: before init it is the part, cut to the size") {
   CHECK(directory.empty());
 }
 
-TEST_CASE("collect_results with indices: exact order, however the items were dealt out") {
+TEST_CASE("collect_results with indices: the order is exact, however the items were distributed") {
   at_every_size([](const process_group& world) {
     std::mt19937 random(3);
     for (const std::size_t size : each_of(0, 1, 5, 64, 50'000)) {
@@ -305,7 +305,7 @@ TEST_CASE("collect_results with indices: exact order, however the items were dea
   });
 }
 
-TEST_CASE("collect_results with indices: missing ones are named on every rank") {
+TEST_CASE("collect_results with indices: missing items are named on every rank") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> indices = share_of(world, 20, false);
     indices.erase(std::remove_if(indices.begin(), indices.end(), [](std::size_t i) { return i == 4 || i == 17; }),
@@ -326,7 +326,7 @@ TEST_CASE("collect_results with indices: missing ones are named on every rank") 
   });
 }
 
-TEST_CASE("collect_results with indices: wrong ones are an error on every rank") {
+TEST_CASE("collect_results with indices: invalid indices are an error on every rank") {
   at_every_size([](const process_group& world) {
     const int culprit = world.size() - 1;
     const bool mine = world.rank() == culprit;
@@ -364,7 +364,8 @@ TEST_CASE("collect_results with indices: a result that cannot be serialized is a
     const int culprit = world.size() - 1;
     const std::vector<std::size_t> indices{as_index(world.rank())};
     const auto call = [&] {
-      (void)collect_results(indices, std::vector<breakable>{{world.rank() == culprit ? 1 : 0}}, as_index(world.size()));
+      (void)collect_results(indices, std::vector<failing_result>{{world.rank() == culprit ? 1 : 0}},
+                            as_index(world.size()));
     };
     if (world.rank() == culprit) {
       (void)error_of<std::domain_error>(call);
@@ -375,11 +376,11 @@ TEST_CASE("collect_results with indices: a result that cannot be serialized is a
   });
 }
 
-TEST_CASE("collect_results_in_files: a rank that cannot write, and nothing is left behind") {
+TEST_CASE("collect_results_in_files: a rank that cannot write is an error on every rank, and no file is left") {
   const scratch_directory directory;
   at_every_size([&](const process_group& world) {
     for (const int culprit : {0, world.size() - 1}) {
-      // Another root than the culprit, where there are others; a directory that is not there, or is not the same one.
+      // If possible the root is not the failing rank. The directory is missing, or differs from the others'.
       for (const int root : {0, world.size() - 1}) {
         const auto path = world.rank() == culprit ? directory.path() / "not here" : directory.path();
         const auto call = [&] {
@@ -404,7 +405,7 @@ TEST_CASE("collect_results_in_files: a rank that cannot write, and nothing is le
   });
 }
 
-TEST_CASE("collect_results_in_files: nobody else may look into the directory") {
+TEST_CASE("collect_results_in_files: the directory is private to its user") {
   const scratch_directory parent;
   auto made = hfcomm::detail::results_directory::make(parent.path(), 2);
   struct ::stat state{};
@@ -415,14 +416,14 @@ TEST_CASE("collect_results_in_files: nobody else may look into the directory") {
   REQUIRE(::stat((parent.path() / made.name() / "rank-1").c_str(), &state) == 0);
   CHECK((state.st_mode & 0777U) == 0600);
   CHECK((made.read(1) == bytes));
-  CHECK_THROWS_AS(made.write(1, bytes), std::runtime_error);  // it is there already
+  CHECK_THROWS_AS(made.write(1, bytes), std::runtime_error);  // it exists already
   CHECK_THROWS_AS((void)made.read(0), std::runtime_error);
   made.remove();
   CHECK(parent.empty());
   made.remove();  // does nothing
 }
 
-TEST_CASE("collect_results_in_files: links and directories of others are not followed") {
+TEST_CASE("collect_results_in_files: links and other users' directories are refused") {
   using hfcomm::detail::results_directory;
   const scratch_directory parent;
   const scratch_directory elsewhere;

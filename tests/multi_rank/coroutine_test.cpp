@@ -36,7 +36,7 @@ class task {
    public:
     task get_return_object() { return task(outcome_); }
     std::suspend_never initial_suspend() noexcept { return {}; }
-    /// Tells it here, where nothing is left that has to do with an exception: it goes to the other thread as a whole.
+    /// Passes the outcome to the other thread only here, when nothing refers to the exception any more.
     std::suspend_never final_suspend() noexcept {
       const std::scoped_lock lock(outcome_->mutex);
       outcome_->done = true;
@@ -73,7 +73,7 @@ task<int> add_up(process_group group, int rounds) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: one work after the other, with values") {
+TEST_CASE("coroutine: it awaits works one after the other and gets their values") {
   at_every_size([](const process_group& world) {
     CHECK(add_up(world, 100).get() == 4950 * world.size());
     check_usable(world);
@@ -95,7 +95,7 @@ task<std::vector<std::string>> talk(process_group group) {
   co_return texts;
 }
 
-TEST_CASE("coroutine: objects, works without a value, and several in flight") {
+TEST_CASE("coroutine: it awaits objects, works without a value, and several works in flight") {
   at_every_size([](const process_group& world) {
     std::vector<std::string> expected;
     expected.reserve(2 * as_index(world.size()) + 1);
@@ -122,7 +122,7 @@ task<int> on_two_groups(process_group one, process_group other) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: works of two groups, and two coroutines that go the other way round") {
+TEST_CASE("coroutine: two coroutines may await works of two groups in opposite order") {
   at_every_size([](const process_group& world) {
     const auto one = world.split(0);
     const auto other = world.split(0, -world.rank());
@@ -136,12 +136,12 @@ TEST_CASE("coroutine: works of two groups, and two coroutines that go the other 
   });
 }
 
-/// Answers with the text of the error, and goes on.
+/// Returns the text of the error.
 template <class Error>
 task<std::string> catch_one(process_group group, bool is_odd) {
   std::string text = "nothing was thrown";
   try {
-    auto wrong = all_gather_async(moody{.refuses_to_go = is_odd}, group);
+    auto wrong = all_gather_async(failing_object{.fails_to_save = is_odd}, group);
     (void)co_await wrong;
   } catch (const Error& problem) {
     text = std::string("caught: ") + problem.what();
@@ -151,23 +151,23 @@ task<std::string> catch_one(process_group group, bool is_odd) {
 }
 
 task<int> throw_on(process_group group, bool is_odd) {
-  auto wrong = all_gather_async(moody{.refuses_to_go = is_odd}, group);
+  auto wrong = all_gather_async(failing_object{.fails_to_save = is_odd}, group);
   (void)co_await wrong;
   co_return 0;
 }
 
-TEST_CASE("coroutine: exceptions come through co_await") {
+TEST_CASE("coroutine: co_await throws the work's exception") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     const bool is_odd = world.rank() == odd;
     const auto text =
         is_odd ? catch_one<std::domain_error>(world, true).get() : catch_one<peer_error>(world, false).get();
     CHECK_CONTAINS(text, "caught: ");
-    CHECK_CONTAINS(text, "cannot freeze this");
+    CHECK_CONTAINS(text, "cannot save this");
     CHECK(text.ends_with(std::to_string(world.size())));
     auto thrown = throw_on(world, is_odd);
     if (is_odd) {
-      CHECK_THROWS_WITH_AS((void)thrown.get(), "cannot freeze this", std::domain_error);
+      CHECK_THROWS_WITH_AS((void)thrown.get(), "cannot save this", std::domain_error);
     } else {
       CHECK(error_of<peer_error>([&] { (void)thrown.get(); }).peer() == odd);
     }
@@ -175,9 +175,9 @@ TEST_CASE("coroutine: exceptions come through co_await") {
   });
 }
 
-TEST_CASE("coroutine: goes on on the group's thread, which is the same rank") {
+TEST_CASE("coroutine: it resumes on the group's thread as the same rank") {
   at_every_size([](const process_group& world) {
-    // Each rank has a group of its own: how often it has to try is its own business.
+    // Each rank uses a group of its own, because ranks may need different numbers of tries.
     const auto alone = world.split(world.rank());
     bool moved = false;
     const auto home = std::this_thread::get_id();
@@ -194,7 +194,7 @@ TEST_CASE("coroutine: goes on on the group's thread, which is the same rank") {
   });
 }
 
-/// Everything that blocks, on whichever thread it goes on.
+/// Makes every blocking call after it has resumed.
 task<int> blocking(process_group group) {
   co_await barrier_async(group);
   int sum = all_reduce(1, reduce_op::sum, group);
@@ -224,7 +224,7 @@ task<int> blocking(process_group group) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: blocking collectives, and waits of every kind for further works, on the thread it goes on") {
+TEST_CASE("coroutine: after resuming it may call blocking collectives and wait for works in every way") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 10; ++round) {
       CHECK(blocking(world).get() == 11'111'111 * world.size());
@@ -241,7 +241,7 @@ task<int> inner(process_group group, int depth) {
   co_return sum + next.get();  // blocks this thread, on which the group's operations ran
 }
 
-TEST_CASE("coroutine: one that blocks for another, which needs the group, ends") {
+TEST_CASE("coroutine: one that blocks for another coroutine of the same group ends") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 5; ++round) {
       CHECK(inner(world, 6).get() == 7 * world.size());
@@ -257,7 +257,7 @@ task<int> crossing(process_group first, process_group second) {
   co_return sum;
 }
 
-TEST_CASE("coroutine: two that wait on each other's group's thread end, whatever the other ranks do first") {
+TEST_CASE("coroutine: two that block each other's group threads end, in any order of the ranks") {
   at_every_size([](const process_group& world) {
     std::vector<process_group> groups;
     groups.reserve(4);
@@ -278,12 +278,12 @@ TEST_CASE("coroutine: two that wait on each other's group's thread end, whatever
   });
 }
 
-TEST_CASE("coroutine: operations that are started go on while a coroutine keeps the thread") {
+TEST_CASE("coroutine: started operations complete while a coroutine occupies the thread") {
   std::atomic<int> suspended{0};
   run_noted(3, {}, [&](const process_group& world) {
     std::promise<void> release;
     std::atomic<bool> resumed{false};
-    // Is not done before all ranks have awaited it: so the coroutine goes on on the other thread.
+    // Completes only after all ranks have awaited it, so the coroutine resumes on the other thread.
     const auto keep = [&suspended](process_group group, std::future<void> until, std::atomic<bool>& flag) -> task<int> {
       const int sum = co_await all_reduce_async(
           1,
@@ -309,7 +309,7 @@ TEST_CASE("coroutine: operations that are started go on while a coroutine keeps 
   });
 }
 
-/// Holds its coroutine, and destroys it wherever it is.
+/// Owns its coroutine; the destructor destroys it at any suspension point.
 class owned {
  public:
   struct promise_type {
@@ -334,7 +334,7 @@ class owned {
 
 owned wait_for(work<int>& awaited, int& result) { result = co_await awaited; }
 
-/// Sets a flag when it ends.
+/// Sets a flag in its destructor.
 class opener {
  public:
   explicit opener(std::atomic<bool>& flag) : flag_(flag) {}
@@ -347,11 +347,11 @@ class opener {
 };
 owned wait_here(process_group group, std::atomic<bool>& flag, int& result) {
   auto pending = all_reduce_async(1, reduce_op::sum, group);
-  const opener open(flag);  // ends after the waiting, and before the work, which is waited for
+  const opener open(flag);  // destroyed after the wait and before the work
   result = co_await pending;
 }
 
-TEST_CASE("coroutine: messages that are started go on while a coroutine that awaited one keeps its thread") {
+TEST_CASE("coroutine: started messages complete while a coroutine that awaited one occupies its thread") {
   std::atomic<bool> awaits{false};
   std::atomic<bool> delivered{false};
   run_ranks(2, [&](const process_group& world) {
@@ -374,7 +374,7 @@ TEST_CASE("coroutine: messages that are started go on while a coroutine that awa
     auto waiting = until_delivered(world);
     auto large = isend(std::string(5'000'000, 'x'), 1, world);
     awaits.store(true);
-    // Without help: a thread that waits without a deadline would move the message on.
+    // Without a wait: a thread that waits without a deadline would advance the message.
     while (!waiting.wait(std::chrono::milliseconds(1))) {
     }
     CHECK(waiting.wait() == 1);
@@ -382,7 +382,7 @@ TEST_CASE("coroutine: messages that are started go on while a coroutine that awa
   });
 }
 
-TEST_CASE("coroutine: one that is destroyed while it waits is not resumed") {
+TEST_CASE("coroutine: one destroyed while it waits is not resumed") {
   std::atomic<bool> may_come{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 1) {
@@ -404,7 +404,7 @@ TEST_CASE("coroutine: one that is destroyed while it waits is not resumed") {
   });
 }
 
-TEST_CASE("coroutine: a second one that awaits the same work is told") {
+TEST_CASE("coroutine: a second one that awaits the same work gets a usage_error") {
   std::atomic<bool> may_come{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 1) {
@@ -424,7 +424,7 @@ TEST_CASE("coroutine: a second one that awaits the same work is told") {
   });
 }
 
-TEST_CASE("coroutine: a peer that ends is an exception at the co_await") {
+TEST_CASE("coroutine: the end of another rank is an exception at the co_await") {
   for (const int ranks : {2, 4}) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -448,7 +448,7 @@ task<int> last_handle(process_group group) {
   co_return co_await pending;
 }
 
-TEST_CASE("coroutine: may hold the last handle of the group") {
+TEST_CASE("coroutine: it may hold the last handle of the group") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       CHECK(last_handle(world.split(0)).get() == world.size());

@@ -37,7 +37,7 @@ TEST_CASE("ddp: every rank starts with rank 0's parameters and buffers") {
   });
 }
 
-TEST_CASE("ddp: what is ignored stays as it is") {
+TEST_CASE("ddp: ignored parameters and buffers are unchanged") {
   at_every_size([](const process_group& world) {
     toy_model model({4, 5, 6});
     std::vector<float> counts(1, static_cast<float>(world.rank()));
@@ -62,13 +62,13 @@ TEST_CASE("ddp: what is ignored stays as it is") {
     CHECK(model[1].gradient[3] == toy_model::gradient_of(world.rank(), 1, 3));
     CHECK(model.is_average(world.size(), 2));
     CHECK(own[0] == static_cast<float>(world.rank()));
-    // What only one rank has may be ignored there.
+    // A parameter that only one rank has may be ignored there.
     const distributed_data_parallel other(toy_model(std::vector<std::size_t>(world.rank() == 0 ? 2 : 1, 3)).views(), {},
                                           {.ignore = {"p1"}});
   });
 }
 
-/// Constructs with a model that differs on the rank `odd`, and expects every rank to be told where.
+/// Constructs with a model that differs on rank `odd`, and expects an error on every rank that says where.
 template <class Make>
 void expect_different(Make make, const std::string& usual, const std::string& different) {
   for (const int ranks : {2, 3, 8}) {
@@ -92,7 +92,7 @@ void expect_different(Make make, const std::string& usual, const std::string& di
   }
 }
 
-TEST_CASE("ddp: different numbers of elements") {
+TEST_CASE("ddp: different numbers of elements are a mismatch_error") {
   expect_different(
       [](bool odd, const process_group& world) {
         toy_model model({4, std::size_t{5} + (odd ? 1 : 0)});
@@ -101,7 +101,7 @@ TEST_CASE("ddp: different numbers of elements") {
       "\"p1\" (5 x float32)", "\"p1\" (6 x float32)");
 }
 
-TEST_CASE("ddp: different types of the same size") {
+TEST_CASE("ddp: different types of the same size are a mismatch_error") {
   expect_different(
       [](bool odd, const process_group& world) {
         toy_parameter<float16> half("w", 4);
@@ -111,7 +111,7 @@ TEST_CASE("ddp: different types of the same size") {
       "\"w\" (4 x bfloat16)", "\"w\" (4 x float16)");
 }
 
-TEST_CASE("ddp: different names") {
+TEST_CASE("ddp: different names are a mismatch_error") {
   expect_different(
       [](bool odd, const process_group& world) {
         toy_parameter<float> first(odd ? "embedding" : "weight", 2);
@@ -121,7 +121,7 @@ TEST_CASE("ddp: different names") {
       "\"weight\" (2 x float32)", "\"embedding\" (2 x float32)");
 }
 
-TEST_CASE("ddp: a parameter more") {
+TEST_CASE("ddp: an additional parameter is a mismatch_error") {
   expect_different(
       [](bool odd, const process_group& world) {
         toy_model model(std::vector<std::size_t>(odd ? 3 : 2, 7));
@@ -130,7 +130,7 @@ TEST_CASE("ddp: a parameter more") {
       "nothing", "\"p2\" (7 x float32)");
 }
 
-TEST_CASE("ddp: different buffers") {
+TEST_CASE("ddp: different buffers are a mismatch_error") {
   expect_different(
       [](bool odd, const process_group& world) {
         toy_model model({1});
@@ -140,7 +140,7 @@ TEST_CASE("ddp: different buffers") {
       "\"mean\" (a buffer of 8 bytes)", "\"mean\" (a buffer of 12 bytes)");
 }
 
-TEST_CASE("ddp: two parameters of one name, a gradient of another size: told to every rank") {
+TEST_CASE("ddp: a duplicate name or a gradient of the wrong size is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     toy_parameter<float> first("same", 2);
@@ -162,7 +162,7 @@ TEST_CASE("ddp: two parameters of one name, a gradient of another size: told to 
   });
 }
 
-TEST_CASE("ddp: buckets are filled from the last parameter, per type, up to their sizes") {
+TEST_CASE("ddp: buckets are filled from the last parameter, one type each, up to their sizes") {
   toy_parameter<float> a("a", 10);
   toy_parameter<double> b("b", 10);
   toy_parameter<float> c("c", 10);
@@ -179,7 +179,7 @@ TEST_CASE("ddp: buckets are filled from the last parameter, per type, up to thei
   CHECK(distributed_data_parallel({}).bucket_count() == 0);
 }
 
-TEST_CASE("ddp: of a part of the ranks") {
+TEST_CASE("ddp: it averages over the ranks of its group only") {
   at_every_size([](const process_group& world) {
     const auto half = world.split(world.rank() % 2, -world.rank());
     toy_model model({3, 70'000});
@@ -196,7 +196,7 @@ TEST_CASE("ddp: of a part of the ranks") {
   });
 }
 
-TEST_CASE("ddp: memory at address 0 is refused, and every rank hears of it") {
+TEST_CASE("ddp: memory at address 0 is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     const std::span<float> nowhere(static_cast<float*>(nullptr), 4);

@@ -27,7 +27,7 @@ void check_a_pass(toy_model& model, distributed_data_parallel& ddp, const proces
   }
 }
 
-TEST_CASE("ddp: marked twice, an index and a name that do not exist") {
+TEST_CASE("ddp: marking twice, a bad index and an unknown name are usage_errors") {
   at_every_size([](const process_group& world) {
     toy_model model({3, 4});
     distributed_data_parallel ddp(model.views());
@@ -48,7 +48,7 @@ TEST_CASE("ddp: marked twice, an index and a name that do not exist") {
   });
 }
 
-TEST_CASE("ddp: a parameter that never became ready is named on every rank; the next pass works") {
+TEST_CASE("ddp: a parameter that never became ready is named on every rank, and the next pass works") {
   for (const bool tiny : {true, false}) {
     at_every_size([&](const process_group& world) {
       toy_model model({3, 4, 5, 100'000});
@@ -79,7 +79,7 @@ TEST_CASE("ddp: a parameter that never became ready is named on every rank; the 
   }
 }
 
-TEST_CASE("ddp: on every rank another parameter did not become ready") {
+TEST_CASE("ddp: parameters that never became ready may differ from rank to rank") {
   at_every_size([](const process_group& world) {
     toy_model model(std::vector<std::size_t>(8, 3));
     distributed_data_parallel ddp(model.views(), {}, tiny_buckets);
@@ -94,7 +94,7 @@ TEST_CASE("ddp: on every rank another parameter did not become ready") {
   });
 }
 
-TEST_CASE("ddp: destruction with reductions under way does not wait for ranks that never come") {
+TEST_CASE("ddp: its destructor does not wait for ranks that never arrive") {
   for (const int ranks : {2, 3, 8}) {
     std::atomic<bool> destroyed{false};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -103,7 +103,7 @@ TEST_CASE("ddp: destruction with reductions under way does not wait for ranks th
                                                    tiny_buckets);
       if (world.rank() == 0) {
         mark_all(model, *ddp, 0, 0);
-        // With and without the worker being in the middle of it.
+        // With the worker in the middle of a reduction and without.
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         ddp.reset();
         destroyed = true;
@@ -120,7 +120,7 @@ TEST_CASE("ddp: destruction with reductions under way does not wait for ranks th
   }
 }
 
-TEST_CASE("ddp: all ranks destroy it at once in the middle of a pass") {
+TEST_CASE("ddp: all ranks may destroy it at once in the middle of a pass") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 5; ++round) {
       toy_model model({100'000, 3, 100'000});
@@ -135,7 +135,7 @@ TEST_CASE("ddp: all ranks destroy it at once in the middle of a pass") {
   });
 }
 
-TEST_CASE("ddp: a rank that ends is told by finish") {
+TEST_CASE("ddp: finish reports a rank that has ended") {
   for (const int ranks : {2, 4}) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -165,7 +165,7 @@ TEST_CASE("ddp: a rank that ends is told by finish") {
   }
 }
 
-TEST_CASE("ddp: a deadline of the group is one for the gradients, too") {
+TEST_CASE("ddp: the group's deadline applies to the gradients") {
   std::atomic<bool> gave_up{false};
   run_noted(3, {}, [&](const process_group& world) {
     toy_model model({10});
@@ -180,12 +180,12 @@ TEST_CASE("ddp: a deadline of the group is one for the gradients, too") {
   });
 }
 
-TEST_CASE("ddp: a pass that an exception ended is abandoned; the others hear of it, and all go on") {
+TEST_CASE("ddp: a pass that an exception ended is abandoned and reported to the others, and all continue") {
   enum class moment { begun, some_marked, all_marked };
   for (const bool explicitly : {true, false}) {
     for (const moment when : {moment::begun, moment::some_marked, moment::all_marked}) {
       if (!explicitly && when == moment::begun) {
-        continue;  // nothing tells a forward without a backward from an evaluation
+        continue;  // a forward without a backward looks like an evaluation
       }
       for (const bool everyone : {false, true}) {
         at_every_size([&](const process_group& world) {
@@ -215,7 +215,7 @@ TEST_CASE("ddp: a pass that an exception ended is abandoned; the others hear of 
               } else {
                 ddp.finish();
               }
-              ddp.abandon_pass();  // ended already: nothing happens
+              ddp.abandon_pass();  // already ended: does nothing
             } catch (const std::domain_error&) {
               if (explicitly) {
                 ddp.abandon_pass();

@@ -16,7 +16,7 @@ bool all_gradients_are(toy_model& model, float expected) {
   return true;
 }
 
-TEST_CASE("no_sync: gradients accumulate locally; the first pass outside averages their sum") {
+TEST_CASE("no_sync: gradients accumulate locally, and the first pass outside averages their sum") {
   at_every_size([](const process_group& world) {
     for (const bool find_unused : {false, true}) {
       toy_model model({3, 70'000, 5});
@@ -43,7 +43,7 @@ TEST_CASE("no_sync: gradients accumulate locally; the first pass outside average
   });
 }
 
-TEST_CASE("no_sync: accumulation is as good as one large pass") {
+TEST_CASE("no_sync: accumulated passes equal one large pass") {
   at_every_size([](const process_group& world) {
     toy_model small({40, 3});
     toy_model large({40, 3});
@@ -82,7 +82,7 @@ TEST_CASE("no_sync: scopes nest") {
   });
 }
 
-TEST_CASE("no_sync: an exception that leaves the scope switches the averaging on again") {
+TEST_CASE("no_sync: an exception that leaves the scope switches averaging on again") {
   at_every_size([](const process_group& world) {
     toy_model model({4});
     distributed_data_parallel ddp(model.views());
@@ -101,7 +101,7 @@ TEST_CASE("no_sync: an exception that leaves the scope switches the averaging on
   });
 }
 
-TEST_CASE("no_sync: buffers are left alone, too, and are rank 0's again right after") {
+TEST_CASE("no_sync: buffers are not broadcast inside, and are rank 0's again right after") {
   at_every_size([](const process_group& world) {
     toy_model model({4});
     std::vector<int> buffer(1);
@@ -118,7 +118,7 @@ TEST_CASE("no_sync: buffers are left alone, too, and are rank 0's again right af
   });
 }
 
-TEST_CASE("no_sync: nothing is checked inside, since nothing is averaged") {
+TEST_CASE("no_sync: marks are not checked inside, since nothing is averaged") {
   run_noted(2, {}, [](const process_group& world) {
     toy_model model({4, 5});
     distributed_data_parallel ddp(model.views());
@@ -134,7 +134,7 @@ TEST_CASE("no_sync: nothing is checked inside, since nothing is averaged") {
   });
 }
 
-TEST_CASE("no_sync: one rank inside while the others are outside is an error on every rank, and nothing is mixed") {
+TEST_CASE("no_sync: one rank inside while the others are outside is an error on every rank and mixes no gradients") {
   for (const int ranks : {2, 3, 8}) {
     for (const bool find_unused : {false, true}) {
       run_noted(ranks, {}, [&](const process_group& world) {
@@ -159,7 +159,7 @@ TEST_CASE("no_sync: one rank inside while the others are outside is an error on 
   }
 }
 
-TEST_CASE("no_sync: a rank that takes more passes inside than the others is noticed") {
+TEST_CASE("no_sync: different numbers of passes inside are a mismatch_error") {
   run_noted(2, {}, [](const process_group& world) {
     toy_model model({5});
     distributed_data_parallel ddp(model.views());

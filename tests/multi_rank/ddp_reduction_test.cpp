@@ -31,7 +31,7 @@ std::vector<std::size_t> forwards(std::size_t count) {
   return order;
 }
 
-TEST_CASE("ddp: gradients are averaged, whatever the buckets and the order, to the same bits") {
+TEST_CASE("ddp: averages have the same bits whatever the buckets and the order") {
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{30'000}, std::size_t{25} << 20}) {
       for (const bool find_unused : {false, true}) {
@@ -58,7 +58,7 @@ TEST_CASE("ddp: gradients are averaged, whatever the buckets and the order, to t
   });
 }
 
-TEST_CASE("ddp: float, double and 16-bit floats in one model") {
+TEST_CASE("ddp: one model may hold float, double and 16-bit floats") {
   at_every_size([](const process_group& world) {
     toy_parameter<float> a("a", 100);
     toy_parameter<double> b("b", 30);
@@ -87,7 +87,7 @@ TEST_CASE("ddp: float, double and 16-bit floats in one model") {
   });
 }
 
-TEST_CASE("ddp: marking does not wait for the other ranks, and the group is free meanwhile") {
+TEST_CASE("ddp: marking does not wait for other ranks or occupy the group") {
   std::atomic<bool> marked{false};
   run_noted(2, {}, [&](const process_group& world) {
     toy_model model(model_sizes);
@@ -105,7 +105,7 @@ TEST_CASE("ddp: marking does not wait for the other ranks, and the group is free
   });
 }
 
-TEST_CASE("ddp: buffers are rank 0's again at every forward, unless that is off") {
+TEST_CASE("ddp: each forward broadcasts rank 0's buffers, unless that is off") {
   at_every_size([](const process_group& world) {
     for (const bool on : {true, false}) {
       toy_model model({3});
@@ -129,7 +129,7 @@ TEST_CASE("ddp: buffers are rank 0's again at every forward, unless that is off"
   });
 }
 
-TEST_CASE("ddp: unused parameters count as zero; what no rank used stays as it was") {
+TEST_CASE("ddp: unused parameters count as zero, and one that no rank used is unchanged") {
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : each_of(1, 100, 1'000'000)) {
       toy_model model({4, 5, 70'000, 7});
@@ -162,7 +162,7 @@ TEST_CASE("ddp: unused parameters count as zero; what no rank used stays as it w
   });
 }
 
-TEST_CASE("ddp: an empty model, and one of empty parameters") {
+TEST_CASE("ddp: a model may be empty or have empty parameters") {
   at_every_size([](const process_group& world) {
     for (const bool find_unused : {false, true}) {
       distributed_data_parallel none({}, {}, {.find_unused_parameters = find_unused});
@@ -178,7 +178,7 @@ TEST_CASE("ddp: an empty model, and one of empty parameters") {
   });
 }
 
-TEST_CASE("ddp: without init it is a model like any other") {
+TEST_CASE("ddp: without init a pass changes nothing") {
   toy_model model({3, 4});
   std::vector<int> buffer{5};
   distributed_data_parallel ddp(model.views(), {named_buffer("buffer", buffer)});
@@ -189,7 +189,7 @@ TEST_CASE("ddp: without init it is a model like any other") {
   CHECK(buffer[0] == 5);
 }
 
-TEST_CASE("ddp: several at once") {
+TEST_CASE("ddp: several models may be averaged at once") {
   at_every_size([](const process_group& world) {
     toy_model generator(model_sizes);
     toy_model critic({100, 200});

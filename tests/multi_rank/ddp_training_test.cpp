@@ -92,7 +92,7 @@ trained train(const process_group& world, const ddp_options& options, int accumu
 }
 
 TEST_CASE(
-    "ddp: training gives the same bits on all ranks, and on any number of ranks the same model but for rounding") {
+    "ddp: training gives the same bits on all ranks, and the same model but for rounding on any number of ranks") {
   const trained alone = train(process_group(), {}, 1);
   for (const int ranks : rank_counts) {
     trained first_run;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Errors that nobody asked for, and exceptions that pass works under way: nothing is lost, and nobody waits.
+// Errors of works that nobody waited for, and exceptions that drop works in flight: no error is lost, no rank hangs.
 #include "ranks.hpp"
 
 #include <span>
@@ -14,7 +14,7 @@ work<int> sum_much_later(const process_group& group) { co_return co_await sum_la
 
 }  // namespace
 
-TEST_CASE("deferred errors: a dropped work's error fails the rank where no later operation throws it") {
+TEST_CASE("deferred errors: a dropped work's error fails the rank when no later operation throws it") {
   for (const int ranks : rank_counts) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
@@ -22,7 +22,7 @@ TEST_CASE("deferred errors: a dropped work's error fails the rank where no later
                                 const auto dropped = broadcast_async(std::span(values), 99, world);
                               }),
                     usage_error);
-    // In a group that is gone by then, too.
+    // Also if the group no longer exists by then.
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
                                 std::vector<int> values(3);
@@ -32,7 +32,7 @@ TEST_CASE("deferred errors: a dropped work's error fails the rank where no later
   }
 }
 
-TEST_CASE("deferred errors: so does that of a scope's closing barrier") {
+TEST_CASE("deferred errors: an error of a scope's closing barrier fails the rank when no later operation throws it") {
   CHECK_THROWS_AS(run_ranks(2,
                             [](const process_group& world) {
                               const auto hasty = world.with_timeout(std::chrono::milliseconds(100));
@@ -54,7 +54,7 @@ TEST_CASE("deferred errors: so does that of a scope's closing barrier") {
                   mismatch_error);
 }
 
-TEST_CASE("deferred errors: one that an operation has thrown is not thrown again at the end") {
+TEST_CASE("deferred errors: an error that an operation has thrown is not thrown again at the end") {
   at_every_size([](const process_group& world) {
     std::vector<int> values(3);
     {
@@ -65,7 +65,7 @@ TEST_CASE("deferred errors: one that an operation has thrown is not thrown again
   });
 }
 
-TEST_CASE("deferred errors: an exception that drops a collective under way continues, and the others get an error") {
+TEST_CASE("deferred errors: an exception that drops a collective in flight continues, and the others get an error") {
   for (const int ranks : rank_counts_from(2)) {
     std::string text;
     try {
@@ -89,7 +89,7 @@ TEST_CASE("deferred errors: an exception that drops a collective under way conti
   }
 }
 
-TEST_CASE("deferred errors: an exception that drops a message under way") {
+TEST_CASE("deferred errors: an exception that drops a message in flight reaches the others") {
   for (const int ranks : {2, 4}) {
     CHECK_THROWS_WITH(run_ranks(ranks,
                                 [](const process_group& world) {
@@ -103,7 +103,7 @@ TEST_CASE("deferred errors: an exception that drops a message under way") {
   }
 }
 
-TEST_CASE("deferred errors: an exception that drops a message in a group of one") {
+TEST_CASE("deferred errors: an exception that drops a message leaves a group of one usable") {
   const process_group alone;
   for (int round = 0; round < 3; ++round) {
     const auto fail = [&] {
@@ -111,14 +111,14 @@ TEST_CASE("deferred errors: an exception that drops a message in a group of one"
       throw std::runtime_error("boom");
     };
     CHECK_THROWS_AS(fail(), std::runtime_error);
-    // A group of one has nobody who could be out of step.
+    // A group of one stays usable: there is no other rank.
     auto sent = isend(round, 0, alone);
     CHECK(irecv<int>(0, alone).wait() == round);
     sent.wait();
   }
 }
 
-TEST_CASE("deferred errors: an exception that drops a coroutine breaks the group that it waits in") {
+TEST_CASE("deferred errors: an exception that drops a coroutine breaks the group it waits in") {
   for (const bool nested : {false, true}) {
     for (const int ranks : {2, 3, 8}) {
       const auto rank_main = [&](const process_group& world) {
@@ -136,7 +136,7 @@ TEST_CASE("deferred errors: an exception that drops a coroutine breaks the group
   }
 }
 
-TEST_CASE("deferred errors: an exception that drops a work whose peers come breaks nothing") {
+TEST_CASE("deferred errors: an exception that drops a work which can still complete breaks nothing") {
   at_every_size([](const process_group& world) {
     try {
       const auto started = all_reduce_async(1, reduce_op::sum, world);

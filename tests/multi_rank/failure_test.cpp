@@ -12,14 +12,14 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Runs `call` where `rank` is among those that come; the rest come when `all_gave_up`. Everyone must get a
-/// timeout_error that names exactly the rest.
+/// Runs `call` at once on all ranks but `late`, which follow when all others have given up. Every rank must get a
+/// timeout_error that names exactly the late ranks.
 template <class Call>
 void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
   std::atomic<int> ready{0};
   std::atomic<int> gave_up{0};
   run_noted(ranks, {}, [&](const process_group& world) {
-    // Together, so that 300 ms are long.
+    // The ranks start together, so that 300 ms are long enough.
     ++ready;
     wait_until([&] { return ready == ranks; });
     const process_group hasty = world.with_timeout(std::chrono::milliseconds(300));
@@ -37,7 +37,7 @@ void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
     CHECK_CONTAINS(problem.what(), note.text());
     CHECK_CONTAINS(problem.what(), "within 300 ms");
     CHECK_CONTAINS(problem.what(), (late.size() == 1 ? "rank " : "ranks ") + std::to_string(late.front()));
-    // From now on everything fails at once, with the same story.
+    // From now on every operation fails at once with the same error.
     CHECK(world.broken());
     std::string text;
     CHECK((error_of<timeout_error>([] { barrier(); }).missing() == late));
@@ -56,7 +56,7 @@ TEST_CASE("timeout: the missing ranks are named on every rank, and the group is 
   expect_timeout(8, {1, 2, 5, 6, 7}, meet);
 }
 
-TEST_CASE("timeout: of every operation") {
+TEST_CASE("timeout: every operation has the deadline") {
   const std::vector<int> late{1};
   expect_timeout(3, late, [](const process_group& group, call_site& note) {
     (void)all_gather(std::string(500'000, 'x'), note(group));
@@ -72,7 +72,7 @@ TEST_CASE("timeout: of every operation") {
   expect_timeout(3, late, [](const process_group& group, call_site& note) { (void)note(group).subgroup({0, 1}); });
 }
 
-TEST_CASE("timeout: what the missing ranks called last is told") {
+TEST_CASE("timeout: the error tells what the missing ranks called last") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     call_site note;
@@ -89,7 +89,7 @@ TEST_CASE("timeout: what the missing ranks called last is told") {
   });
 }
 
-TEST_CASE("timeout: a missing rank that called nothing before") {
+TEST_CASE("timeout: the error tells that a missing rank has called nothing") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
     if (world.rank() == 0) {
@@ -104,7 +104,7 @@ TEST_CASE("timeout: a missing rank that called nothing before") {
   });
 }
 
-TEST_CASE("timeout: a broken group does not break the others") {
+TEST_CASE("timeout: a broken group does not break other groups") {
   std::atomic<bool> gave_up{false};
   run_noted(3, {}, [&](const process_group& world) {
     const auto doomed = world.split(0).with_timeout(std::chrono::milliseconds(100));
@@ -120,7 +120,7 @@ TEST_CASE("timeout: a broken group does not break the others") {
   });
 }
 
-TEST_CASE("lost: a rank that returns early is named, at once and from then on") {
+TEST_CASE("lost rank: one that returns early is named at once and in every later operation") {
   for (const int ranks : rank_counts_from(2)) {
     for (const int gone : {0, ranks - 1}) {
       run_noted(ranks, "gone is " + std::to_string(gone), [&](const process_group& world) {
@@ -146,7 +146,7 @@ TEST_CASE("lost: a rank that returns early is named, at once and from then on") 
   }
 }
 
-TEST_CASE("lost: an exception that ends a rank is quoted by all others, and run_ranks throws it") {
+TEST_CASE("lost rank: all others quote the exception that ended it, and run_ranks throws it") {
   for (const int ranks : {2, 3, 8}) {
     std::atomic<int> quoted{0};
     const auto rank_main = [&](const process_group& world) {
@@ -165,7 +165,7 @@ TEST_CASE("lost: an exception that ends a rank is quoted by all others, and run_
   }
 }
 
-TEST_CASE("lost: ranks that wait in a group of some are told, too") {
+TEST_CASE("lost rank: ranks that wait in a subgroup learn of it") {
   std::atomic<int> quoted{0};
   const auto rank_main = [&](const process_group& world) {
     const auto half = world.split(world.rank() % 2);
@@ -177,14 +177,14 @@ TEST_CASE("lost: ranks that wait in a group of some are told, too") {
       quoted += contains(problem.what(), "gone") ? 1 : 0;
       CHECK(problem.peer() == 1);  // of the group
     } else {
-      check_usable(half);  // all of its ranks live
+      check_usable(half);  // all of its ranks are alive
     }
   };
   CHECK_THROWS_WITH_AS(run_ranks(4, rank_main), "gone", std::domain_error);
   CHECK(quoted == 1);
 }
 
-TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
+TEST_CASE("run_ranks: when no rank failed by itself, the last error that the others caught is thrown") {
   const auto rank_main = [](const process_group& world) {
     if (world.rank() == 0) {
       barrier();
@@ -193,39 +193,39 @@ TEST_CASE("lost: with nobody at fault, what the others caught last is thrown") {
   CHECK_THROWS_AS(run_ranks(2, rank_main), peer_error);
 }
 
-TEST_CASE("failure: an object whose serialization throws is an error with the text on every rank") {
+TEST_CASE("serialization: an exception while encoding is an error with its text on every rank") {
   at_every_size([](const process_group& world) {
     for (int odd = 0; odd < world.size(); ++odd) {
       const auto expect = [&](auto call) {
-        moody mine{.refuses_to_go = world.rank() == odd, .text = std::string(100, 'x')};
+        failing_object mine{.fails_to_save = world.rank() == odd, .text = std::string(100, 'x')};
         call_site note;
         if (world.rank() == odd) {
-          CHECK_THROWS_WITH_AS(call(mine, note), "cannot freeze this", std::domain_error);
+          CHECK_THROWS_WITH_AS(call(mine, note), "cannot save this", std::domain_error);
         } else {
           const auto problem = error_of<peer_error>([&] { call(mine, note); });
           CHECK(problem.peer() == odd);
           CHECK_FALSE(problem.fatal());
-          CHECK_CONTAINS(problem.what(), "cannot freeze this");
-          CHECK_CONTAINS(problem.what(), "moody");
+          CHECK_CONTAINS(problem.what(), "cannot save this");
+          CHECK_CONTAINS(problem.what(), "failing_object");
           CHECK_CONTAINS(problem.what(), note.text());
         }
         check_usable(world);
       };
-      expect([&](moody& mine, call_site& note) { (void)all_gather(mine, note(world)); });
-      expect([&](moody& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
-      expect([&](moody& mine, call_site& note) { broadcast(mine, odd, note(world)); });
-      expect([&](moody& mine, call_site& note) {
-        (void)all_reduce(mine, [](moody a, const moody&) { return a; }, note(world));
+      expect([&](failing_object& mine, call_site& note) { (void)all_gather(mine, note(world)); });
+      expect([&](failing_object& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
+      expect([&](failing_object& mine, call_site& note) { broadcast(mine, odd, note(world)); });
+      expect([&](failing_object& mine, call_site& note) {
+        (void)all_reduce(mine, [](failing_object a, const failing_object&) { return a; }, note(world));
       });
     }
   });
 }
 
-TEST_CASE("failure: an object that cannot be decoded is an error where it arrives; the ranks stay in step") {
+TEST_CASE("serialization: an object that cannot be decoded is an error where it arrives, and the group stays usable") {
   at_every_size([](const process_group& world) {
     for (const std::size_t size : each_of(3, 600'000)) {
       // The root keeps what it has and decodes nothing.
-      moody value{.refuses_to_come = world.rank() == 0, .text = std::string(size, 'a')};
+      failing_object value{.fails_to_load = world.rank() == 0, .text = std::string(size, 'a')};
       if (world.rank() == 0) {
         broadcast(value);
       } else {
@@ -234,9 +234,9 @@ TEST_CASE("failure: an object that cannot be decoded is an error where it arrive
         CHECK_CONTAINS(problem.what(), "failure_test.cpp");
       }
       CHECK((value.text == std::string(size, 'a')));
-      CHECK(value.refuses_to_come == (world.rank() == 0));
+      CHECK(value.fails_to_load == (world.rank() == 0));
       check_usable(world);
-      const auto call = [&] { (void)gather(moody{.refuses_to_come = world.rank() == world.size() - 1}, 0); };
+      const auto call = [&] { (void)gather(failing_object{.fails_to_load = world.rank() == world.size() - 1}, 0); };
       if (world.rank() == 0) {
         CHECK_CONTAINS(error_of<decode_error>(call).what(), "the object from rank " + std::to_string(world.size() - 1));
       } else {
@@ -247,7 +247,7 @@ TEST_CASE("failure: an object that cannot be decoded is an error where it arrive
   });
 }
 
-TEST_CASE("failure: many in a row, by other ranks each time") {
+TEST_CASE("failure: many in a row on changing ranks leave the group usable") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 30; ++round) {
       const int odd = round * 3 % world.size();

@@ -53,7 +53,7 @@ inline constexpr bool hfcomm::enable_raw_bytes<extremes> = true;
 
 namespace {
 
-TEST_CASE("all_reduce of a span by a callable: element by element, in rank order") {
+TEST_CASE("all_reduce of a span by a callable: it folds element by element in rank order") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 21, 5000)) {
       auto data = elements(world.rank(), count);
@@ -63,7 +63,7 @@ TEST_CASE("all_reduce of a span by a callable: element by element, in rank order
   });
 }
 
-TEST_CASE("reduce of a span by a callable: on the root only") {
+TEST_CASE("reduce of a span by a callable: only the root gets the result") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 21, 5000)) {
       for (const int root : {0, world.size() - 1}) {
@@ -80,7 +80,7 @@ TEST_CASE("reduce of a span by a callable: on the root only") {
   });
 }
 
-TEST_CASE("all_reduce and reduce of a span by a callable: more than is held at a time") {
+TEST_CASE("reductions of a span by a callable: spans may be longer than the staging memory") {
   const std::size_t held = hfcomm::detail::fold_table_bytes / sizeof(std::uint32_t);
   for (const int ranks : {1, 2, 3}) {
     const std::size_t chunk = held / as_index(ranks);
@@ -98,7 +98,7 @@ TEST_CASE("all_reduce and reduce of a span by a callable: more than is held at a
   }
 }
 
-TEST_CASE("all_reduce of a span by a callable: any plain element") {
+TEST_CASE("all_reduce of a span by a callable: elements may be of any plain type") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     std::array both{extremes{world.rank(), world.rank()}, extremes{-world.rank(), 5}};
@@ -116,7 +116,7 @@ TEST_CASE("all_reduce of a span by a callable: any plain element") {
     CHECK(static_cast<float>(halves[0]) == static_cast<float>(n - 1));
 
     std::array<std::int8_t, 1> small{1};
-    all_reduce(std::span(small), std::plus<>());  // which makes an int of two of them
+    all_reduce(std::span(small), std::plus<>());  // std::plus returns an int for them
     CHECK(small[0] == n);
   });
 }
@@ -135,7 +135,7 @@ TEST_CASE("all_reduce by a callable: a container is one object, a view is its el
   });
 }
 
-TEST_CASE("all_reduce by a callable: one that throws does so there, and the others learn of it") {
+TEST_CASE("all_reduce by a callable: its exception is thrown on that rank and is an error on the others") {
   const std::size_t several_chunks = hfcomm::detail::fold_table_bytes / sizeof(std::uint32_t) + 1;
   for (const std::size_t count : {std::size_t{1}, std::size_t{5000}, several_chunks}) {
     for (const bool at_the_end : {false, true}) {
@@ -169,7 +169,7 @@ TEST_CASE("all_reduce by a callable: one that throws does so there, and the othe
   }
 }
 
-TEST_CASE("reduce by a callable: one that throws does so on the root, and the others learn of it") {
+TEST_CASE("reduce by a callable: its exception is thrown on the root and is an error on the others") {
   at_every_size(
       [](const process_group& world) {
         std::vector<int> data(40, world.rank());
@@ -188,7 +188,7 @@ TEST_CASE("reduce by a callable: one that throws does so on the root, and the ot
       2);
 }
 
-TEST_CASE("reductions by a callable: different lengths, a kernel on one side, a wrong root") {
+TEST_CASE("reductions by a callable: different lengths, a kernel on one side and a wrong root are errors") {
   const std::size_t several_chunks = hfcomm::detail::fold_table_bytes / sizeof(std::uint32_t) + 1;
   at_every_size(
       [&](const process_group& world) {
@@ -221,14 +221,14 @@ TEST_CASE("reductions by a callable: different lengths, a kernel on one side, a 
       2);
 }
 
-TEST_CASE("reductions by a callable: without init the elements themselves") {
+TEST_CASE("reductions by a callable: without init the elements are unchanged") {
   std::array data{1, 2, 3};
   all_reduce(std::span(data), std::plus<>());
   hfcomm::reduce(std::span(data), 0, std::plus<>());
   CHECK((data == std::array{1, 2, 3}));
 }
 
-TEST_CASE("reductions by a callable: a span at address 0 is refused, and every rank learns of it") {
+TEST_CASE("reductions by a callable: a span at address 0 is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool odd = world.rank() == world.size() - 1;
     std::vector<int> data(4, 1);

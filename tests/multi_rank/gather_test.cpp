@@ -35,7 +35,7 @@ TEST_CASE("gather: the root defaults to 0") {
   });
 }
 
-TEST_CASE("gather: buffers, with an output on the root only") {
+TEST_CASE("gather: buffers need an output on the root only") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 10, 11, 32'768, 32'769, 70'001)) {
       const int root = static_cast<int>(count) % world.size();
@@ -51,7 +51,7 @@ TEST_CASE("gather: buffers, with an output on the root only") {
   });
 }
 
-TEST_CASE("gather: an output elsewhere stays as it is") {
+TEST_CASE("gather: an output on another rank than the root is unchanged") {
   at_every_size([](const process_group& world) {
     std::vector<int> out(as_index(world.size()), -7);
     gather(std::array{world.rank()}, out, world.size() - 1);
@@ -64,7 +64,7 @@ TEST_CASE("gather: an output elsewhere stays as it is") {
   });
 }
 
-TEST_CASE("gather: the root's output of the wrong size is an error everywhere") {
+TEST_CASE("gather: an output of the wrong size on the root is an error on every rank") {
   at_every_size([](const process_group& world) {
     const int root = world.size() / 2;
     std::vector<int> out(as_index(world.size()) + 1);
@@ -80,7 +80,7 @@ TEST_CASE("gather: the root's output of the wrong size is an error everywhere") 
   });
 }
 
-TEST_CASE("gather: roots are ranks of the group") {
+TEST_CASE("gather: the root is a rank of the group") {
   at_every_size([](const process_group& world) {
     const auto turned = world.split(0, -world.rank());
     const auto ranks = gather(world.rank(), 0, turned);
@@ -89,7 +89,7 @@ TEST_CASE("gather: roots are ranks of the group") {
   });
 }
 
-TEST_CASE("gather: without init the one object") {
+TEST_CASE("gather: without init the result is the one object") {
   CHECK((gather(std::string("x")) == std::vector<std::string>{"x"}));
   CHECK_CONTAINS(error_of<usage_error>([] { (void)gather(1, -1); }).what(), "root -1");
 }

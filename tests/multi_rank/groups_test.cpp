@@ -10,7 +10,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("split: one group per color, ordered by key, then by rank") {
+TEST_CASE("split: each color is one group, ordered by key, then by rank") {
   at_every_size([](const process_group& world) {
     const auto parity = world.split(world.rank() % 2);
     CHECK(parity.size() == (world.size() + (world.rank() % 2 == 0 ? 1 : 0)) / 2);
@@ -47,7 +47,7 @@ TEST_CASE("split: a negative color is an error on every rank") {
   });
 }
 
-TEST_CASE("subgroup: the ranks that are named, in their order; nullopt elsewhere") {
+TEST_CASE("subgroup: it has the listed ranks in their order, and is nullopt elsewhere") {
   at_every_size([](const process_group& world) {
     std::vector<int> order;
     for (int rank = world.size() - 1; rank >= 0; rank -= 2) {
@@ -66,7 +66,7 @@ TEST_CASE("subgroup: the ranks that are named, in their order; nullopt elsewhere
   });
 }
 
-TEST_CASE("subgroup: an empty list, a rank that is none, a rank twice") {
+TEST_CASE("subgroup: an empty list, an unknown rank and a duplicate rank are usage_errors") {
   at_every_size([](const process_group& world) {
     const std::vector<std::vector<int>> wrong_lists{{}, {world.size()}, {0, -1}, {0, 0}};
     const std::vector<std::string> reasons{"empty", "rank " + std::to_string(world.size()), "rank -1", "named twice"};
@@ -78,7 +78,7 @@ TEST_CASE("subgroup: an empty list, a rank that is none, a rank twice") {
   });
 }
 
-TEST_CASE("subgroup: different lists are a mismatch") {
+TEST_CASE("subgroup: different lists are a mismatch_error") {
   at_every_size(
       [](const process_group& world) {
         const std::vector<int> mine{0, world.rank() == 1 ? 0 : 1};
@@ -110,7 +110,7 @@ TEST_CASE("subgroup: different lists are a mismatch") {
       2);
 }
 
-TEST_CASE("groups: of groups of groups") {
+TEST_CASE("groups: subgroups can be split again") {
   at_every_size([](const process_group& world) {
     process_group group = world;
     int level = 0;
@@ -126,7 +126,7 @@ TEST_CASE("groups: of groups of groups") {
   });
 }
 
-TEST_CASE("groups: many, and they end with their last handle") {
+TEST_CASE("groups: many can be made, and each ends with its last handle") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       const auto group = world.split(world.rank() % 3, round);
@@ -138,7 +138,7 @@ TEST_CASE("groups: many, and they end with their last handle") {
   });
 }
 
-TEST_CASE("groups: a rank that gave up its handle is missed in that group, not in others") {
+TEST_CASE("groups: a rank that dropped its handle is missing in that group only") {
   at_every_size(
       [](const process_group& world) {
         std::optional<process_group> group = world.split(0);
@@ -158,7 +158,7 @@ TEST_CASE("groups: a rank that gave up its handle is missed in that group, not i
       2);
 }
 
-TEST_CASE("with_timeout: the same group with another deadline, which groups made of it inherit") {
+TEST_CASE("with_timeout: it is the same group with another deadline, which its subgroups inherit") {
   at_every_size([](const process_group& world) {
     const auto patient = world.with_timeout(std::chrono::seconds(77));
     CHECK(patient == world);
@@ -176,7 +176,7 @@ TEST_CASE("with_timeout: the same group with another deadline, which groups made
   });
 }
 
-TEST_CASE("groups: different ones may be used from different threads at once") {
+TEST_CASE("groups: different threads may use different groups at once") {
   at_every_size([](const process_group& world) {
     const auto first = world.split(0);
     const auto second = world.split(0, -world.rank());
@@ -199,7 +199,7 @@ TEST_CASE("groups: different ones may be used from different threads at once") {
   });
 }
 
-TEST_CASE("groups: one used from two threads at once is an error in one of them and harms nobody") {
+TEST_CASE("groups: two threads in one group are a usage_error in one of them, and the other completes") {
   for (const int ranks : {2, 3, 8}) {
     std::atomic<bool> refused{false};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -207,7 +207,8 @@ TEST_CASE("groups: one used from two threads at once is an error in one of them 
         refused = false;
         barrier();
         if (world.rank() != 0) {
-          // The last one comes only when the second thread of rank 0 has been refused: until then both are in there.
+          // The other ranks enter only when one thread of rank 0 has been refused: until then both are inside the
+          // barrier.
           wait_until([&] { return refused.load(); });
           barrier();
         } else {

@@ -15,7 +15,7 @@ using namespace multi_rank;
 constexpr std::size_t element_count = 40;
 constexpr int epochs = 2;
 
-/// Who has how many micro-batches.
+/// How many micro-batches each rank has.
 using batch_counts = int (*)(int rank, int ranks);
 constexpr std::array<batch_counts, 6> all_batch_counts{[](int rank, int) { return rank % 2 == 0 ? 3 : 5; },
                                                        [](int rank, int) { return rank % 2 == 0 ? 5 : 3; },
@@ -32,7 +32,7 @@ std::vector<int> counts_of(batch_counts shares, int ranks) {
   return counts;
 }
 
-/// What a rank finds in a micro-batch: depends on the parameter, so that a lost or a late one stays visible.
+/// The gradient of a micro-batch. It depends on the parameter, so that a lost or late step stays visible.
 float gradient_of(float value, int rank, std::size_t i, int pass) {
   const float decay = 0.25F * value;
   return toy_model::gradient_of(rank, 0, i, pass) - decay;
@@ -42,12 +42,12 @@ float stepped(float value, float gradient) {
   return value - change;
 }
 
-/// One process that does what the ranks together do.
+/// Trains in one process as the ranks do together.
 std::vector<float> train_alone(const std::vector<int>& counts, int every, bool with_last, divide_by divisor) {
   std::vector<float> values(element_count, 1.0F);
   const int passes = *std::max_element(counts.begin(), counts.end());
   for (int epoch = 0; epoch < epochs; ++epoch) {
-    std::vector<std::vector<float>> sums(counts.size());  // of each rank; empty: nothing
+    std::vector<std::vector<float>> sums(counts.size());  // of each rank; empty if there is none
     const auto step = [&](int pass) {
       std::vector<float> total;
       int adding = 0;
@@ -130,7 +130,7 @@ struct trainer {
   distributed_data_parallel ddp;
 };
 
-/// Whether the ranks that run out of data step along.
+/// Compares joined training with a single process. `steps_along`: ranks without data step their optimizer, too.
 void check_training(bool with_last, bool steps_along) {
   for (const batch_counts shares : all_batch_counts) {
     for (const int every : {2, 3, 4}) {
@@ -156,19 +156,17 @@ void check_training(bool with_last, bool steps_along) {
   }
 }
 
-TEST_CASE("join and accumulate: uneven shards give the bits of a single process, no micro-batch is lost") {
-  check_training(true, false);
-}
+TEST_CASE("join and accumulate: uneven shards give the bits of a single process") { check_training(true, false); }
 
-TEST_CASE("join and accumulate: optimizers that step along need no final synchronisation") {
+TEST_CASE("join and accumulate: optimizers that step on every rank need no final synchronization") {
   check_training(true, true);
 }
 
-TEST_CASE("join and accumulate: what is left over when all data ends inside no_sync is averaged once more") {
+TEST_CASE("join and accumulate: gradients left inside no_sync when all data ends are averaged once more") {
   check_training(false, true);
 }
 
-TEST_CASE("join and accumulate: a last step averages only where the others do, and says so") {
+TEST_CASE("join and accumulate: a rank's last step averages only if the others average, and says so") {
   run_noted(2, {}, [](const process_group& world) {
     trainer mine(world);
     accumulate cycle(mine.ddp, 2);
@@ -188,7 +186,7 @@ TEST_CASE("join and accumulate: a last step averages only where the others do, a
   });
 }
 
-TEST_CASE("join: gradients left over that nobody would use are an error on every rank") {
+TEST_CASE("join and accumulate: remaining gradients that no optimizer would use are an error on every rank") {
   at_every_size([](const process_group& world) {
     trainer mine(world);
     accumulate cycle(mine.ddp, 2);

@@ -26,7 +26,7 @@ void pass(toy_model& model, distributed_data_parallel& ddp, int rank, int number
   ddp.finish();
 }
 
-/// After whatever happened: the group and ddp still do their work.
+/// Checks that the group and ddp still work.
 void check_trains_on(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   check_usable(world);
   for (int number = 0; number < 2; ++number) {
@@ -38,12 +38,12 @@ void check_trains_on(toy_model& model, distributed_data_parallel& ddp, const pro
   check_usable(world);
 }
 
-/// Where in its second pass a rank fails.
+/// The point of its second pass at which a rank fails.
 enum class moment { before, begun, some_marked, all_marked, finished, in_no_sync };
 constexpr std::array moments{moment::before,     moment::begun,    moment::some_marked,
                              moment::all_marked, moment::finished, moment::in_no_sync};
 
-/// Two passes; what happens at the moment, if one is given, is up to `fail`.
+/// Runs two passes; calls `fail` at the moment, if one is given.
 template <class Fail>
 void two_passes(toy_model& model, distributed_data_parallel& ddp, int rank, std::optional<moment> when, bool no_sync,
                 Fail fail) {
@@ -72,7 +72,7 @@ void two_passes(toy_model& model, distributed_data_parallel& ddp, int rank, std:
   at(moment::finished);
 }
 
-TEST_CASE("join: an exception in one rank's loop is told to the ranks with data and without; ddp goes on working") {
+TEST_CASE("join: an exception in one rank's loop is an error on every rank, and ddp stays usable") {
   for (const int ranks : rank_counts) {
     for (const moment when : moments) {
       for (const int odd : {0, ranks - 1}) {
@@ -110,7 +110,7 @@ TEST_CASE("join: an exception in one rank's loop is told to the ranks with data 
   }
 }
 
-TEST_CASE("join: a scope that is left without finish, at any moment, is told to the others") {
+TEST_CASE("join: leaving a scope without finish at any moment is an error on the others") {
   for (const int ranks : {2, 3, 8}) {
     for (const moment when : moments) {
       run_noted(ranks, "moment " + std::to_string(static_cast<int>(when)), [&](const process_group& world) {
@@ -143,7 +143,7 @@ TEST_CASE("join: a scope that is left without finish, at any moment, is told to 
   }
 }
 
-TEST_CASE("join: several ranks fail at once, in different places") {
+TEST_CASE("join: several ranks may fail at once in different places") {
   for (const int ranks : rank_counts_from(2)) {
     for (int shift = 0; shift < 5; ++shift) {
       run_noted(ranks, "shift " + std::to_string(shift), [&](const process_group& world) {
@@ -168,7 +168,7 @@ TEST_CASE("join: several ranks fail at once, in different places") {
   }
 }
 
-TEST_CASE("join: a callback that throws on a rank without data") {
+TEST_CASE("join: an exception of a callback on a rank without data is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         toy_model model({5});
@@ -191,7 +191,7 @@ TEST_CASE("join: a callback that throws on a rank without data") {
       2);
 }
 
-TEST_CASE("join: with throw_on_early_end every rank hears who ran out of data") {
+TEST_CASE("join: with throw_on_early_end every rank names the rank that ran out of data") {
   for (const int ranks : rank_counts_from(2)) {
     run_noted(ranks, {}, [](const process_group& world) {
       toy_model model({5});
@@ -271,7 +271,7 @@ TEST_CASE("join: different options are an error on every rank") {
       2);
 }
 
-TEST_CASE("join: every pass begins with begin_forward, once, and agrees with no_sync") {
+TEST_CASE("join: a pass without begin_forward, with two of them or across no_sync is a usage_error") {
   at_every_size([](const process_group& world) {
     toy_model model({5});
     distributed_data_parallel ddp(model.views());
@@ -306,7 +306,7 @@ TEST_CASE("join: every pass begins with begin_forward, once, and agrees with no_
   });
 }
 
-TEST_CASE("join: a parameter that never became ready, while other ranks have no data") {
+TEST_CASE("join: a parameter that never became ready is an error also on ranks without data") {
   at_every_size([](const process_group& world) {
     toy_model model({5, 6});
     distributed_data_parallel ddp(model.views(), {}, one_element_buckets);
@@ -357,7 +357,7 @@ TEST_CASE("join: another collective, which ranks without data cannot answer, is 
       2);
 }
 
-TEST_CASE("join: ranks that failed together do not wait for each other in the same scope") {
+TEST_CASE("join: after a common failure the scope refuses further passes instead of waiting") {
   run_noted(2, {}, [](const process_group& world) {
     toy_model model({5});
     distributed_data_parallel ddp(model.views());
@@ -377,7 +377,7 @@ TEST_CASE("join: ranks that failed together do not wait for each other in the sa
   });
 }
 
-TEST_CASE("join: a rank that ends while others have no data is a peer_error there") {
+TEST_CASE("join: a rank that ends is a peer_error on ranks without data") {
   for (const int ranks : {2, 4}) {
     for (const bool in_the_middle : {false, true}) {
       std::atomic<int> told{0};
@@ -406,7 +406,7 @@ TEST_CASE("join: a rank that ends while others have no data is a peer_error ther
   }
 }
 
-/// Leaves an error of this rank's behind, which its next collective throws.
+/// Leaves an error of rank 1 that its next collective throws.
 void leave_error_behind(const process_group& world) {
   if (world.rank() == 1) {
     int nothing = 0;
@@ -417,7 +417,7 @@ void leave_error_behind(const process_group& world) {
   }
 }
 
-TEST_CASE("join: an error that an asynchronous operation left behind ends the scope on every rank at once") {
+TEST_CASE("join: the error of an earlier asynchronous operation ends the scope on every rank at once") {
   at_every_size(
       [](const process_group& world) {
         toy_model model({5});

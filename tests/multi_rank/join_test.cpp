@@ -16,7 +16,7 @@ using namespace multi_rank;
 
 const std::vector<std::size_t> join_sizes{3, 0, 20'000, 9};
 
-/// Who has how many batches.
+/// How many batches each rank has.
 struct shards {
   const char* name;
   int (*of)(int rank, int ranks);
@@ -37,7 +37,7 @@ constexpr std::array all_shards{
     shards{"very uneven", [](int rank, int) { return rank % 3 == 1 ? 9 : rank % 3; }},
 };
 
-/// What a rank finds in its batch: depends on the parameters, so that every difference stays visible.
+/// The gradient of a batch. It depends on the parameters, so that every difference stays visible.
 float gradient_of(float value, int rank, std::size_t index, std::size_t i, int pass) {
   const float decay = 0.25F * value;
   return toy_model::gradient_of(rank, index, i, pass) - decay;
@@ -67,7 +67,7 @@ void mark_all(toy_model& model, distributed_data_parallel& ddp) {
   }
 }
 
-/// One process that does what all ranks together do. `buffer` gets what the last pass's lowest rank has.
+/// Trains in one process as all ranks do together. `buffer` gets that of the last pass's lowest rank with data.
 std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divide_by divisor, double& buffer) {
   std::vector<std::vector<float>> values;
   for (std::size_t index = 0; index < join_sizes.size(); ++index) {
@@ -110,7 +110,7 @@ bool equal_bits(toy_model& model, const std::vector<std::vector<float>>& expecte
   return true;
 }
 
-/// After whatever happened: the group and ddp still do their work.
+/// Checks that the group and ddp still work.
 void check_trains(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   check_usable(world);
   ddp.begin_forward();
@@ -161,7 +161,7 @@ TEST_CASE("join: uneven shards give every rank the bits of a single process") {
   }
 }
 
-TEST_CASE("join: an optimizer that steps along on ranks without data needs no final synchronisation") {
+TEST_CASE("join: an optimizer that also steps on ranks without data needs no final synchronization") {
   for (const divide_by divisor : {divide_by::initial_world, divide_by::live_ranks}) {
     at_every_size([&](const process_group& world) {
       const auto counts = all_shards[5].counts(world.size());
@@ -198,7 +198,7 @@ TEST_CASE("join: an optimizer that steps along on ranks without data needs no fi
   }
 }
 
-TEST_CASE("join: without the final synchronisation a rank keeps what it had when it ran out of data") {
+TEST_CASE("join: without the final synchronization a rank keeps its last model with data") {
   at_every_size(
       [](const process_group& world) {
         for (const bool on : {true, false}) {
@@ -264,12 +264,12 @@ void check_narrow(const process_group& world) {
   CHECK(equal);
 }
 
-TEST_CASE_TEMPLATE("join: all types; ranks without data change no bit, not the sign of a zero", T, float, double,
+TEST_CASE_TEMPLATE("join: ranks without data change no bit of any type, not even the sign of a zero", T, float, double,
                    float16, bfloat16) {
   at_every_size([](const process_group& world) { check_narrow<T>(world); });
 }
 
-TEST_CASE("join: unused parameters, of ranks with data and without") {
+TEST_CASE("join: parameters may be unused on ranks with data and without") {
   at_every_size([](const process_group& world) {
     toy_model model({4, 5, 6});
     distributed_data_parallel ddp(model.views(), {}, {.find_unused_parameters = true});
@@ -295,7 +295,7 @@ TEST_CASE("join: unused parameters, of ranks with data and without") {
   });
 }
 
-TEST_CASE("join: no_sync and accumulation inside") {
+TEST_CASE("join: no_sync and accumulation work inside") {
   at_every_size([](const process_group& world) {
     toy_model model({3, 300});
     std::vector<int> buffer(1);
@@ -341,7 +341,7 @@ TEST_CASE("join: no_sync and accumulation inside") {
   });
 }
 
-TEST_CASE("join: several scopes one after the other, with plain passes in between") {
+TEST_CASE("join: scopes may follow each other with plain passes between") {
   at_every_size([](const process_group& world) {
     toy_model model(join_sizes);
     distributed_data_parallel ddp(model.views());
@@ -362,7 +362,7 @@ TEST_CASE("join: several scopes one after the other, with plain passes in betwee
   });
 }
 
-TEST_CASE("join: without init it is a scope like any other") {
+TEST_CASE("join: without init it changes nothing") {
   toy_model model({3});
   distributed_data_parallel ddp(model.views());
   run_joined(ddp, {.throw_on_early_end = true}, [&] {

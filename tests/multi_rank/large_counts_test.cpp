@@ -17,8 +17,7 @@ using namespace multi_rank;
 constexpr std::size_t one_piece = std::size_t{1} << 20;
 constexpr std::size_t huge_count = (std::size_t{1} << 31) + one_piece;  // more than an int can count
 
-/// `count` bytes at consecutive addresses, of which all but the last piece are the same piece of memory: so much fits
-/// into any machine.
+/// Many bytes at consecutive addresses. All pieces but the last map the same memory, so that any machine can hold them.
 class folded_memory {
  public:
   folded_memory() : file_(::memfd_create("hfcomm-test", 0)) {
@@ -66,9 +65,9 @@ bool same(std::span<const std::int8_t> left, std::span<const std::int8_t> right)
 
 }  // namespace
 
-TEST_CASE("large counts: more elements than an int can count, broadcast and sent") {
+TEST_CASE("large counts: more elements than an int can count are broadcast and sent") {
   if (under_thread_sanitizer) {
-    std::puts("[hfcomm] skipped: large_counts: the thread sanitizer takes 12 GB for itself here");
+    std::puts("[hfcomm] skipped: large counts: the thread sanitizer itself needs 12 GB here");
     return;
   }
   folded_memory expected;

@@ -25,7 +25,7 @@ const std::vector<std::vector<int>> layouts{{1}, {2}, {1, 1}, {3, 1}, {1, 2}, {2
 
 }  // namespace
 
-TEST_CASE("machines: local groups of unequal sizes, in the ranks' order") {
+TEST_CASE("machines: local groups may have different sizes, and keep the ranks' order") {
   for (const auto& machines : layouts) {
     on_machines(machines, [&](const process_group& world) {
       int first = 0;
@@ -47,11 +47,11 @@ TEST_CASE("machines: local groups of unequal sizes, in the ranks' order") {
   }
 }
 
-TEST_CASE("machines: one leader for each, in a group of their own") {
+TEST_CASE("machines: the leader group has one rank of each machine") {
   for (const auto& machines : layouts) {
     on_machines(machines, [&](const process_group& world) {
       CHECK(leader_group().has_value() == is_local_main_process());
-      // What every rank contributed, by way of its machine's leader.
+      // Every rank's contribution, through its machine's leader.
       const auto local = reduce(world.rank(), 0, reduce_op::sum, local_group());
       int total = 0;
       if (leader_group()) {
@@ -65,7 +65,7 @@ TEST_CASE("machines: one leader for each, in a group of their own") {
   }
 }
 
-TEST_CASE("machines: on a single one, rank 0 leads a group of itself") {
+TEST_CASE("machines: on a single machine, rank 0 leads a group of itself") {
   at_every_size([](const process_group& world) {
     CHECK(leader_group().has_value() == (world.rank() == 0));
     CHECK((!leader_group() || leader_group()->size() == 1));
@@ -74,7 +74,7 @@ TEST_CASE("machines: on a single one, rank 0 leads a group of itself") {
   });
 }
 
-TEST_CASE("machines: each one's first rank runs a local_master_first section first, and machines do not wait") {
+TEST_CASE("machines: local_master_first runs on each machine's first rank first, without waiting for other machines") {
   const std::vector<int> machines{3, 1, 2};
   std::array<std::atomic<int>, 3> through{};
   on_machines(machines, [&](const process_group& world) {
@@ -83,7 +83,7 @@ TEST_CASE("machines: each one's first rank runs a local_master_first section fir
       const int before = through[as_index(node_rank())]++;
       CHECK((before == 0) == is_local_main_process());
       if (node_rank() == 2) {
-        // The last machine goes on only when the others are through: nobody there waits for this one.
+        // The last machine continues only when the others have finished: they do not wait for it.
         wait_until([&] { return through[0] == 3 && through[1] == 1; });
       }
     }
@@ -107,7 +107,7 @@ TEST_CASE("machines: a file is read once on each") {
   std::filesystem::remove_all(directory);
 }
 
-TEST_CASE("machines: ranks that do not add up") {
+TEST_CASE("machines: sizes that do not add up are a usage_error") {
   testing::run_ranks_options options;
   options.machines = {2, 2};
   const auto problem = error_of<usage_error>([&] { run_ranks(3, [](const process_group&) {}, options); });

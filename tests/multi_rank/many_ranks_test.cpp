@@ -12,8 +12,8 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// More ranks have smaller slots: each number here has slots of its own size.
-TEST_CASE("many ranks: every way of the engine, with slots of every size") {
+/// More ranks have smaller slots: each of these numbers of ranks has another slot size.
+TEST_CASE("many ranks: every path of the engine works with every slot size") {
   for (const int ranks : {12, 40}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto n = as_index(world.size());
@@ -64,7 +64,7 @@ TEST_CASE("many ranks: every way of the engine, with slots of every size") {
   }
 }
 
-TEST_CASE("many ranks: parts of different lengths, and a list for each rank in the first step") {
+TEST_CASE("many ranks: parts of different lengths work, also as the first operation") {
   for (const int ranks : {12, 40}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto length = [](int from, int to) { return as_index((from * 7 + to * 3) % 5) * 700; };

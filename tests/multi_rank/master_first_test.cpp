@@ -8,7 +8,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Checks, from inside the sections, that rank 0 is through before anyone else begins, and that the others are inside
+/// Checks, from inside the sections, that rank 0 leaves before another rank enters, and that the others are inside
 /// together.
 class order_of_entry {
  public:
@@ -31,7 +31,7 @@ class order_of_entry {
   std::atomic<int> others_{0};
 };
 
-TEST_CASE("master_first: rank 0, then all the others at once") {
+TEST_CASE("master_first: rank 0 runs first, then all others at once") {
   for (const int ranks : rank_counts) {
     order_of_entry guard_order;
     order_of_entry function_order;
@@ -57,7 +57,7 @@ TEST_CASE("master_first: rank 0, then all the others at once") {
   }
 }
 
-TEST_CASE("master_first: the master of a group is the group's rank 0") {
+TEST_CASE("master_first: a group's master is its rank 0") {
   for (const int ranks : rank_counts) {
     order_of_entry order;
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -68,7 +68,7 @@ TEST_CASE("master_first: the master of a group is the group's rank 0") {
   }
 }
 
-TEST_CASE("master_first: many in a row, and operations in between") {
+TEST_CASE("master_first: many sections may follow each other, with operations between") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 20; ++round) {
       {
@@ -93,7 +93,7 @@ TEST_CASE("master_first: many in a row, and operations in between") {
   });
 }
 
-TEST_CASE("master_first: sections of different groups may be nested") {
+TEST_CASE("master_first: sections of different groups may nest") {
   at_every_size(
       [](const process_group& world) {
         const auto half = world.split(world.rank() % 2);
@@ -105,7 +105,7 @@ TEST_CASE("master_first: sections of different groups may be nested") {
       1);
 }
 
-TEST_CASE("run_master_first: an exception of the master reaches every rank, and nobody else runs the function") {
+TEST_CASE("run_master_first: an exception of the master reaches every rank, and no other rank runs the function") {
   for (const int ranks : rank_counts) {
     std::atomic<int> runs{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -130,7 +130,7 @@ TEST_CASE("run_master_first: an exception of the master reaches every rank, and 
   }
 }
 
-TEST_CASE("run_master_first: an exception of another rank is its own affair") {
+TEST_CASE("run_master_first: an exception of another rank stays on that rank") {
   at_every_size([](const process_group& world) {
     const bool odd = world.rank() != 0 && world.rank() == world.size() - 1;
     const auto call = [&] { return run_master_first([&] { return odd ? throw std::domain_error("mine") : 1; }); };
@@ -143,7 +143,7 @@ TEST_CASE("run_master_first: an exception of another rank is its own affair") {
   });
 }
 
-TEST_CASE("master_first: a guard left by an exception lets nobody else in") {
+TEST_CASE("master_first: when an exception leaves the master's section, no other rank enters") {
   at_every_size([](const process_group& world) {
     bool inside = false;
     const auto call = [&] {
@@ -165,7 +165,7 @@ TEST_CASE("master_first: a guard left by an exception lets nobody else in") {
   });
 }
 
-TEST_CASE("master_first: an exception that goes on to end rank 0 is told with its text") {
+TEST_CASE("master_first: an exception that ends rank 0 is quoted on the others") {
   for (const int ranks : {2, 4}) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -184,7 +184,7 @@ TEST_CASE("master_first: an exception that goes on to end rank 0 is told with it
   }
 }
 
-TEST_CASE("master_first: an operation inside the master's section is refused, and the section still ends") {
+TEST_CASE("master_first: an operation inside the master's section is a usage_error, and the section still ends") {
   at_every_size([](const process_group& world) {
     {
       const master_first guard;
@@ -199,11 +199,11 @@ TEST_CASE("master_first: an operation inside the master's section is refused, an
     check_usable(world);
     const auto alone = world.split(world.rank());
     const master_first guard;
-    barrier(alone);  // another group is another matter
+    barrier(alone);  // other groups may be used
   });
 }
 
-TEST_CASE("master_first: the others wait no longer than they have patience") {
+TEST_CASE("master_first: the others wait until their timeout") {
   for (const int ranks : {2, 4}) {
     std::atomic<int> gave_up{0};
     run_noted(ranks, {}, [&](const process_group& world) {

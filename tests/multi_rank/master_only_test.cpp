@@ -15,7 +15,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 /// Cannot be copied, only moved.
-struct ticket {
+struct move_only_value {
   std::unique_ptr<int> number;
   template <class Archive>
   void serialize(Archive& archive) {
@@ -24,7 +24,7 @@ struct ticket {
 };
 
 /// Its serialization throws.
-struct stubborn {
+struct unserializable_value {
   template <class Archive>
   void save(Archive& /*archive*/) const {
     throw std::domain_error("I stay here");
@@ -51,7 +51,7 @@ TEST_CASE("master_only: rank 0 alone runs it and has the value") {
   }
 }
 
-TEST_CASE("master_only: values that are references, move-only or optional themselves") {
+TEST_CASE("master_only: values may be references, move-only or optional") {
   at_every_size([](const process_group& world) {
     const bool master = world.rank() == 0;
     std::string name = "a";
@@ -68,7 +68,7 @@ TEST_CASE("master_only: values that are references, move-only or optional themse
   });
 }
 
-TEST_CASE("master_only: nobody waits, and an exception is the master's own affair") {
+TEST_CASE("master_only: the others do not wait, and an exception stays on the master") {
   at_every_size([](const process_group& world) {
     const auto call = [] { (void)master_only([]() -> int { throw std::domain_error("mine"); }); };
     if (world.rank() == 0) {
@@ -80,7 +80,7 @@ TEST_CASE("master_only: nobody waits, and an exception is the master's own affai
   });
 }
 
-TEST_CASE("on_rank: one rank runs it, each in its turn") {
+TEST_CASE("on_rank: only the given rank runs it and has the value") {
   for (const int ranks : rank_counts) {
     std::atomic<int> runs{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -97,7 +97,7 @@ TEST_CASE("on_rank: one rank runs it, each in its turn") {
   }
 }
 
-TEST_CASE("on_rank: a rank that the group lacks is an error on every rank") {
+TEST_CASE("on_rank: a rank outside the group is an error on every rank") {
   at_every_size([](const process_group& world) {
     for (const int wrong : {-1, world.size(), 1000}) {
       bool ran = false;
@@ -121,7 +121,7 @@ TEST_CASE("run_master_only: every rank gets the master's value") {
       CHECK((run_master_only([&] { return ++runs, expected; }) == expected));
       const std::string large = text_of(0, 1'000'003);
       CHECK((run_master_only([&] { return ++runs, large; }) == large));
-      const auto moved = run_master_only([&] { return ticket{std::make_unique<int>(++runs)}; });
+      const auto moved = run_master_only([&] { return move_only_value{std::make_unique<int>(++runs)}; });
       REQUIRE(moved.number != nullptr);
       CHECK(*moved.number == 4);
       // The master of a group is the group's rank 0.
@@ -133,7 +133,7 @@ TEST_CASE("run_master_only: every rank gets the master's value") {
   }
 }
 
-TEST_CASE("run_master_only: without a value the others still come after the master") {
+TEST_CASE("run_master_only: without a value the others still wait for the master") {
   for (const int ranks : rank_counts) {
     std::atomic<int> runs{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -180,10 +180,10 @@ TEST_CASE("run_master_only: an exception reaches every rank") {
   }
 }
 
-TEST_CASE("run_master_only: a value that cannot be serialized reaches every rank as an error") {
+TEST_CASE("run_master_only: a value that cannot be serialized is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
-        const auto call = [] { (void)run_master_only([] { return stubborn(); }); };
+        const auto call = [] { (void)run_master_only([] { return unserializable_value(); }); };
         if (world.rank() == 0) {
           CHECK(error_of<std::domain_error>(call).what() == std::string("I stay here"));
         } else {
@@ -194,7 +194,7 @@ TEST_CASE("run_master_only: a value that cannot be serialized reaches every rank
       1);
 }
 
-TEST_CASE("run_master_only: an operation of the same group inside is refused") {
+TEST_CASE("run_master_only: an operation of the same group inside is a usage_error") {
   at_every_size([](const process_group& world) {
     const int value = run_master_only([&] {
       CHECK_CONTAINS(error_of<usage_error>([] { barrier(); }).what(), "master-first section");
@@ -212,13 +212,13 @@ TEST_CASE("run_master_only: an operation of the same group inside is refused") {
       CHECK_CONTAINS(error_of<peer_error>(call).what(), "master-first section");
     }
     check_usable(world);
-    // Another group is another matter.
+    // Operations of another group are allowed.
     const auto alone = world.split(world.rank());
     CHECK(run_master_only([&] { return all_reduce(1, reduce_op::sum, alone); }) == 1);
   });
 }
 
-TEST_CASE("run_master_only: ranks that want different types disagree") {
+TEST_CASE("run_master_only: ranks that expect different types get a mismatch_error") {
   at_every_size(
       [](const process_group& world) {
         const auto call = [&] {
@@ -234,7 +234,7 @@ TEST_CASE("run_master_only: ranks that want different types disagree") {
       2);
 }
 
-TEST_CASE("run_master_only: the others wait no longer than they have patience") {
+TEST_CASE("run_master_only: the others wait until their timeout") {
   std::atomic<int> gave_up{0};
   run_noted(3, {}, [&](const process_group& world) {
     const auto call = [&] {

@@ -13,7 +13,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("message_batch: halo exchange with both neighbours at once, and again with the same batch") {
+TEST_CASE("message_batch: it exchanges halos with both neighbours at once, repeatedly") {
   at_every_size([](const process_group& world) {
     const int left = (world.rank() + world.size() - 1) % world.size();
     const int right = (world.rank() + 1) % world.size();
@@ -36,7 +36,7 @@ TEST_CASE("message_batch: halo exchange with both neighbours at once, and again 
   });
 }
 
-TEST_CASE("message_batch: objects and buffers, to all and from all, in one batch; the batch may move") {
+TEST_CASE("message_batch: it may hold objects and buffers to and from all ranks, and may be moved") {
   at_every_size([](const process_group& world) {
     std::vector<std::string> texts(as_index(world.size()));
     std::vector<std::vector<int>> numbers(as_index(world.size()));
@@ -70,7 +70,7 @@ TEST_CASE("message_batch: objects and buffers, to all and from all, in one batch
   });
 }
 
-TEST_CASE("message_batch: where one message does not fit, the others arrive, and the batch can be used again") {
+TEST_CASE("message_batch: when one message does not match, the others arrive, and the batch can be reused") {
   run_noted(2, {}, [](const process_group& world) {
     const int other = 1 - world.rank();
     std::vector<int> first(3);
@@ -122,7 +122,7 @@ TEST_CASE("message_batch: after an object that cannot be decoded, the others are
   });
 }
 
-TEST_CASE("message_batch: it pairs up with plain messages") {
+TEST_CASE("message_batch: its messages match plain ones") {
   run_noted(3, {}, [](const process_group& world) {
     if (world.rank() == 0) {
       int from_one = 0;
@@ -138,7 +138,7 @@ TEST_CASE("message_batch: it pairs up with plain messages") {
   });
 }
 
-TEST_CASE("message_batch: more than can be on offer at once, in both directions") {
+TEST_CASE("message_batch: more messages than there are envelopes work in both directions") {
   run_noted(2, {}, [](const process_group& world) {
     const int other = 1 - world.rank();
     std::vector<std::string> texts(150);

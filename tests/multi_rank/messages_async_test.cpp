@@ -16,7 +16,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("messages: receives may be under way during collectives of the same group") {
+TEST_CASE("messages: receives may be in flight during collectives of the same group") {
   at_every_size(
       [](const process_group& world) {
         const int next = (world.rank() + 1) % world.size();
@@ -48,7 +48,7 @@ TEST_CASE("messages: receives may be under way during collectives of the same gr
       2);
 }
 
-TEST_CASE("messages: among asynchronous collectives") {
+TEST_CASE("messages: they may be mixed with asynchronous collectives") {
   at_every_size([](const process_group& world) {
     const int next = (world.rank() + 1) % world.size();
     const int before = (world.rank() + world.size() - 1) % world.size();
@@ -66,7 +66,7 @@ TEST_CASE("messages: among asynchronous collectives") {
   });
 }
 
-TEST_CASE("messages: other groups do not receive them; ranks are those of the group, equal tags do not meet") {
+TEST_CASE("messages: groups are separate, even with equal ranks and tags") {
   at_every_size(
       [](const process_group& world) {
         const auto turned = world.split(0, -world.rank());
@@ -98,7 +98,7 @@ TEST_CASE("messages: other groups do not receive them; ranks are those of the gr
       2);
 }
 
-TEST_CASE("messages: dropped works are waited for, in any order, and also where no handle was kept") {
+TEST_CASE("messages: dropped works are waited for, in any order") {
   at_every_size([](const process_group& world) {
     for (int turn = 0; turn < 10; ++turn) {
       std::vector<char> in(300'000);
@@ -116,7 +116,7 @@ TEST_CASE("messages: dropped works are waited for, in any order, and also where 
   });
 }
 
-TEST_CASE("messages: the error of a dropped work is thrown by the group's next collective, once") {
+TEST_CASE("messages: the error of a dropped work is thrown once, by the group's next collective") {
   run_noted(2, {}, [](const process_group& world) {
     if (world.rank() == 0) {
       {
@@ -131,7 +131,7 @@ TEST_CASE("messages: the error of a dropped work is thrown by the group's next c
       CHECK_CONTAINS(problem.what(), "isend(an object of type ");
     }
     check_usable(world);
-    // Where somebody has asked, it is thrown there only.
+    // An error that wait has thrown is thrown there only.
     if (world.rank() == 0) {
       auto going = isend(std::string("text"), 1, world);
       CHECK_THROWS_AS(going.wait(), mismatch_error);
@@ -144,7 +144,7 @@ TEST_CASE("messages: the error of a dropped work is thrown by the group's next c
   });
 }
 
-TEST_CASE("messages: done, a wait with a deadline, and the value that can be taken once") {
+TEST_CASE("messages: a work has done, a wait with a deadline, and a value that can be taken once") {
   run_noted(2, {}, [](const process_group& world) {
     if (world.rank() == 0) {
       auto coming = irecv<std::string>(1, world);
@@ -164,7 +164,7 @@ TEST_CASE("messages: done, a wait with a deadline, and the value that can be tak
   });
 }
 
-/// A coroutine that runs by itself; `ended` counts those that did.
+/// A coroutine that nobody owns; it counts itself in `ended` at its end.
 struct detached {
   struct promise_type {
     static detached get_return_object() noexcept { return {}; }
@@ -181,12 +181,12 @@ detached relay(process_group group, int from, int to, int rounds, std::atomic<in
     const auto [value, source] = co_await irecv<int>(any_source, group, 1);
     sum += value * (source == from ? 1 : 1000);
     co_await isend(value + 1, to, group, 1);
-    CHECK(world().rank() == self);  // whatever the thread, it is this rank
+    CHECK(world().rank() == self);  // on any thread it is this rank
   }
   ++ended;
 }
 
-TEST_CASE("co_await: a coroutine continues as this rank when its message comes") {
+TEST_CASE("co_await: a coroutine continues as this rank when its message arrives") {
   const auto run = [](const process_group& world) {
     constexpr int rounds = 50;
     std::atomic<int> sum{0};
@@ -194,12 +194,12 @@ TEST_CASE("co_await: a coroutine continues as this rank when its message comes")
     const int before = (world.rank() + world.size() - 1) % world.size();
     const int next = (world.rank() + 1) % world.size();
     const auto group = world.split(0);
-    std::vector<work<void>> token;  // each rank passes it on, counting
+    std::vector<work<void>> token;  // each rank increments it and passes it on
     if (world.rank() == 0) {
-      token.push_back(isend(0, next, group, 1));  // before there is another thread in this group
+      token.push_back(isend(0, next, group, 1));  // before the group has started its thread
     }
     relay(group, before, next, rounds, sum, ended);
-    // The last one to count leaves a message that no coroutine takes.
+    // The last increment is a message that no coroutine receives.
     if (world.rank() == 1) {
       wait_until([&] { return ended == 1; });
       CHECK(irecv<int>(before, group, 1).wait() == rounds * world.size());
@@ -220,7 +220,7 @@ detached first_waits(process_group group, work<int>& second, std::atomic<int>& g
   got = second.wait();  // blocks the thread it is on
 }
 
-TEST_CASE("co_await: a continuation may wait for another message that came at the same time") {
+TEST_CASE("co_await: a continuation may wait for another message that arrived at the same time") {
   run_noted(2, {}, [](const process_group& world) {
     for (int turn = 0; turn < 50; ++turn) {
       if (world.rank() == 0) {

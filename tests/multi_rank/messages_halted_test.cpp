@@ -17,14 +17,14 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// How often the reader was halted, and let go on.
+/// How often the reader was halted and resumed.
 std::atomic<int> halts{0};
 std::atomic<int> releases{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 constexpr detail::spin_limits for_a_while{.spin = std::chrono::milliseconds(20)};
 
-/// Halts the thread until it is let go; not for ever: it may hold a lock of the allocator.
+/// Halts the thread until it is resumed, at most for a while: it may hold a lock of the allocator.
 void halt(int /*signal*/) {
   const int number = halts.fetch_add(1) + 1;
   detail::wait_briefly(for_a_while, [number] { return releases.load() >= number; });
@@ -52,15 +52,15 @@ constexpr int other = 2;
 
 using message_ptr = std::shared_ptr<engines::transfer>;
 
-/// A message that only the thread that called looks after: so it is this one that is halted on the way.
+/// Starts a message that only the calling thread advances, so that halting this thread halts the message.
 message_ptr start_send(int value, int destination, const process_group& world, int tag) {
-  auto message = detail::outgoing_object("send", value, destination, detail::allowed_peer::any_rank, world, tag,
+  auto message = detail::outgoing_object("send", value, destination, detail::partner::any_rank, world, tag,
                                          std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;
 }
 message_ptr start_recv(int source, const process_group& world, int tag) {
-  auto message = detail::incoming_object<int>("recv", source, detail::allowed_peer::any_rank, world, tag,
+  auto message = detail::incoming_object<int>("recv", source, detail::partner::any_rank, world, tag,
                                               std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;
@@ -70,11 +70,11 @@ void finish(const message_ptr& message, const process_group& world) {
   REQUIRE_FALSE(message->problem);
 }
 
-/// Rank 1 wants messages from rank 0 and looks for them all the time. In each round `step` of rank 0 sends the next
-/// one, calls `halt_reader`, which halts rank 1 wherever that is just then, and returns the message; its last argument
-/// is the receiver's side of it.
+/// Rank 1 receives messages from rank 0 and polls for them all the time. In each round `step` runs on rank 0: it sends
+/// the next message, calls `halt_reader`, which halts rank 1 at any point, and returns the message. The last argument
+/// of `step` is the receiver's side of the message.
 template <class Step>
-void play(Step step) {
+void run_rounds(Step step) {
   const halting while_this_lasts;
   halts = 0;
   releases = 0;
@@ -89,7 +89,7 @@ void play(Step step) {
       }
       barrier(world);
       while (!over) {
-        const int same = send_receive(7, 1, 1, world, other);  // each step looks for everything that is wanted
+        const int same = send_receive(7, 1, 1, world, other);  // each step polls for every posted receive
         CHECK(same == 7);
       }
       for (int round = 0; round < rounds; ++round) {
@@ -114,25 +114,25 @@ void play(Step step) {
   CHECK(halts.load() > 0);
 }
 
-TEST_CASE("halted rank: after reading another's message it does not mistake the next but one for it") {
-  play([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& /*theirs*/) {
+TEST_CASE("halted rank: a reader of a message does not mistake the next but one for it") {
+  run_rounds([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& /*theirs*/) {
     const auto first = start_send(-1, 0, world, other);
     halt_reader();
     const auto taken = start_recv(0, world, other);
     finish(taken, world);
     finish(first, world);
-    CHECK(send_receive(-1, 0, 0, world, other) == -1);  // in the same place; so is what follows
+    CHECK(send_receive(-1, 0, 0, world, other) == -1);  // in the same envelope, as are the next messages
     return start_send(round, 1, world, wanted);
   });
 }
 
-TEST_CASE("halted rank: after taking a message it does not mistake another's for it") {
-  play([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& theirs) {
+TEST_CASE("halted rank: a receiver that claimed a message does not mistake another for it") {
+  run_rounds([](const process_group& world, int round, const auto& halt_reader, const engines::transfer& theirs) {
     auto message = start_send(round, 1, world, wanted);
     wait_until([&] { return theirs.finished.load(); });
     halt_reader();
     finish(message, world);
-    CHECK(send_receive(-1, 0, 0, world, wanted) == -1);  // of the same tag, in the same place
+    CHECK(send_receive(-1, 0, 0, world, wanted) == -1);  // with the same tag, in the same envelope
     return message;
   });
 }

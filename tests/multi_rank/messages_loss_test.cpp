@@ -13,7 +13,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 using namespace std::chrono_literals;
 
-TEST_CASE("messages: at the deadline of a receive, the silent rank is named, and its other offers") {
+TEST_CASE("messages: at a receive's deadline the error names the silent rank and the messages it offers instead") {
   at_every_size(
       [](const process_group& world) {
         const auto group = world.split(0).with_timeout(300ms);
@@ -48,7 +48,7 @@ TEST_CASE("messages: at the deadline of a receive, the silent rank is named, and
       2);
 }
 
-TEST_CASE("messages: at the deadline of a send that no rank takes, and of a receive from any_source") {
+TEST_CASE("messages: a send that no rank receives and a receive from any_source time out") {
   at_every_size(
       [](const process_group& world) {
         {
@@ -74,7 +74,7 @@ TEST_CASE("messages: at the deadline of a send that no rank takes, and of a rece
       2);
 }
 
-TEST_CASE("messages: one to oneself that is not received has its deadline, too") {
+TEST_CASE("messages: one to oneself that is not received times out") {
   run_noted(1, {}, [](const process_group& world) {
     const auto group = world.with_timeout(50ms);
     auto going = isend(1, 0, group, 2);
@@ -87,7 +87,7 @@ TEST_CASE("messages: one to oneself that is not received has its deadline, too")
   CHECK(send_receive(5, 0, 0, alone) == 5);
 }
 
-TEST_CASE("messages: a deadline is for a message without progress, not for one that waits behind others") {
+TEST_CASE("messages: the deadline does not count time spent waiting behind other messages") {
   // The last of these starts to move long after its deadline; the ones before it move all the time.
   run_noted(2, {}, [](const process_group& world) {
     const auto group = world.split(0).with_timeout(1s);
@@ -110,7 +110,7 @@ TEST_CASE("messages: a deadline is for a message without progress, not for one t
   });
 }
 
-TEST_CASE("messages: a rank that has left, or leaves while others wait for it, is a peer_error") {
+TEST_CASE("messages: a rank that has left or leaves while others wait is a peer_error") {
   at_every_size(
       [](const process_group& world) {
         std::vector<char> data(1'000'000);
@@ -142,7 +142,7 @@ TEST_CASE("messages: a rank that has left, or leaves while others wait for it, i
       2);
 }
 
-TEST_CASE("messages: a rank that throws while others wait is named by all, with its text") {
+TEST_CASE("messages: all others name a rank that throws while they wait, with its text") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto run = [&] {
@@ -171,7 +171,7 @@ TEST_CASE("messages: a rank that throws while others wait is named by all, with 
   }
 }
 
-TEST_CASE("any_source: ranks that left are not missed while one is there; then it is a peer_error") {
+TEST_CASE("any_source: it is a peer_error only when all other ranks have left") {
   for (const int ranks : rank_counts_from(3)) {
     run_noted(ranks, {}, [](const process_group& world) {
       {
@@ -196,7 +196,7 @@ TEST_CASE("any_source: ranks that left are not missed while one is there; then i
   }
 }
 
-TEST_CASE("messages: those sent before the sender left are received; only the next receive fails") {
+TEST_CASE("messages: those sent before the sender left are received, and only the next receive fails") {
   run_noted(2, {}, [](const process_group& world) {
     for (int turn = 0; turn < 50; ++turn) {
       auto group = world.split(0);

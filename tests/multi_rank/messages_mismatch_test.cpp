@@ -16,7 +16,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Rank 0 sends with `sends(group)`, rank 1 receives with `receives(group)`; they do not fit, and both must say so.
+/// Rank 0 sends with `sends(group)`, rank 1 receives with `receives(group)`; they do not match, and both must throw.
 template <class Send, class Receive>
 void check_mismatch(const process_group& world, Send sends, Receive receives, const std::string& sent,
                     const std::string& wanted) {
@@ -46,7 +46,7 @@ void check_mismatch(const process_group& world, Send sends, Receive receives, co
   check_usable(world);
 }
 
-TEST_CASE("messages: a send that does not fit the receive throws on both sides, with both calls and lines") {
+TEST_CASE("messages: a send that does not match the receive throws on both sides, with both calls and lines") {
   run_noted(2, {}, [](const process_group& world) {
     std::vector<float> floats(100'000);
     std::vector<int> ints(100'000);
@@ -83,7 +83,7 @@ TEST_CASE("messages: a send that does not fit the receive throws on both sides, 
   });
 }
 
-TEST_CASE("send_receive: only the half that does not fit fails, on both ranks") {
+TEST_CASE("send_receive: only the half that does not match fails, on both ranks") {
   run_noted(2, {}, [](const process_group& world) {
     const std::vector<int> out(10, world.rank());
     std::vector<int> in(world.rank() == 0 ? 10 : 9);  // rank 0 sends ten where rank 1 wants nine
@@ -109,7 +109,7 @@ struct breaks_when_saved {
   void load(Archive&) {}
 };
 
-TEST_CASE("messages: a serialize() that throws gives the receiver its text, short or long, whatever it receives") {
+TEST_CASE("messages: the receiver gets the text of a serialize() that throws, short or long, whatever it receives") {
   at_every_size(
       [](const process_group& world) {
         const int last = world.size() - 1;
@@ -144,7 +144,7 @@ TEST_CASE("messages: a serialize() that throws gives the receiver its text, shor
       2);
 }
 
-TEST_CASE("messages: the text of a failure that no rank takes delays no rank, and breaks nothing") {
+TEST_CASE("messages: an error text that no rank receives delays no rank and breaks nothing") {
   run_noted(3, {}, [](const process_group& world) {
     {
       const auto pair = world.split(world.rank() == 2 ? 1 : 0).with_timeout(std::chrono::milliseconds(50));
@@ -197,7 +197,7 @@ TEST_CASE("messages: an object that cannot be decoded is the receiver's error") 
   });
 }
 
-TEST_CASE("messages: one too large for the receiver's memory fails on both sides") {
+TEST_CASE("messages: one too large for the receiver's memory is an error on both sides") {
   run_noted(2, {}, [](const process_group& world) {
     auto& engine = detail::group_access::engine(world);
     // More than a vector can hold: nothing that a sanitizer would have to allocate.

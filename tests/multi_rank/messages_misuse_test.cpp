@@ -15,7 +15,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Every call must throw usage_error with `text` and the line of the call, and tell nobody else of it.
+/// Every call must throw usage_error with `text` and the line of the call, and no other rank must notice.
 template <class... Calls>
 void check_refused(const std::string& text, Calls... calls) {
   const auto check = [&](auto& call) {
@@ -46,7 +46,7 @@ TEST_CASE("messages: a destination or source that the group does not have is a u
           [&] { batch.recv(data[0], wrong); }, [&] { batch.recv(span, wrong); });
     }
     CHECK_CONTAINS(error_of<usage_error>([&] { (void)recv<int>(-1, world); }).what(), "any rank is any_source");
-    batch.run();  // nothing came of it
+    batch.run();  // empty: nothing was added
     check_usable(world);
   });
 }
@@ -74,7 +74,7 @@ struct throwing {
   }
 };
 
-TEST_CASE("messages: a blocking one to or from oneself is a usage_error") {
+TEST_CASE("messages: a blocking send or receive with oneself is a usage_error") {
   at_every_size([](const process_group& world) {
     const int me = world.rank();
     std::array<int, 2> data{};
@@ -91,7 +91,7 @@ TEST_CASE("messages: a blocking one to or from oneself is a usage_error") {
   });
 }
 
-TEST_CASE("messages: an impossible buffer is an error of the receiver that waits for it, too") {
+TEST_CASE("messages: an invalid buffer is an error on the sender and on the receiver that waits for it") {
   run_noted(2, {}, [](const process_group& world) {
     const std::span<int> nowhere(static_cast<int*>(nullptr), 3);
     const std::span<int> endless(reinterpret_cast<int*>(64), ~std::size_t{0} / 2);
@@ -116,7 +116,7 @@ TEST_CASE("messages: an impossible buffer is an error of the receiver that waits
   });
 }
 
-TEST_CASE("messages: of two threads of one rank at once, the second gets usage_error, and nothing is mixed up") {
+TEST_CASE("messages: of two threads of one rank at once, the second gets a usage_error, and no message is mixed up") {
   run_noted(2, {}, [](const process_group& world) {
     if (world.rank() == 1) {
       CHECK(recv<int>(0, world, 1) == 1);
@@ -146,7 +146,7 @@ TEST_CASE("messages: of two threads of one rank at once, the second gets usage_e
   });
 }
 
-TEST_CASE("messages: from many threads of one rank, each is done, or refused as a whole") {
+TEST_CASE("messages: each send by many threads of one rank completes or is refused as a whole") {
   run_noted(2, {}, [](const process_group& world) {
     constexpr int threads = 4;
     constexpr int each = 50;

@@ -12,7 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A message's size by its number: most are small, some pass through a slot.
+/// The size of a message of this number: most are small, some pass through a slot.
 std::size_t size_by(int number) { return number % 10 == 3 ? 20'000 + as_index(number) : as_index(number % 70); }
 
 TEST_CASE("message order: one tag between two ranks keeps the order of the sends") {
@@ -27,7 +27,7 @@ TEST_CASE("message order: one tag between two ranks keeps the order of the sends
   });
 }
 
-TEST_CASE("message order: many in flight, waits in the order of the calls, more than 64 on offer") {
+TEST_CASE("message order: more messages in flight than envelopes complete in the order of the calls") {
   for (const bool receiver_first : {false, true}) {
     run_noted(2, {}, [&](const process_group& world) {
       constexpr int count = 300;
@@ -88,7 +88,7 @@ TEST_CASE("message order: at full speed no message overtakes another, and no rec
   }
 }
 
-TEST_CASE("message order: tags received in another order than sent, each tag in its own order") {
+TEST_CASE("message order: tags may be received in another order than sent, each in its own order") {
   at_every_size(
       [](const process_group& world) {
         if (world.rank() == 0) {
@@ -114,7 +114,7 @@ TEST_CASE("message order: tags received in another order than sent, each tag in 
       2);
 }
 
-TEST_CASE("message order: more large messages than slots, to several ranks, waited for from the last to the first") {
+TEST_CASE("message order: more large messages than slots may be waited for from the last to the first") {
   at_every_size(
       [](const process_group& world) {
         constexpr int each = 6;

@@ -14,14 +14,14 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// One message of a plan that every rank derives from the same seed.
+/// One message of a plan, which every rank derives from the same seed.
 struct planned {
   int number;
   int from;
   int to;
   int tag;
   bool object;
-  bool from_anyone;  // the receiver does not say from whom
+  bool from_any_source;  // how it is received
   std::size_t size;
 };
 
@@ -39,8 +39,8 @@ std::size_t pick_size(random_source& random) {
   }
 }
 
-/// The tag says whether a message is an object, and whether its receiver wants to know from whom it is: what is
-/// received in the order of the sends then fits.
+/// The tag says whether a message is an object and whether it is received from any_source. So messages with one tag
+/// match their receives in the order of the sends.
 std::vector<planned> plan(random_source& random, int ranks, int act) {
   std::vector<planned> messages;
   const auto count = static_cast<int>(10 + pick(random, 120));
@@ -51,8 +51,8 @@ std::vector<planned> plan(random_source& random, int ranks, int act) {
     one.to = static_cast<int>(pick(random, as_index(ranks)));
     one.tag = static_cast<int>(pick(random, 6));
     one.object = one.tag % 2 == 0;
-    one.from_anyone = one.tag == 4;
-    one.tag += 6 * act;  // the acts overlap; what is for anyone must not
+    one.from_any_source = one.tag == 4;
+    one.tag += 6 * act;  // acts overlap, so receives from any_source need tags of their own
     one.size = pick_size(random);
     messages.push_back(one);
   }
@@ -70,10 +70,10 @@ std::vector<std::uint8_t> bytes_of(const planned& message) {
   return bytes;
 }
 
-/// A rank's part of a plan: its sends and receives, mixed by its own dice, each kind in the order of the plan.
-class player {
+/// A rank's part of a plan: its sends and receives, interleaved at random, each kind in the order of the plan.
+class plan_runner {
  public:
-  player(const process_group& world, const std::vector<planned>& messages, std::uint64_t seed)
+  plan_runner(const process_group& world, const std::vector<planned>& messages, std::uint64_t seed)
       : world_(world), random_(seed) {
     for (const auto& one : messages) {
       if (one.from == world.rank()) {
@@ -83,7 +83,7 @@ class player {
         receives_.push_back(one);
       }
     }
-    // Which tag and which sender come when is open; the order within them is not.
+    // The order of tags and senders is open; the order within one of them is not.
     auto in_order = receives_;
     std::shuffle(receives_.begin(), receives_.end(), random_);
     for (auto& place : receives_) {
@@ -96,12 +96,12 @@ class player {
     outgoing_.reserve(sends_.size());
   }
 
-  void play() {
+  void run() {
     std::size_t sent = 0;
     std::size_t received = 0;
     while (sent < sends_.size() || received < receives_.size()) {
       const bool sends = received == receives_.size() || (sent < sends_.size() && pick(random_, 2) == 0);
-      sends ? start(sends_[sent++]) : want(received++);
+      sends ? start(sends_[sent++]) : start_receive(received++);
       if (pick(random_, 16) == 0) {
         std::this_thread::yield();
       }
@@ -123,9 +123,9 @@ class player {
     }
   }
 
-  void want(std::size_t place) {
+  void start_receive(std::size_t place) {
     const auto& message = receives_[place];
-    if (message.from_anyone) {
+    if (message.from_any_source) {
       anyone_.emplace_back(irecv<std::vector<std::uint8_t>>(any_source, world_, message.tag));
     } else if (message.object) {
       objects_.emplace_back(place, irecv<std::vector<std::uint8_t>>(message.from, world_, message.tag));
@@ -145,10 +145,10 @@ class player {
     for (auto& [place, one] : objects_) {
       CHECK((one.wait() == bytes_of(receives_[place])));
     }
-    // From anyone: each sender's messages come in order, and all of them do.
+    // From any_source: each sender's messages arrive in order, and completely.
     std::vector<planned> open;
     std::copy_if(receives_.begin(), receives_.end(), std::back_inserter(open),
-                 [](const auto& one) { return one.from_anyone; });
+                 [](const auto& one) { return one.from_any_source; });
     for (auto& one : anyone_) {
       const auto [bytes, source] = one.wait();
       const auto expected = std::find_if(open.begin(), open.end(), [&](const auto& it) { return it.from == source; });
@@ -178,7 +178,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-TEST_CASE("messages: random plans, run by 2 to 8 ranks (HFCOMM_TEST_SEED, HFCOMM_TEST_ROUNDS)") {
+TEST_CASE("messages: random plans deliver every message at 2 to 8 ranks (HFCOMM_TEST_SEED, HFCOMM_TEST_ROUNDS)") {
   const std::uint64_t first = number_from("HFCOMM_TEST_SEED", 20'261'121);
   const std::uint64_t rounds = number_from("HFCOMM_TEST_ROUNDS", 60);
   for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
@@ -187,7 +187,7 @@ TEST_CASE("messages: random plans, run by 2 to 8 ranks (HFCOMM_TEST_SEED, HFCOMM
       random_source random(seed);
       for (int act = 0; act < 3; ++act) {
         const auto messages = plan(random, world.size(), act);
-        player(world, messages, seed * 1000 + as_index(world.rank()) * 10 + static_cast<std::uint64_t>(act)).play();
+        plan_runner(world, messages, seed * 1000 + as_index(world.rank()) * 10 + static_cast<std::uint64_t>(act)).run();
         if (act == 1) {
           check_usable(world);  // otherwise the acts may overlap
         }

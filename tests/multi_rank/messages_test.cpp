@@ -29,7 +29,7 @@ std::vector<std::uint8_t> bytes_of(int from, int to, std::size_t count) {
   return bytes;
 }
 
-TEST_CASE("send and recv: buffers of every size, from each rank to the next") {
+TEST_CASE("send and recv: buffers of every size go from each rank to the next") {
   at_every_size(
       [](const process_group& world) {
         const int next = (world.rank() + 1) % world.size();
@@ -57,7 +57,7 @@ TEST_CASE("send and recv: buffers of every size, from each rank to the next") {
       2);
 }
 
-TEST_CASE("send and recv: objects, from each rank to each other") {
+TEST_CASE("send and recv: objects go from each rank to each other") {
   at_every_size(
       [](const process_group& world) {
         using object = std::map<std::string, std::vector<int>>;
@@ -78,7 +78,7 @@ TEST_CASE("send and recv: objects, from each rank to each other") {
       2);
 }
 
-TEST_CASE("send and recv: objects of every size, empty ones too, and plain ones") {
+TEST_CASE("send and recv: objects may have every size, be empty or be plain") {
   run_noted(2, {}, [](const process_group& world) {
     for (const std::size_t size : message_sizes) {
       const auto text = text_of(1, size);
@@ -100,7 +100,7 @@ TEST_CASE("send and recv: objects of every size, empty ones too, and plain ones"
   });
 }
 
-TEST_CASE("send_receive: buffers in a ring, both ways, and in pairs; the buffers may differ in length and type") {
+TEST_CASE("send_receive: buffers go around a ring and between pairs, and may differ in length and type") {
   at_every_size([](const process_group& world) {
     const int right = (world.rank() + 1) % world.size();
     const int left = (world.rank() + world.size() - 1) % world.size();
@@ -122,7 +122,7 @@ TEST_CASE("send_receive: buffers in a ring, both ways, and in pairs; the buffers
   });
 }
 
-TEST_CASE("send_receive: objects around the ring, until each is back at its rank") {
+TEST_CASE("send_receive: objects go around the ring until each is back at its rank") {
   at_every_size([](const process_group& world) {
     auto travels = text_of(world.rank(), 100'000 + as_index(world.rank()));
     for (int step = 0; step < world.size(); ++step) {
@@ -133,7 +133,7 @@ TEST_CASE("send_receive: objects around the ring, until each is back at its rank
   });
 }
 
-TEST_CASE("to oneself: isend and irecv, in either order, at every size of group") {
+TEST_CASE("messages to oneself: isend and irecv work in either order, at every size of group") {
   at_every_size([](const process_group& world) {
     const int me = world.rank();
     for (const std::size_t count : message_sizes) {
@@ -154,7 +154,7 @@ TEST_CASE("to oneself: isend and irecv, in either order, at every size of group"
   });
 }
 
-TEST_CASE("any_source: receives from every rank, objects and buffers, and tells the source") {
+TEST_CASE("any_source: it receives objects and buffers from every rank and tells the source") {
   at_every_size(
       [](const process_group& world) {
         constexpr int rounds = 20;
@@ -182,7 +182,7 @@ TEST_CASE("any_source: receives from every rank, objects and buffers, and tells 
       2);
 }
 
-TEST_CASE("any_source: ranks that all have a message take turns") {
+TEST_CASE("any_source: it takes turns among ranks that all have a message") {
   for (const int ranks : rank_counts_from(3)) {
     run_noted(ranks, {}, [](const process_group& world) {
       constexpr int rounds = 10;

@@ -55,7 +55,7 @@ void expect_disagreement(Usual usual, Odd odd, const std::string& usual_call, co
   }
 }
 
-TEST_CASE("mismatch: one rank calls another operation") {
+TEST_CASE("mismatch: different operations are a mismatch_error on every rank") {
   expect_disagreement([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
                       [](auto& world, auto& note) {
                         int value = 1;
@@ -72,7 +72,7 @@ TEST_CASE("mismatch: one rank calls another operation") {
                       [](auto& world, auto& note) { barrier(note(world)); }, "split(", "barrier()");
 }
 
-TEST_CASE("mismatch: an operation with much data against one with none") {
+TEST_CASE("mismatch: an operation with much data against one with none is a mismatch_error on every rank") {
   const std::string large(1'000'000, 'x');
   expect_disagreement([&](auto& world, auto& note) { (void)all_gather(large, note(world)); },
                       [](auto& world, auto& note) { barrier(note(world)); }, "all_gather(", "barrier()");
@@ -86,7 +86,7 @@ TEST_CASE("mismatch: an operation with much data against one with none") {
       "all_gather(");
 }
 
-TEST_CASE("mismatch: different roots") {
+TEST_CASE("mismatch: different roots are a mismatch_error on every rank") {
   expect_disagreement(
       [](auto& world, auto& note) {
         std::string text = "mine";
@@ -113,7 +113,7 @@ TEST_CASE("mismatch: different roots") {
       "reduce_dict(an object of type ", "reduce_dict(an object of type ");
 }
 
-TEST_CASE("mismatch: different counts") {
+TEST_CASE("mismatch: different counts are a mismatch_error on every rank") {
   for (const std::size_t count : each_of(3, 4096, 200'000)) {
     const auto reduces = [](std::size_t elements) {
       return [=](auto& world, auto& note) {
@@ -144,7 +144,7 @@ TEST_CASE("mismatch: different counts") {
                       "broadcast(11 x float64, root 0)");
 }
 
-TEST_CASE("mismatch: different types") {
+TEST_CASE("mismatch: different types are a mismatch_error on every rank") {
   expect_disagreement([](auto& world, auto& note) { (void)all_gather(1, note(world)); },
                       [](auto& world, auto& note) { (void)all_gather(1.0F, note(world)); },
                       "all_gather(an object of type int)", "all_gather(an object of type float)");
@@ -158,7 +158,7 @@ TEST_CASE("mismatch: different types") {
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, float>{}, reduce_op::sum, note(world)); },
       [](auto& world, auto& note) { (void)all_reduce_dict(std::map<int, double>{}, reduce_op::sum, note(world)); },
       "all_reduce_dict(an object of type ", "all_reduce_dict(an object of type ");
-  // An object and the memory of one are different things.
+  // An object and a buffer of the same bytes are different.
   expect_disagreement(
       [](auto& world, auto& note) {
         int value = 0;
@@ -171,7 +171,7 @@ TEST_CASE("mismatch: different types") {
       "broadcast(an object of type int, root 0)", "broadcast(1 x int32, root 0)");
 }
 
-TEST_CASE("mismatch: different reductions") {
+TEST_CASE("mismatch: different reductions are a mismatch_error on every rank") {
   expect_disagreement([](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::sum, note(world)); },
                       [](auto& world, auto& note) { (void)all_reduce(1.0, reduce_op::max, note(world)); },
                       "all_reduce(1 x float64, sum)", "all_reduce(1 x float64, max)");
@@ -185,7 +185,7 @@ TEST_CASE("mismatch: different reductions") {
   expect_disagreement(reduces(reduce_op::average), reduces(reduce_op::sum), "reduce_dict(", "reduce_dict(");
 }
 
-TEST_CASE("mismatch: different tags of a premultiplied sum") {
+TEST_CASE("mismatch: different tags of a premultiplied sum are a mismatch_error on every rank") {
   expect_disagreement(
       [](auto& world, auto& note) {
         (void)all_reduce(1.0, reduce_op::premultiplied_sum(0.5), note(world.with_tag(1)));
@@ -197,7 +197,7 @@ TEST_CASE("mismatch: different tags of a premultiplied sum") {
       "all_reduce(1 x float64, premultiplied sum by 0.5, tag 2)");
 }
 
-TEST_CASE("mismatch: every rank calls something else; the first that differs is named") {
+TEST_CASE("mismatch: when every rank calls something else, the first that differs is named") {
   at_every_size(
       [](const process_group& world) {
         std::vector<float> data(as_index(world.rank() + 1));
@@ -211,12 +211,12 @@ TEST_CASE("mismatch: every rank calls something else; the first that differs is 
       2);
 }
 
-TEST_CASE("mismatch: scopes are operations, too") {
+TEST_CASE("mismatch: scopes are compared like operations") {
   expect_disagreement([](auto& world, auto& note) { const barrier_scope guard(note(world)); },
                       [](auto& world, auto& note) { (void)all_gather(1, note(world)); }, "barrier()", "all_gather(");
 }
 
-TEST_CASE("mismatch: a master-first section that others do not enter is an error on every rank") {
+TEST_CASE("mismatch: a master_first section that others do not enter is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         // Rank 0 waits for nobody in its section, and a waiting rank only for rank 0: some of them notice only with
@@ -243,7 +243,7 @@ TEST_CASE("mismatch: a master-first section that others do not enter is an error
       2);
 }
 
-TEST_CASE("mismatch: a root that is no rank is a usage_error where it is given, and told to the others") {
+TEST_CASE("mismatch: a root outside the group is a usage_error on its rank and an error on the others") {
   at_every_size([](const process_group& world) {
     const int odd = world.size() - 1;
     for (const int wrong : {-1, world.size(), 1'000'000}) {

@@ -17,8 +17,8 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Rank `odd` gets usage_error with `text` from `misuse(world)`, all others peer_error that quotes it from
-/// `use(world)`; then everybody goes on.
+/// The last rank must get a usage_error with `text` from `misuse(world)`, all others a peer_error that quotes it from
+/// `use(world)`. Then the group must still work.
 template <class Misuse, class Use>
 void refused(const std::string& text, Misuse misuse, Use use) {
   at_every_size([&](const process_group& world) {
@@ -39,7 +39,7 @@ void refused(const std::string& text, Misuse misuse, Use use) {
 
 }  // namespace
 
-TEST_CASE("misuse: one rank skips an operation") {
+TEST_CASE("misuse: skipping an operation is an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         std::vector<float> values(1000, 1.0F);
@@ -58,7 +58,7 @@ TEST_CASE("misuse: one rank skips an operation") {
       2);
 }
 
-TEST_CASE("misuse: one rank skips an iteration of a loop that calls one thing; with tags that is noticed") {
+TEST_CASE("misuse: skipping an iteration of a loop is noticed at once with tags") {
   at_every_size(
       [](const process_group& world) {
         for (std::uint64_t i = 1; i <= 5; ++i) {
@@ -83,8 +83,8 @@ TEST_CASE("misuse: one rank skips an iteration of a loop that calls one thing; w
       2);
 }
 
-TEST_CASE("misuse: one rank calls once more than the others") {
-  // The others have returned, which rank 0's extra call learns at once.
+TEST_CASE("misuse: one call more than the others make is a peer_error") {
+  // The others have returned, which rank 0's extra call notices at once.
   for (const int ranks : rank_counts_from(2)) {
     CHECK_THROWS_AS(run_ranks(ranks,
                               [](const process_group& world) {
@@ -101,13 +101,14 @@ TEST_CASE("misuse: one rank calls once more than the others") {
   }
 }
 
-TEST_CASE("misuse: two groups in another order on one rank is a deadlock, which their deadline ends") {
+TEST_CASE("misuse: using two groups in opposite orders is a deadlock until their deadline") {
   for (const int ranks : {2, 3, 4}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto first = world.split(0).with_timeout(std::chrono::milliseconds(300));
       const auto second = world.split(0).with_timeout(std::chrono::milliseconds(300));
       const bool odd = world.rank() == 1;
-      // Whoever's time is up first breaks the group it waits in; the other one may then still come together.
+      // The first rank whose deadline passes breaks the group it waits in. All ranks may then still reach the other
+      // group.
       int errors = 0;
       for (const auto& group : {odd ? second : first, odd ? first : second}) {
         try {
@@ -125,7 +126,7 @@ TEST_CASE("misuse: two groups in another order on one rank is a deadlock, which 
   }
 }
 
-TEST_CASE("misuse: two groups from two threads in another order is none: they are independent") {
+TEST_CASE("misuse: two threads may use two groups in any order") {
   at_every_size([](const process_group& world) {
     const auto first = world.split(0);
     const auto second = world.split(0);
@@ -139,7 +140,7 @@ TEST_CASE("misuse: two groups from two threads in another order is none: they ar
   });
 }
 
-TEST_CASE("misuse: two ranks that both send first wait for each other until their deadline") {
+TEST_CASE("misuse: two ranks that both send first time out") {
   for (const int ranks : {2, 4}) {
     run_noted(ranks, {}, [](const process_group& world) {
       const auto pairs = world.split(world.rank() / 2).with_timeout(std::chrono::milliseconds(200));
@@ -148,7 +149,7 @@ TEST_CASE("misuse: two ranks that both send first wait for each other until thei
       CHECK_CONTAINS(problem.what(), "did not take the message of send<int>");
       CHECK_CONTAINS(problem.what(), "misuse_test.cpp");
       CHECK(pairs.broken());
-      // As it should have been.
+      // The correct way.
       const auto again = world.split(world.rank() / 2);
       CHECK(send_receive(again.rank(), 1 - again.rank(), 1 - again.rank(), again) == 1 - again.rank());
       check_usable(world);
@@ -156,7 +157,7 @@ TEST_CASE("misuse: two ranks that both send first wait for each other until thei
   }
 }
 
-TEST_CASE("misuse: a buffer at address 0") {
+TEST_CASE("misuse: a buffer at address 0 is an error on every rank") {
   const auto null = [] { return std::span<float>(static_cast<float*>(nullptr), 3); };
   std::vector<float> three(3);
   refused(
@@ -184,7 +185,7 @@ TEST_CASE("misuse: a buffer at address 0") {
       });
 }
 
-TEST_CASE("misuse: no elements need no address") {
+TEST_CASE("misuse: a buffer without elements may be at address 0") {
   at_every_size([](const process_group& world) {
     std::span<float> none;
     all_reduce(none, reduce_op::sum, world);
@@ -198,7 +199,7 @@ TEST_CASE("misuse: no elements need no address") {
   });
 }
 
-TEST_CASE("misuse: an output that overlaps the input") {
+TEST_CASE("misuse: an output that overlaps the input is an error on every rank") {
   refused(
       "overlaps",
       [](const process_group& world) {
@@ -233,7 +234,7 @@ TEST_CASE("misuse: an output that overlaps the input") {
       });
 }
 
-TEST_CASE("misuse: more elements than any memory has") {
+TEST_CASE("misuse: more elements than memory can hold are an error on every rank") {
   refused(
       "no memory has room",
       [](const process_group& world) {
@@ -246,7 +247,7 @@ TEST_CASE("misuse: more elements than any memory has") {
       });
 }
 
-TEST_CASE("misuse: lengths whose product overflows to the right one") {
+TEST_CASE("misuse: lengths whose product overflows are an error on every rank") {
   run_noted(4, {}, [](const process_group& world) {
     char place = 0;
     const std::span<char> part(&place, std::size_t{1} << 62);
@@ -267,7 +268,7 @@ TEST_CASE("misuse: lengths whose product overflows to the right one") {
   });
 }
 
-TEST_CASE("misuse: lists of counts whose sum overflows, or that miss a rank") {
+TEST_CASE("misuse: counts whose sum overflows or that lack a rank are an error on every rank") {
   refused(
       "no number can hold",
       [](const process_group& world) {
@@ -295,7 +296,7 @@ TEST_CASE("misuse: lists of counts whose sum overflows, or that miss a rank") {
       });
 }
 
-TEST_CASE("misuse: a factor that is not a number") {
+TEST_CASE("misuse: a factor that is not a number is an error on every rank") {
   refused(
       "not a number",
       [](const process_group& world) {
@@ -304,13 +305,13 @@ TEST_CASE("misuse: a factor that is not a number") {
       [](const process_group& world) { (void)all_reduce(1.0, reduce_op::premultiplied_sum(2), world); });
 }
 
-TEST_CASE("misuse: an average of integers that is known at run time only") {
+TEST_CASE("misuse: an average of integers chosen at run time is an error on every rank") {
   refused(
       "average", [](const process_group& world) { (void)all_reduce(1, reduce_op(reduce_kind::average), world); },
       [](const process_group& world) { (void)all_reduce(1, reduce_op::sum, world); });
 }
 
-TEST_CASE("misuse: a group's memory that another version has laid out") {
+TEST_CASE("misuse: memory laid out by another version is an engine_error") {
   const auto sizes = engines::layout::dimensions::for_ranks(2);
   auto segment = rendezvous::shared_segment::anonymous(sizes.total_bytes());
   engines::layout::create_in(*segment, sizes);

@@ -37,7 +37,7 @@ bool same(const mixed& left, const mixed& right) {
          });
 }
 
-TEST_CASE("weighted_mean: what was added, by weight") {
+TEST_CASE("weighted_mean: its value is the weighted mean of what was added") {
   weighted_mean mean;
   CHECK(std::isnan(mean.value()));
   mean.add(4);
@@ -84,7 +84,7 @@ mixed mixed_of(int rank) {
           {"g", std::int32_t{-rank}}};
 }
 
-TEST_CASE("all_reduce_dict: values of several types, each reduced as its type is") {
+TEST_CASE("all_reduce_dict: values of several types are reduced each as its own type") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     const int ranks = n * (n - 1) / 2;
@@ -109,7 +109,7 @@ TEST_CASE("all_reduce_dict: values of several types, each reduced as its type is
   });
 }
 
-TEST_CASE("all_reduce_dict: one exchange for all types") {
+TEST_CASE("all_reduce_dict: all types take one exchange") {
   at_every_size([](const process_group& world) {
     const auto number = [&] { return error_of<usage_error>([] { (void)gather(1, -1); }).sequence(); };
     const auto before = number();
@@ -118,7 +118,7 @@ TEST_CASE("all_reduce_dict: one exchange for all types") {
   });
 }
 
-TEST_CASE("all_reduce_dict: an average with an integer in it names the key, on every rank") {
+TEST_CASE("all_reduce_dict: an average with an integer is an error on every rank that names the key") {
   at_every_size([](const process_group& world) {
     const auto mine = mixed_of(world.rank());
     for (const bool everywhere : {false, true}) {
@@ -141,7 +141,7 @@ TEST_CASE("all_reduce_dict: an average with an integer in it names the key, on e
   });
 }
 
-TEST_CASE("all_reduce_dict: another type under the same key is named with ranks and types") {
+TEST_CASE("all_reduce_dict: different types under one key are an error that names ranks and types") {
   at_every_size(
       [](const process_group& world) {
         const int odd = world.size() - 1;
@@ -161,7 +161,7 @@ TEST_CASE("all_reduce_dict: another type under the same key is named with ranks 
       2);
 }
 
-TEST_CASE("reduce_dict: for every rank the keys that it lacks") {
+TEST_CASE("reduce_dict: the error lists for every rank the keys it lacks") {
   run_noted(4, {}, [](const process_group& world) {
     const std::array<nested, 4> all{nested{{"train", {{"loss", 1}, {"lr", 2}}}, {"val", {{"loss", 3}}}},
                                     nested{{"train", {{"loss", 1}}}, {"val", {{"loss", 3}}}},
@@ -180,7 +180,7 @@ TEST_CASE("reduce_dict: for every rank the keys that it lacks") {
   });
 }
 
-TEST_CASE("reduce_dict: a lot of missing keys are counted") {
+TEST_CASE("reduce_dict: the error counts missing keys beyond the first ones") {
   run_noted(2, {}, [](const process_group& world) {
     std::map<int, float> mine;
     for (int key = 100; world.rank() == 1 && key < 200; ++key) {
@@ -193,7 +193,7 @@ TEST_CASE("reduce_dict: a lot of missing keys are counted") {
   });
 }
 
-TEST_CASE("reduce_dict: dictionaries in dictionaries, to any depth") {
+TEST_CASE("reduce_dict: dictionaries may nest to any depth") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     const double mean = (n - 1) / 2.0;
@@ -216,7 +216,7 @@ TEST_CASE("reduce_dict: dictionaries in dictionaries, to any depth") {
   });
 }
 
-TEST_CASE("reduce_dict: keys that look alike on different ways are different") {
+TEST_CASE("reduce_dict: keys that print alike but nest differently are different") {
   at_every_size(
       [](const process_group& world) {
         const nested mine = world.rank() == 0 ? nested{{"a", {{"b/c", 1}}}} : nested{{"a/b", {{"c", 1}}}};
@@ -227,7 +227,7 @@ TEST_CASE("reduce_dict: keys that look alike on different ways are different") {
       2);
 }
 
-TEST_CASE("reduce_dict: no keys at all") {
+TEST_CASE("reduce_dict: a dictionary may be empty") {
   at_every_size([](const process_group& world) {
     CHECK(all_reduce_dict(means{}).empty());
     CHECK(reduce_dict(mixed{}).empty());
@@ -238,7 +238,7 @@ TEST_CASE("reduce_dict: no keys at all") {
   });
 }
 
-TEST_CASE("reduce_dict: more of several types than one chunk of memory holds") {
+TEST_CASE("reduce_dict: several types may take more than one chunk") {
   at_every_size([](const process_group& world) {
     mixed mine;
     for (int i = 0; i < 9001; ++i) {
@@ -265,8 +265,8 @@ TEST_CASE("reduce_dict: more of several types than one chunk of memory holds") {
   });
 }
 
-/// A key that cannot always be written.
-struct shy_key {
+/// A key whose save may throw.
+struct failing_key {
   int number = 0;
   template <class Archive>
   void save(Archive& archive) const {
@@ -279,13 +279,13 @@ struct shy_key {
   void load(Archive& archive) {
     archive(number);
   }
-  friend auto operator<=>(const shy_key&, const shy_key&) = default;
+  friend auto operator<=>(const failing_key&, const failing_key&) = default;
 };
 
-TEST_CASE("reduce_dict: a key that cannot be written is an error everywhere") {
+TEST_CASE("reduce_dict: a key that cannot be encoded is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == world.size() - 1;
-    const std::map<shy_key, double> mine{{shy_key{wrong ? -1 : 1}, 2.0}};
+    const std::map<failing_key, double> mine{{failing_key{wrong ? -1 : 1}, 2.0}};
     const auto call = [&] { (void)all_reduce_dict(mine); };
     if (wrong) {
       CHECK(error_of<std::domain_error>(call).what() == std::string("not this key"));
@@ -293,7 +293,7 @@ TEST_CASE("reduce_dict: a key that cannot be written is an error everywhere") {
       CHECK_CONTAINS(error_of<peer_error>(call).what(), "serializing its dictionary threw: not this key");
     }
     check_usable(world);
-    const std::map<shy_key, double> others{{shy_key{world.rank()}, 2.0}};
+    const std::map<failing_key, double> others{{failing_key{world.rank()}, 2.0}};
     if (world.size() > 1) {
       CHECK_CONTAINS(error_of<mismatch_error>([&] { (void)all_reduce_dict(others); }).what(), "lack");
       check_usable(world);
@@ -301,7 +301,7 @@ TEST_CASE("reduce_dict: a key that cannot be written is an error everywhere") {
   });
 }
 
-TEST_CASE("reduce_dict: a factor that is not a number is an error everywhere") {
+TEST_CASE("reduce_dict: a factor that is not a number is an error on every rank") {
   at_every_size([](const process_group& world) {
     const bool wrong = world.rank() == 0;
     const auto op = reduce_op::premultiplied_sum(wrong ? std::nan("") : 1.0);
@@ -320,7 +320,7 @@ TEST_CASE("reduce_dict: a factor that is not a number is an error everywhere") {
   });
 }
 
-TEST_CASE("reduce_dict: what is a dictionary") {
+TEST_CASE("dictionary: it accepts maps to numbers, means, their variants and such maps only") {
   static_assert(dictionary<std::map<int, float16>>);
   static_assert(dictionary<nested>);
   static_assert(dictionary<std::unordered_map<int, std::map<int, mixed>>>);

@@ -68,7 +68,7 @@ namespace {
 
 /// Sends `make(rank)` through every collective for objects.
 template <class Make>
-void travel(Make make) {
+void check_exchange(Make make) {
   at_every_size([&](const process_group& world) {
     const auto mine = make(world.rank());
     const int root = world.size() / 2;
@@ -88,18 +88,18 @@ void travel(Make make) {
   });
 }
 
-TEST_CASE("objects: numbers, enumerations, bool") {
-  travel([](int rank) { return rank; });
-  travel([](int rank) { return rank % 2 == 1; });
-  travel([](int rank) { return static_cast<char>('a' + rank); });
-  travel([](int rank) { return rank % 2 == 1 ? color::red : color::green; });
-  travel([](int rank) { return 1.0L / (rank + 1); });
-  travel([](int rank) { return bfloat16(static_cast<float>(rank)); });
+TEST_CASE("objects: numbers, enumerations and bool are exchanged") {
+  check_exchange([](int rank) { return rank; });
+  check_exchange([](int rank) { return rank % 2 == 1; });
+  check_exchange([](int rank) { return static_cast<char>('a' + rank); });
+  check_exchange([](int rank) { return rank % 2 == 1 ? color::red : color::green; });
+  check_exchange([](int rank) { return 1.0L / (rank + 1); });
+  check_exchange([](int rank) { return bfloat16(static_cast<float>(rank)); });
 }
 
-TEST_CASE("objects: classes, nested as deep as they like") {
-  travel([](int rank) { return raw_point{rank, rank / 3.0}; });
-  travel([](int rank) {
+TEST_CASE("objects: classes may nest to any depth") {
+  check_exchange([](int rank) { return raw_point{rank, rank / 3.0}; });
+  check_exchange([](int rank) {
     person one{"rank " + std::to_string(rank), std::vector<int>(as_index(rank), rank), {}};
     one.friends["best"].push_back(person{"of " + one.name, {}, {{"none", {}}}});
     one.friends["all"].assign(as_index(rank), one);
@@ -107,27 +107,27 @@ TEST_CASE("objects: classes, nested as deep as they like") {
   });
 }
 
-TEST_CASE("objects: empty classes") {
-  travel([](int) { return empty(); });
-  travel([](int rank) { return std::vector<empty>(as_index(rank)); });
+TEST_CASE("objects: classes may be empty") {
+  check_exchange([](int) { return empty(); });
+  check_exchange([](int rank) { return std::vector<empty>(as_index(rank)); });
 }
 
-TEST_CASE("objects: containers") {
-  travel([](int rank) { return std::vector<bool>(as_index(rank) * 9, rank % 2 == 1); });
-  travel([](int rank) { return std::vector<std::string>(as_index(rank), text_of(rank, 20)); });
-  travel([](int rank) { return std::map<std::string, int>{{"rank", rank}, {std::to_string(rank), 1}}; });
-  travel([](int rank) { return std::unordered_map<int, std::vector<float>>{{rank, {1.0F, 2.0F}}, {-1, {}}}; });
-  travel([](int rank) { return std::set<std::pair<int, int>>{{rank, 1}, {0, 2}}; });
-  travel([](int rank) { return std::deque<std::optional<int>>{std::nullopt, rank}; });
-  travel([](int rank) { return std::tuple<int, std::string, std::array<short, 3>>{rank, "x", {1, 2, 3}}; });
-  travel([](int rank) {
+TEST_CASE("objects: containers are exchanged") {
+  check_exchange([](int rank) { return std::vector<bool>(as_index(rank) * 9, rank % 2 == 1); });
+  check_exchange([](int rank) { return std::vector<std::string>(as_index(rank), text_of(rank, 20)); });
+  check_exchange([](int rank) { return std::map<std::string, int>{{"rank", rank}, {std::to_string(rank), 1}}; });
+  check_exchange([](int rank) { return std::unordered_map<int, std::vector<float>>{{rank, {1.0F, 2.0F}}, {-1, {}}}; });
+  check_exchange([](int rank) { return std::set<std::pair<int, int>>{{rank, 1}, {0, 2}}; });
+  check_exchange([](int rank) { return std::deque<std::optional<int>>{std::nullopt, rank}; });
+  check_exchange([](int rank) { return std::tuple<int, std::string, std::array<short, 3>>{rank, "x", {1, 2, 3}}; });
+  check_exchange([](int rank) {
     return rank % 2 == 0 ? std::variant<int, std::string>(rank) : std::variant<int, std::string>("odd");
   });
-  travel([](int) { return std::string(); });
+  check_exchange([](int) { return std::string(); });
 }
 
-TEST_CASE("objects: types that can only be moved") {
-  travel([](int rank) { return move_only(text_of(rank, 100 * as_index(rank))); });
+TEST_CASE("objects: types may be move-only") {
+  check_exchange([](int rank) { return move_only(text_of(rank, 100 * as_index(rank))); });
   at_every_size([](const process_group& world) {
     const auto pointers = all_gather(std::make_unique<int>(world.rank()));
     for (int rank = 0; rank < world.size(); ++rank) {
@@ -147,7 +147,7 @@ TEST_CASE("objects: types that can only be moved") {
   });
 }
 
-TEST_CASE("objects: plain ones of every size around what fits into a cell and into a slot") {
+TEST_CASE("objects: plain ones of every size around a cell and a slot are exact") {
   const auto gather_bytes = []<std::size_t size>(std::integral_constant<std::size_t, size>) {
     at_every_size([](const process_group& world) {
       auto mine = std::make_unique<std::array<std::uint8_t, size>>();
@@ -170,9 +170,9 @@ TEST_CASE("objects: plain ones of every size around what fits into a cell and in
   gather_bytes(std::integral_constant<std::size_t, 262'145>());
 }
 
-/// Every length up to `spread` below and above `length`, so that one of them, with whatever the archive adds, is
-/// `length`.
-void travel_around(std::size_t length, std::size_t spread, const std::vector<int>& sizes) {
+/// Every length up to `spread` below and above `length`, so that one of them, with the
+/// bytes that the archive adds, is `length`.
+void check_sizes_around(std::size_t length, std::size_t spread, const std::vector<int>& sizes) {
   for (const int ranks : sizes) {
     run_noted(ranks, "around " + std::to_string(length), [&](const process_group& world) {
       std::vector<std::string> texts;
@@ -190,7 +190,7 @@ void travel_around(std::size_t length, std::size_t spread, const std::vector<int
         std::string one = text(world.rank());
         broadcast(one, root);
         equal = equal && one == text(root);
-        // The others have next to nothing, or everything.
+        // Ranks other than the root have almost nothing, or everything.
         const auto some = gather(world.rank() == root ? text(root) : std::string("x"), root);
         equal = equal && (world.rank() != root || some[as_index(root)] == text(root));
         const auto most = gather(world.rank() == root ? std::string() : text(world.rank()), root);
@@ -202,11 +202,11 @@ void travel_around(std::size_t length, std::size_t spread, const std::vector<int
   }
 }
 
-TEST_CASE("objects: every size around what fits into a cell") { travel_around(80, 20, {1, 2, 3, 4, 8}); }
-TEST_CASE("objects: every size around one slot") { travel_around(std::size_t{256} << 10, 10, {2, 3}); }
-TEST_CASE("objects: every size around two slots") { travel_around(std::size_t{512} << 10, 10, {2}); }
+TEST_CASE("objects: every size around a cell is exact") { check_sizes_around(80, 20, {1, 2, 3, 4, 8}); }
+TEST_CASE("objects: every size around one slot is exact") { check_sizes_around(std::size_t{256} << 10, 10, {2, 3}); }
+TEST_CASE("objects: every size around two slots is exact") { check_sizes_around(std::size_t{512} << 10, 10, {2}); }
 
-TEST_CASE("objects: several megabytes, of another size on every rank") {
+TEST_CASE("objects: several megabytes of another size on every rank are exact") {
   at_every_size([](const process_group& world) {
     const auto size = [](int rank) { return rank % 3 == 1 ? as_index(rank) : as_index(rank % 4) * 1'100'000 + 5; };
     const auto all = all_gather(text_of(world.rank(), size(world.rank())));

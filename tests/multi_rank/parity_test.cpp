@@ -19,7 +19,7 @@ using namespace multi_rank;
 constexpr std::size_t step_count = 20;
 constexpr std::size_t batch_size = 30;  // no multiple of 4: at 4 ranks the shares differ
 
-/// A text with something to learn in it.
+/// A text with a pattern to learn.
 std::string training_text() {
   const std::array<std::string, 6> words{"the ", "reduced ", "gradient ", "of ", "every ", "rank. "};
   std::string text;
@@ -37,7 +37,8 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
   const auto text = symbols.encode(raw);
   const char_lm::model_options shape{.context = 8, .embedding = 8, .hidden = 48, .blocks = 2};
   const auto split = char_lm::split_text(text.size(), shape.context);
-  char_lm::model network(symbols.size(), shape, 1 + as_index(world.rank()));  // other values on every rank, at first
+  char_lm::model network(symbols.size(), shape,
+                         1 + as_index(world.rank()));  // starts with different values on every rank
   char_lm::adam optimiser(network.parameters());
   std::vector<ddp_parameter> parameters;
   for (const auto& parameter : network.parameters()) {
@@ -81,7 +82,8 @@ std::vector<double> train(const process_group& world, std::size_t passes, const 
 }
 
 TEST_CASE(
-    "parity: one model, one sequence of batches: the same losses at 1, 2 and 4 ranks, the same bits on all of them") {
+    "ddp: one model and sequence of batches gives the same losses at 1, 2 and 4 ranks, and the same bits on all of "
+    "them") {
   const auto reference = train(process_group(), 1, {});
   REQUIRE(reference.size() == step_count);
   CHECK(reference.front() > 2.5);

@@ -13,21 +13,21 @@
 
 #include <hfcomm/engine/shared_memory/layout.hpp>
 
-/// Parts for the tests of operations that deal them out: which lengths find bugs, and what the elements are.
+/// Parts for the tests of scatter, all_to_all and the like: lengths that find bugs, and elements.
 namespace multi_rank {
 
-/// Element `i` of what `from` has for `to`: another one everywhere.
-constexpr std::uint32_t dealt(int from, int to, std::size_t i) {
+/// Element `i` of the part that `from` sends to `to`; different for all three.
+constexpr std::uint32_t part_element(int from, int to, std::size_t i) {
   return static_cast<std::uint32_t>(i) * 2654435761U + static_cast<std::uint32_t>(from) * 131U +
          static_cast<std::uint32_t>(to) * 7U + 1U;
 }
 
-/// What `from` has for `to`, `count` elements.
-inline std::vector<std::uint32_t> dealt_part(int from, int to, std::size_t count) {
+/// The part that `from` sends to `to`, of `count` elements.
+inline std::vector<std::uint32_t> part_of(int from, int to, std::size_t count) {
   std::vector<std::uint32_t> part(count);
   std::uint32_t* const place = part.data();
   for (std::size_t i = 0; i < count; ++i) {
-    place[i] = dealt(from, to, i);
+    place[i] = part_element(from, to, i);
   }
   return part;
 }
@@ -38,8 +38,8 @@ std::vector<T>& append(std::vector<T>& all, const std::vector<T>& part) {
   return all;
 }
 
-/// Lengths, in four-byte elements, of each of `ranks` parts: around what fits into a cell, a slot, a slot's windows and
-/// what a step takes of them.
+/// Lengths, in four-byte elements, of each of `ranks` parts: around the sizes of a cell, a slot, a slot's parts and a
+/// chunk.
 inline std::vector<std::size_t> part_lengths(int ranks) {
   const auto sizes = hfcomm::engines::layout::dimensions::for_ranks(ranks);
   const std::size_t slot = sizes.slot_bytes / 4;
@@ -56,7 +56,7 @@ inline std::vector<std::size_t> part_lengths(int ranks) {
   return lengths;
 }
 
-/// Lists of `ranks` counts: equal, none at all, all with one rank, every other one without any, growing steeply.
+/// Lists of `ranks` counts: all equal, all zero, all at one rank, every other one zero, and steeply growing.
 inline std::vector<std::vector<std::size_t>> uneven_counts(int ranks) {
   const auto count = as_index(ranks);
   std::vector<std::vector<std::size_t>> lists{std::vector<std::size_t>(count, 5), std::vector<std::size_t>(count, 0)};
@@ -91,7 +91,7 @@ inline std::size_t sum_of(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-/// A type with whole trees in it, of a size that depends on the seed.
+/// A tree whose size depends on the seed.
 struct tree {
   std::string name = {};
   std::vector<tree> children = {};
@@ -111,24 +111,24 @@ inline tree tree_of(int seed) {
   return result;
 }
 
-/// Throws where it is told to.
-struct moody {
-  bool refuses_to_go = false;
-  bool refuses_to_come = false;
+/// Throws when it is saved or loaded, as its members say.
+struct failing_object {
+  bool fails_to_save = false;
+  bool fails_to_load = false;
   std::string text = {};
 
   template <class Archive>
   void save(Archive& archive) const {
-    if (refuses_to_go) {
-      throw std::domain_error("cannot freeze this");
+    if (fails_to_save) {
+      throw std::domain_error("cannot save this");
     }
-    archive(refuses_to_come, text);
+    archive(fails_to_load, text);
   }
   template <class Archive>
   void load(Archive& archive) {
-    archive(refuses_to_come, text);
-    if (refuses_to_come) {
-      throw std::domain_error("cannot thaw this");
+    archive(fails_to_load, text);
+    if (fails_to_load) {
+      throw std::domain_error("cannot load this");
     }
   }
 };

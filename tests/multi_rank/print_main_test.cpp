@@ -17,7 +17,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Takes the place of standard output for its lifetime.
+/// Replaces standard output during its lifetime.
 class other_stdout {
  public:
   explicit other_stdout(int replacement) : kept_(::dup(STDOUT_FILENO)) {
@@ -40,7 +40,8 @@ class other_stdout {
   int kept_;
 };
 
-/// What was written while `body` ran, one text for each write: a socket that keeps messages apart is standard output.
+/// Returns the texts that `body` wrote to standard output, one for each write: a socket that keeps message boundaries
+/// takes its place.
 template <class Body>
 std::vector<std::string> writes_of(Body body) {
   std::array<int, 2> ends{};
@@ -76,12 +77,12 @@ TEST_CASE("print_main: rank 0 prints one line in one write") {
   }
 }
 
-TEST_CASE("print_main: a line longer than any buffer is one write too") {
+TEST_CASE("print_main: a long line is one write too") {
   const std::string text = text_of(0, 100'000);
   CHECK((writes_of([&] { print_main(text); }) == std::vector{text + '\n'}));
 }
 
-TEST_CASE("print_main: what was printed before comes before") {
+TEST_CASE("print_main: text printed before appears before") {
   std::string all;
   for (const auto& write : writes_of([] {
          std::printf("one ");
@@ -95,7 +96,7 @@ TEST_CASE("print_main: what was printed before comes before") {
   CHECK(all == "one two\nthree four\nfive ");
 }
 
-TEST_CASE("print_main: a pipe that is full for a while loses nothing") {
+TEST_CASE("print_main: nothing is lost when a pipe is full for a while") {
   std::array<int, 2> ends{};
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
   const std::string text = text_of(0, 1'000'000);
@@ -125,10 +126,11 @@ TEST_CASE("print_main: a pipe that is full for a while loses nothing") {
   CHECK((arrived == text + '\n'));
 }
 
-TEST_CASE("print_main: a standard output that takes nothing is an error of rank 0") {
+TEST_CASE("print_main: a standard output that cannot be written is an engine_error of rank 0") {
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   if (full < 0) {
-    std::fputs("[hfcomm] skipped: print_main: a standard output that takes nothing: there is no /dev/full\n", stderr);
+    std::fputs("[hfcomm] skipped: print_main: a standard output that cannot be written: there is no /dev/full\n",
+               stderr);
     return;
   }
   std::string problem;

@@ -9,7 +9,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Parts of all sizes, messages, and operations that are started and left alone, mixed with plain ones.
+/// Parts of all sizes, messages, and asynchronous operations that are dropped, mixed with plain ones.
 class parts_program final : public random_ranks {
  public:
   using random_ranks::random_ranks;
@@ -32,8 +32,8 @@ class parts_program final : public random_ranks {
       case 13: return reduce_all<std::int64_t>();
       case 14: return reduce_all<bfloat16>();
       case 15: return start_several();
-      case 16: return pass_round();
-      case 17: return hear_from_everyone();
+      case 16: return send_around_ring();
+      case 17: return receive_from_any_source();
       default: return send_to_each_other();
     }
   }
@@ -43,7 +43,7 @@ class parts_program final : public random_ranks {
   [[nodiscard]] int me() const { return group_->rank(); }
   [[nodiscard]] bool is_root() const { return me() == root(); }
 
-  /// What member `from` has for member `to`: so many elements, often none, of these values.
+  /// The part that member `from` sends to member `to`: its length, often 0, and its values.
   [[nodiscard]] std::size_t length(int from, int to) const {
     const std::uint64_t random = scramble(element(world_rank(from), 3) + as_index(world_rank(to)) * 31);
     return random % 4 == 0 ? 0 : (random / 4) % (size_ / (random % 5 == 0 ? 1 : as_index(count())) + 1);
@@ -58,7 +58,7 @@ class parts_program final : public random_ranks {
     }
     return values;
   }
-  /// The parts of one member for all, or of all for one, one behind the other, and their lengths.
+  /// The parts from one member to all, or from all to one, concatenated, and their lengths.
   struct parts {
     std::vector<std::int32_t> values;
     std::vector<std::size_t> counts;
@@ -152,7 +152,7 @@ class parts_program final : public random_ranks {
     return !is_root() || out == expected.values;
   }
 
-  /// A reduction that elements of type T have, with a factor for each rank.
+  /// A reduction that is valid for T, with a factor for each rank.
   template <class T>
   [[nodiscard]] reduce_op op_for(int member) const {
     const auto kind =
@@ -256,7 +256,7 @@ class parts_program final : public random_ranks {
     return right;
   }
 
-  bool pass_round() {
+  bool send_around_ring() {
     const int step = 1 + static_cast<int>(root_draw_ % as_index(count()));
     const int next = (me() + step) % count();
     const int previous = (me() - step + 2 * count()) % count();
@@ -267,8 +267,8 @@ class parts_program final : public random_ranks {
     return came == object(previous, me()) && into == part(previous, me(), size_);
   }
 
-  bool hear_from_everyone() {
-    const int tag = 100 + number_;  // nobody else's: who is done may be in the next operation already
+  bool receive_from_any_source() {
+    const int tag = 100 + number_;  // this operation's own: other ranks may already be in the next one
     if (!is_root()) {
       send(object(me(), root()), root(), *group_, tag);
       return true;
@@ -283,7 +283,7 @@ class parts_program final : public random_ranks {
     return right;
   }
 
-  /// Everyone to everyone at once, with a collective in between.
+  /// Sends from every rank to every rank at once, with a collective in between.
   bool send_to_each_other() {
     std::vector<std::vector<std::int32_t>> outgoing;
     std::vector<std::vector<std::int32_t>> incoming;
@@ -318,10 +318,10 @@ void run(int ranks) { run_random_program<parts_program>(ranks, 300, parts_progra
 
 }  // namespace
 
-TEST_CASE("random parts and messages: 2 ranks") { run(2); }
-TEST_CASE("random parts and messages: 3 ranks") { run(3); }
-TEST_CASE("random parts and messages: 4 ranks") { run(4); }
-TEST_CASE("random parts and messages: 5 ranks") { run(5); }
-TEST_CASE("random parts and messages: 6 ranks") { run(6); }
-TEST_CASE("random parts and messages: 7 ranks") { run(7); }
-TEST_CASE("random parts and messages: 8 ranks") { run(8); }
+TEST_CASE("random parts and messages: 2 ranks get exact results") { run(2); }
+TEST_CASE("random parts and messages: 3 ranks get exact results") { run(3); }
+TEST_CASE("random parts and messages: 4 ranks get exact results") { run(4); }
+TEST_CASE("random parts and messages: 5 ranks get exact results") { run(5); }
+TEST_CASE("random parts and messages: 6 ranks get exact results") { run(6); }
+TEST_CASE("random parts and messages: 7 ranks get exact results") { run(7); }
+TEST_CASE("random parts and messages: 8 ranks get exact results") { run(8); }

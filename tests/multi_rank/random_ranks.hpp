@@ -13,7 +13,7 @@
 
 namespace multi_rank {
 
-/// From HFCOMM_TEST_SEED, or another one each time.
+/// The seed from HFCOMM_TEST_SEED, or a new one each time.
 inline std::uint64_t chosen_seed() {
   const char* text = std::getenv("HFCOMM_TEST_SEED");
   return text != nullptr ? std::strtoull(text, nullptr, 10) : std::random_device()();
@@ -25,8 +25,8 @@ inline std::uint64_t scramble(std::uint64_t value) {
   return value ^ (value >> 33);
 }
 
-/// What the ranks do, drawn from the same seed on all of them, so that each knows what the others contribute. A program
-/// of operations derives from it.
+/// Draws random operations from one seed on all ranks, so that each rank knows what the others contribute. Classes with
+/// the operations derive from it.
 class random_ranks {
  public:
   random_ranks(const random_ranks&) = delete;
@@ -61,7 +61,7 @@ class random_ranks {
   }
 
  protected:
-  /// A partition of the world. A rank without a group in it sits its operations out.
+  /// A partition of the world into groups. A rank without a group skips the layer's operations.
   struct layer {
     std::optional<hfcomm::process_group> group;
     std::vector<int> members;  // of this rank's group, as ranks of the world
@@ -74,7 +74,7 @@ class random_ranks {
     return draw(range < 8 ? 30 : range < 16 ? 3'000 : range < 19 ? 20'000 : 150'000);
   }
 
-  // What world rank `rank` contributes to the current operation.
+  // The contribution of world rank `rank` to the current operation.
   [[nodiscard]] std::uint64_t element(int rank, std::size_t i) const {
     return scramble(seed_ + static_cast<std::uint64_t>(number_) * 1'000'003 + as_index(rank) * 77'777'777 + i * 11);
   }
@@ -100,7 +100,7 @@ class random_ranks {
     layer made;
     const std::uint64_t salt = draw(1'000'000'007);
     const auto count = static_cast<int>(parent.members.size());
-    std::vector<std::pair<std::uint64_t, int>> order;  // a random one, for every group of the layer
+    std::vector<std::pair<std::uint64_t, int>> order;  // random, for every group of the layer
     for (int rank = 0; rank < count; ++rank) {
       order.emplace_back(scramble(salt + as_index(parent.members[as_index(rank)])), rank);
     }
@@ -138,7 +138,7 @@ class random_ranks {
     }
   }
 
-  /// One operation, of a kind from 2 on, in `group_`; whether everything was as it should be.
+  /// Runs one operation of a kind from 2 on in `group_`. Returns whether its result was right.
   virtual bool perform(std::uint64_t kind) = 0;
 
   template <class T>
@@ -166,7 +166,7 @@ template <class Program>
 void run_random_program(int ranks, int operations, std::uint64_t kinds) {
   const std::uint64_t seed = chosen_seed();
   const std::string note = "to repeat: HFCOMM_TEST_SEED=" + std::to_string(seed);
-  INFO(note);  // for what is thrown
+  INFO(note);  // shown with an exception
   run_noted(ranks, note, [&](const hfcomm::process_group& world) {
     Program(world, seed).run(operations, kinds);
     check_usable(world);

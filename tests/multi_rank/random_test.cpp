@@ -216,7 +216,7 @@ class rank_program final : public random_ranks {
     return all_reduce_dict(dictionary(mine()), reduce_op::sum, *group_) == expected;
   }
 
-  /// Results of a data set that a sampler has dealt out.
+  /// Collects the results of a data set that a sampler has distributed.
   bool collect() {
     const std::size_t total = size_ % 2000;
     const distributed_sampler sampler(total, {.shuffle = root_draw_ % 2 == 0, .seed = seed_}, *group_);
@@ -245,10 +245,10 @@ constexpr std::uint64_t kinds = 19;
 
 }  // namespace
 
-TEST_CASE("random operations: 2 ranks") { run_random_program<rank_program>(2, 300, kinds); }
-TEST_CASE("random operations: 3 ranks") { run_random_program<rank_program>(3, 300, kinds); }
-TEST_CASE("random operations: 4 ranks") { run_random_program<rank_program>(4, 300, kinds); }
-TEST_CASE("random operations: 5 ranks") { run_random_program<rank_program>(5, 300, kinds); }
-TEST_CASE("random operations: 6 ranks") { run_random_program<rank_program>(6, 300, kinds); }
-TEST_CASE("random operations: 7 ranks") { run_random_program<rank_program>(7, 300, kinds); }
-TEST_CASE("random operations: 8 ranks") { run_random_program<rank_program>(8, 300, kinds); }
+TEST_CASE("random operations: 2 ranks get exact results") { run_random_program<rank_program>(2, 300, kinds); }
+TEST_CASE("random operations: 3 ranks get exact results") { run_random_program<rank_program>(3, 300, kinds); }
+TEST_CASE("random operations: 4 ranks get exact results") { run_random_program<rank_program>(4, 300, kinds); }
+TEST_CASE("random operations: 5 ranks get exact results") { run_random_program<rank_program>(5, 300, kinds); }
+TEST_CASE("random operations: 6 ranks get exact results") { run_random_program<rank_program>(6, 300, kinds); }
+TEST_CASE("random operations: 7 ranks get exact results") { run_random_program<rank_program>(7, 300, kinds); }
+TEST_CASE("random operations: 8 ranks get exact results") { run_random_program<rank_program>(8, 300, kinds); }

@@ -26,7 +26,7 @@
 
 #include "../sanitizers.hpp"
 
-/// What the tests with ranks as threads have in common.
+/// Helpers of the tests with ranks as threads.
 namespace multi_rank {
 
 using hfcomm::process_group;
@@ -44,7 +44,7 @@ inline constexpr auto rank_counts = [] {
   }
 }();
 
-/// Those of them that are `least` or more. A test with none of them would pass without having run.
+/// The rank counts that are `least` or more. Without any, a test would pass without having run.
 inline auto rank_counts_from(int least) {
   if (least > rank_counts.back()) {
     throw std::logic_error("no test runs with " + std::to_string(least) + " ranks or more");
@@ -127,7 +127,7 @@ class call_site {
   std::string text_;
 };
 
-/// A text of `size` characters that is another one on every rank.
+/// A text of `size` characters that differs from rank to rank.
 inline std::string text_of(int rank, std::size_t size) {
   std::string text(size, ' ');
   char* const place = text.data();  // without optimisation and under sanitizers that is three times as fast
@@ -146,7 +146,7 @@ inline void check_usable(const process_group& group) {
   }
 }
 
-/// Every rank's value is the same one.
+/// Checks that all ranks have the same value.
 template <class T>
 void check_same_everywhere(const T& value, const process_group& group) {
   const auto all = hfcomm::all_gather(value, group);
@@ -155,7 +155,7 @@ void check_same_everywhere(const T& value, const process_group& group) {
   }
 }
 
-/// Waits for something that another rank does outside of the group.
+/// Waits until another rank has made `condition` true by other means than the group.
 template <class Condition>
 void wait_until(Condition condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -21,7 +21,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// A file of its own that is gone afterwards.
+/// A temporary file, removed by the destructor.
 class scratch_file {
  public:
   explicit scratch_file(const std::string& content)
@@ -42,7 +42,7 @@ class scratch_file {
   std::filesystem::path path_;
 };
 
-/// A large file that is nearly all hole: in memory, where reading a hole takes none.
+/// A large sparse file in memory: reading its holes takes no memory.
 class sparse_file {
  public:
   explicit sparse_file(std::uint64_t size) : fd_(::memfd_create("hfcomm-read-file", MFD_CLOEXEC)) {
@@ -69,7 +69,7 @@ TEST_CASE("read_file_dist: every rank gets the bytes, whatever they are") {
   }
 }
 
-TEST_CASE("read_file_dist: an empty file") {
+TEST_CASE("read_file_dist: a file may be empty") {
   const scratch_file file("");
   at_every_size([&](const process_group& world) {
     CHECK(read_file_dist(file.path()).empty());
@@ -77,7 +77,7 @@ TEST_CASE("read_file_dist: an empty file") {
   });
 }
 
-TEST_CASE("read_file_dist: a file of several pieces") {
+TEST_CASE("read_file_dist: a file may have several pieces") {
   std::string content((std::size_t{32} << 20) + 17, 'x');
   for (std::size_t i = 0; i < content.size(); i += 997) {
     content[i] = static_cast<char>('a' + i % 23);
@@ -86,7 +86,7 @@ TEST_CASE("read_file_dist: a file of several pieces") {
   run_noted(2, {}, [&](const process_group&) { CHECK((read_file_dist(file.path()) == content)); });
 }
 
-TEST_CASE("read_file_dist: only rank 0 needs to see the file") {
+TEST_CASE("read_file_dist: only rank 0 needs access to the file") {
   const scratch_file file("only here");
   at_every_size([&](const process_group& world) {
     const std::filesystem::path elsewhere = "/does/not/exist";
@@ -97,7 +97,7 @@ TEST_CASE("read_file_dist: only rank 0 needs to see the file") {
   });
 }
 
-TEST_CASE("read_file_dist: no such file is an error on every rank, with the reason") {
+TEST_CASE("read_file_dist: a missing file is an error on every rank with the reason") {
   at_every_size([](const process_group& world) {
     const auto call = [] { (void)read_file_dist("/does/not/exist.txt"); };
     if (world.rank() == 0) {
@@ -115,7 +115,7 @@ TEST_CASE("read_file_dist: no such file is an error on every rank, with the reas
   });
 }
 
-TEST_CASE("read_file_dist: a directory is none") {
+TEST_CASE("read_file_dist: a directory is an error on every rank") {
   run_noted(2, {}, [](const process_group& world) {
     const auto call = [] { (void)read_file_dist("/"); };
     if (world.rank() == 0) {
@@ -127,13 +127,13 @@ TEST_CASE("read_file_dist: a directory is none") {
   });
 }
 
-TEST_CASE("read_file_dist: without init it just reads") {
+TEST_CASE("read_file_dist: without init it reads the file") {
   const scratch_file file("alone");
   CHECK(read_file_dist(file.path()) == "alone");
   CHECK_CONTAINS(error_of<usage_error>([] { (void)read_file_dist("/does/not/exist"); }).what(), "No such file");
 }
 
-/// What the sink form hands out, put together again.
+/// A sink that joins the pieces again.
 class collector {
  public:
   void operator()(std::span<const std::byte> piece) {
@@ -159,7 +159,7 @@ TEST_CASE("read_file_dist: a sink gets the bytes in order") {
   }
 }
 
-TEST_CASE("read_file_dist: once on each machine") {
+TEST_CASE("read_file_dist: with the local group it reads once on each machine") {
   const scratch_file file("one for each machine");
   at_every_size([&](const process_group& world) {
     CHECK(read_file_dist(file.path(), local_group()) == "one for each machine");
@@ -175,7 +175,7 @@ TEST_CASE("read_file_dist: once on each machine") {
   });
 }
 
-TEST_CASE("read_file_dist: a file of more than 4 GiB") {
+TEST_CASE("read_file_dist: a file may have more than 4 GiB") {
   constexpr std::uint64_t four_gib = std::uint64_t{4} << 30;
   constexpr std::uint64_t size = four_gib + 12'345;
   const sparse_file file(size);
@@ -236,7 +236,7 @@ TEST_CASE("read_file_dist: a sink that throws stops every rank") {
   });
 }
 
-TEST_CASE("read_file_dist: sinks that throw on several ranks each throw their own") {
+TEST_CASE("read_file_dist: sinks that throw on several ranks each throw their own exception") {
   const scratch_file file("a few bytes");
   at_every_size([&](const process_group& world) {
     const auto sink = [&](std::span<const std::byte>) { throw std::domain_error(std::to_string(world.rank())); };
@@ -260,7 +260,7 @@ TEST_CASE("read_file_dist: a file that cannot be opened or read never reaches a 
   });
 }
 
-TEST_CASE("read_file_dist: a file that shrinks or grows meanwhile is the same one on every rank") {
+TEST_CASE("read_file_dist: a file that shrinks or grows meanwhile is the same on every rank") {
   for (const std::size_t change : each_of(0, 1'000'000, std::size_t{33} << 20)) {
     for (const int ranks : {1, 2, 3}) {
       const scratch_file file(text_of(1, std::size_t{32} << 20));
@@ -281,7 +281,7 @@ TEST_CASE("read_file_dist: a file that shrinks or grows meanwhile is the same on
   }
 }
 
-TEST_CASE("read_file_dist: what tells no size is read to its end") {
+TEST_CASE("read_file_dist: a file without a size is read to its end") {
   at_every_size([](const process_group& world) {
     const std::string text = read_file_dist("/proc/self/limits");
     CHECK_CONTAINS(text, "Max open files");
@@ -289,9 +289,10 @@ TEST_CASE("read_file_dist: what tells no size is read to its end") {
   });
 }
 
-TEST_CASE("read_file_dist: no memory for the contents is an error on every rank") {
+TEST_CASE("read_file_dist: too little memory for the contents is an error on every rank") {
   if (under_address_sanitizer || under_thread_sanitizer) {
-    std::puts("[hfcomm] skipped: read_file_dist: no memory for the contents: sanitizers need address space themselves");
+    std::puts(
+        "[hfcomm] skipped: read_file_dist: too little memory for the contents: sanitizers need the address space");
     return;
   }
   const sparse_file file(std::uint64_t{3} << 29);

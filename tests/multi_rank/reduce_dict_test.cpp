@@ -12,7 +12,7 @@ using namespace multi_rank;
 
 using losses = std::map<std::string, double>;
 
-TEST_CASE("reduce_dict: the root gets the averages, the others their own values") {
+TEST_CASE("reduce_dict: the root gets the averages, the others keep their own values") {
   at_every_size([](const process_group& world) {
     const losses mine{{"loss", world.rank()}, {"accuracy", 10.0 + world.rank()}, {"constant", 1.5}};
     for (int root = 0; root < world.size(); ++root) {
@@ -25,7 +25,7 @@ TEST_CASE("reduce_dict: the root gets the averages, the others their own values"
   });
 }
 
-TEST_CASE("all_reduce_dict: everyone gets the result, for every operation") {
+TEST_CASE("all_reduce_dict: every rank gets the result, for every operation") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     const losses mine{{"a", world.rank()}, {"b", -world.rank()}};
@@ -39,7 +39,7 @@ TEST_CASE("all_reduce_dict: everyone gets the result, for every operation") {
   });
 }
 
-TEST_CASE("all_reduce_dict: any sortable key, any number, any map") {
+TEST_CASE("all_reduce_dict: it takes any sortable key, any number and any map") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
     const std::unordered_map<int, float> hashed{{7, 1.0F}, {-3, static_cast<float>(world.rank())}, {100, 0.5F}};
@@ -58,7 +58,7 @@ TEST_CASE("all_reduce_dict: any sortable key, any number, any map") {
   });
 }
 
-TEST_CASE("all_reduce_dict: no keys, one, and more than one chunk of memory holds") {
+TEST_CASE("all_reduce_dict: a map may have no key, one, or more than one chunk") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 2, 3, 1000, 12'000)) {
       std::map<std::string, float> mine;
@@ -77,7 +77,7 @@ TEST_CASE("all_reduce_dict: no keys, one, and more than one chunk of memory hold
   });
 }
 
-TEST_CASE("all_reduce_dict: the same bits as all_reduce") {
+TEST_CASE("all_reduce_dict: it has the bits of all_reduce") {
   at_every_size([](const process_group& world) {
     const float mine = 0.1F * static_cast<float>(world.rank() + 1);
     const std::map<int, float> dictionary{{1, mine}};
@@ -85,7 +85,7 @@ TEST_CASE("all_reduce_dict: the same bits as all_reduce") {
   });
 }
 
-TEST_CASE("reduce_dict: different keys are an error that names them, on every rank") {
+TEST_CASE("reduce_dict: different keys are an error on every rank that names them") {
   at_every_size(
       [](const process_group& world) {
         const int odd = world.size() - 1;
@@ -118,7 +118,7 @@ TEST_CASE("reduce_dict: different keys are an error that names them, on every ra
       2);
 }
 
-TEST_CASE("reduce_dict: different keys are told with the calls that brought them, however fast the ranks go on") {
+TEST_CASE("reduce_dict: the error for different keys quotes the calls that passed them, even when ranks run ahead") {
   // Rank 0 is often long at its next operation when the others get to describe what it called.
   for (int round = 0; round < 100; ++round) {
     run_noted(3, {}, [](const process_group& world) {
@@ -132,7 +132,7 @@ TEST_CASE("reduce_dict: different keys are told with the calls that brought them
   }
 }
 
-TEST_CASE("reduce_dict: a key more, a key less") {
+TEST_CASE("reduce_dict: an additional or missing key is an error that names it") {
   at_every_size(
       [](const process_group& world) {
         std::map<int, float> mine{{1, 1.0F}, {2, 1.0F}};
@@ -146,7 +146,7 @@ TEST_CASE("reduce_dict: a key more, a key less") {
       2);
 }
 
-TEST_CASE("reduce_dict: an average of integers is refused") {
+TEST_CASE("reduce_dict: an average of integers is an error") {
   at_every_size([](const process_group& world) {
     const std::map<std::string, int> counts{{"n", 1}};
     CHECK_CONTAINS(error_of<usage_error>([&] { (void)reduce_dict(counts, reduce_op{reduce_op::average}); }).what(),
@@ -168,7 +168,7 @@ TEST_CASE("reduce_dict: a premultiplied sum takes each rank's own factor") {
   });
 }
 
-TEST_CASE("reduce_dict: roots are ranks of the group") {
+TEST_CASE("reduce_dict: the root is a rank of the group") {
   at_every_size([](const process_group& world) {
     const auto turned = world.split(0, -world.rank());
     const auto reduced = reduce_dict(losses{{"n", 1}}, reduce_op::sum, 0, turned);
@@ -176,7 +176,7 @@ TEST_CASE("reduce_dict: roots are ranks of the group") {
   });
 }
 
-TEST_CASE("reduce_dict: without init the dictionary itself") {
+TEST_CASE("reduce_dict: without init the result is the dictionary itself") {
   const losses mine{{"loss", 0.25}};
   CHECK((reduce_dict(mine) == mine));
   CHECK((all_reduce_dict(mine) == mine));

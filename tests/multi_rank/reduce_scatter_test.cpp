@@ -15,7 +15,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Elements whose sums have to be rounded, another one on every rank.
+/// Elements whose sums need rounding, different on every rank.
 template <class T>
 std::vector<T> input_of(int rank, std::size_t count) {
   std::vector<T> elements(count);
@@ -36,7 +36,7 @@ reduce_op op_of(reduce_kind kind, int rank) {
                                                 : reduce_op{kind};
 }
 
-/// Equal parts and uneven ones, out of place and in place, against this rank's part of what all_reduce gives.
+/// Compares equal and uneven parts, out of place and in place, with this rank's part of all_reduce's result.
 template <class T>
 void check(const process_group& world, const std::vector<std::size_t>& counts, reduce_kind kind) {
   const reduce_op op = op_of(kind, world.rank());
@@ -89,16 +89,16 @@ void check_all_operations() {
   }
 }
 
-TEST_CASE_TEMPLATE("reduce_scatter: every operation on integers", T, std::int8_t, std::uint16_t, std::int32_t,
+TEST_CASE_TEMPLATE("reduce_scatter: every operation works on integers", T, std::int8_t, std::uint16_t, std::int32_t,
                    std::uint64_t) {
   check_all_operations<T>();
 }
 
-TEST_CASE_TEMPLATE("reduce_scatter: every operation on floats", T, float16, bfloat16, float, double) {
+TEST_CASE_TEMPLATE("reduce_scatter: every operation works on floats", T, float16, bfloat16, float, double) {
   check_all_operations<T>();
 }
 
-TEST_CASE("reduce_scatter: equal parts of every length") {
+TEST_CASE("reduce_scatter: equal parts may have every length") {
   for (const int ranks : rank_counts) {
     for (const std::size_t count : part_lengths(ranks)) {
       run_noted(ranks, "count " + std::to_string(count), [&](const process_group& world) {
@@ -108,7 +108,7 @@ TEST_CASE("reduce_scatter: equal parts of every length") {
   }
 }
 
-TEST_CASE("reduce_scatter: uneven parts") {
+TEST_CASE("reduce_scatter: parts may be uneven") {
   for (const int ranks : rank_counts) {
     for (const auto& counts : uneven_counts(ranks)) {
       run_noted(ranks, text_of_counts(counts),
@@ -117,7 +117,7 @@ TEST_CASE("reduce_scatter: uneven parts") {
   }
 }
 
-TEST_CASE("reduce_scatter: several megabytes, of one-byte and eight-byte elements") {
+TEST_CASE("reduce_scatter: several megabytes of one-byte and eight-byte elements are exact") {
   at_every_size([](const process_group& world) {
     check<std::int8_t>(world, std::vector<std::size_t>(as_index(world.size()), 900'001), reduce_kind::max);
     std::vector<std::size_t> counts(as_index(world.size()), 0);
@@ -126,7 +126,7 @@ TEST_CASE("reduce_scatter: several megabytes, of one-byte and eight-byte element
   });
 }
 
-TEST_CASE("reduce_scatter: in a group of some") {
+TEST_CASE("reduce_scatter: in a subgroup it reduces over that group's ranks") {
   run_noted(4, {}, [](const process_group& world) {
     const auto pair = world.split(world.rank() / 2, -world.rank());
     const std::vector<int> in{1 + world.rank(), 10 * (1 + world.rank())};
@@ -137,7 +137,7 @@ TEST_CASE("reduce_scatter: in a group of some") {
   });
 }
 
-TEST_CASE("reduce_scatter: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("reduce_scatter: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     for (const int odd : {0, world.size() - 1}) {
@@ -192,7 +192,7 @@ TEST_CASE("reduce_scatter: bad arguments on one rank are errors on every rank, a
   });
 }
 
-TEST_CASE("reduce_scatter: lengths, operations and counts that differ are told on every rank") {
+TEST_CASE("reduce_scatter: different lengths, operations or counts are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -209,7 +209,7 @@ TEST_CASE("reduce_scatter: lengths, operations and counts that differ are told o
           std::vector<int> out(1);
           reduce_scatter(in, out, is_last ? reduce_op{reduce_op::max} : reduce_op::sum);
         });
-        // Each rank's lists fit together, but the sum of all is all that two ranks have in common.
+        // Each rank's own arguments agree; two ranks' lists have only their sum in common.
         expect_mismatch(world, 0, last, "what differs are their lists of counts", [&] {
           std::vector<std::size_t> counts(ranks, 2);
           if (is_last) {

@@ -26,7 +26,7 @@ TEST_CASE("reduce: the root's buffer gets the result, the others keep theirs") {
 }
 
 // Out of place with its namespace: std::reduce takes two vectors for iterators, wherever <numeric> is included.
-TEST_CASE("reduce: out of place, with an output on the root only") {
+TEST_CASE("reduce: out of place, only the root needs an output") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 2, 2048, 2049, 40'000)) {
       const int root = world.size() / 2;
@@ -39,7 +39,7 @@ TEST_CASE("reduce: out of place, with an output on the root only") {
   });
 }
 
-TEST_CASE("reduce: an output elsewhere stays as it is, whatever its size") {
+TEST_CASE("reduce: an output on another rank than the root is unchanged, whatever its size") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(3, 100'000)) {
       const std::vector<int> in(count, 1);
@@ -50,7 +50,7 @@ TEST_CASE("reduce: an output elsewhere stays as it is, whatever its size") {
   });
 }
 
-TEST_CASE("reduce: one number") {
+TEST_CASE("reduce: it reduces one number from each rank") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       const auto sum = reduce(world.rank(), root);
@@ -62,7 +62,7 @@ TEST_CASE("reduce: one number") {
   });
 }
 
-TEST_CASE("reduce: objects are folded in rank order by any callable") {
+TEST_CASE("reduce: a callable folds objects in rank order") {
   at_every_size([](const process_group& world) {
     const auto concatenate = [](const std::string& left, const std::string& right) { return left + right; };
     const auto text = reduce(std::to_string(world.rank()), world.size() - 1, concatenate);
@@ -74,7 +74,7 @@ TEST_CASE("reduce: objects are folded in rank order by any callable") {
   });
 }
 
-TEST_CASE("reduce: a callable that throws does so on the root; the group stays in step") {
+TEST_CASE("reduce: a callable's exception is thrown on the root, and the group stays usable") {
   at_every_size(
       [](const process_group& world) {
         const auto refuse = [](int, int) -> int { throw std::domain_error("cannot add"); };
@@ -89,7 +89,7 @@ TEST_CASE("reduce: a callable that throws does so on the root; the group stays i
       2);
 }
 
-TEST_CASE("reduce: the root's output of the wrong size is an error everywhere") {
+TEST_CASE("reduce: an output of the wrong size on the root is an error on every rank") {
   at_every_size([](const process_group& world) {
     const std::vector<float> in(10);
     std::vector<float> out(9);
@@ -105,7 +105,7 @@ TEST_CASE("reduce: the root's output of the wrong size is an error everywhere") 
   });
 }
 
-TEST_CASE("reduce: an average of integers is refused, alone as well") {
+TEST_CASE("reduce: an average of integers is an error, also in a group of one") {
   at_every_size([](const process_group& world) {
     std::vector<int> data(3, world.rank());
     const auto problem = error_of<usage_error>([&] { reduce(data, 0, reduce_op{reduce_op::average}); });
@@ -117,14 +117,14 @@ TEST_CASE("reduce: an average of integers is refused, alone as well") {
                  "average of int32");
 }
 
-TEST_CASE("reduce: roots are ranks of the group") {
+TEST_CASE("reduce: the root is a rank of the group") {
   at_every_size([](const process_group& world) {
     const auto turned = world.split(0, -world.rank());
     CHECK(reduce(1, 0, reduce_op::sum, turned).has_value() == (world.rank() == world.size() - 1));
   });
 }
 
-TEST_CASE("reduce: without init the value itself") {
+TEST_CASE("reduce: without init the result is the value itself") {
   CHECK(reduce(2.5, 0, reduce_op::average) == 2.5);
   std::array data{1, 2};
   reduce(data, 0);
@@ -132,7 +132,7 @@ TEST_CASE("reduce: without init the value itself") {
   CHECK_CONTAINS(error_of<usage_error>([&] { reduce(data, 1); }).what(), "root 1");
 }
 
-TEST_CASE("reduce: a premultiplied sum on the root, with every rank's own factor") {
+TEST_CASE("reduce: a premultiplied sum takes each rank's own factor") {
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(1, 20, 5000, 70'000)) {
       const int root = world.size() - 1;

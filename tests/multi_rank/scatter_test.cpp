@@ -33,7 +33,7 @@ inline constexpr bool hfcomm::enable_raw_bytes<particle> = true;
 
 namespace {
 
-TEST_CASE("scatter: objects of very different sizes, from every root") {
+TEST_CASE("scatter: objects may have very different sizes, from every root") {
   at_every_size([](const process_group& world) {
     for (int root = 0; root < world.size(); ++root) {
       std::vector<std::string> texts;
@@ -54,7 +54,7 @@ TEST_CASE("scatter: objects of very different sizes, from every root") {
   });
 }
 
-TEST_CASE("scatter: objects that can only be moved, bools, and types without a byte") {
+TEST_CASE("scatter: objects may be move-only, bool or without bytes") {
   at_every_size([](const process_group& world) {
     std::vector<std::unique_ptr<std::string>> owned;
     std::vector<bool> bits;
@@ -75,17 +75,17 @@ TEST_CASE("scatter: objects that can only be moved, bools, and types without a b
   });
 }
 
-TEST_CASE("scatter: buffers of every length, out of place and in place") {
+TEST_CASE("scatter: buffers may have every length, out of place and in place") {
   for (const int ranks : rank_counts) {
     for (const std::size_t count : part_lengths(ranks)) {
       run_noted(ranks, "count " + std::to_string(count), [&](const process_group& world) {
         const int root = static_cast<int>(count) % world.size();
         std::vector<std::uint32_t> in;
         for (int to = 0; world.rank() == root && to < world.size(); ++to) {
-          append(in, dealt_part(root, to, count));
+          append(in, part_of(root, to, count));
         }
         const auto untouched = in;
-        const auto expected = dealt_part(root, world.rank(), count);
+        const auto expected = part_of(root, world.rank(), count);
         std::vector<std::uint32_t> out(count, 77);
         scatter(in, out, root);
         CHECK((out == expected));
@@ -101,7 +101,7 @@ TEST_CASE("scatter: buffers of every length, out of place and in place") {
   }
 }
 
-TEST_CASE("scatter: several megabytes, of bytes and of structs") {
+TEST_CASE("scatter: several megabytes of bytes and of structs are exact") {
   at_every_size([](const process_group& world) {
     const std::size_t each = 1'000'003;
     std::vector<std::byte> bytes(world.rank() == 0 ? each * as_index(world.size()) : 0);
@@ -129,7 +129,7 @@ TEST_CASE("scatter: several megabytes, of bytes and of structs") {
   });
 }
 
-TEST_CASE("scatter: what the other ranks give as input is not looked at") {
+TEST_CASE("scatter: the input of ranks other than the root is ignored") {
   at_every_size([](const process_group& world) {
     std::vector<int> in(world.rank() == 0 ? as_index(world.size()) : 1, world.rank());
     std::vector<int> out(1, -1);
@@ -143,7 +143,7 @@ TEST_CASE("scatter: what the other ranks give as input is not looked at") {
   });
 }
 
-TEST_CASE("scatter: in a group of some, by its ranks") {
+TEST_CASE("scatter: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto pair = world.split(world.rank() % 2, -world.rank());
     std::vector<std::string> texts;
@@ -154,7 +154,7 @@ TEST_CASE("scatter: in a group of some, by its ranks") {
   });
 }
 
-TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;
@@ -208,7 +208,7 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
                                   std::vector<int> list(world.rank() == 0 ? ranks : world.rank() == last ? 1 : 0);
                                   (void)scatter(list, 0, note(world));
                                 });
-      // The whole input, a part that is another rank's, and half of one's own part are not places for the result.
+      // The result may not overlap the whole input, another rank's part, or half of the rank's own part.
       for (const std::size_t place : each_of(2, 1)) {
         expect_fault<usage_error>(world, 0, "the output overlaps the input", [&](call_site& note) {
           std::vector<int> in(2 * ranks + 2);
@@ -222,7 +222,7 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
   });
 }
 
-TEST_CASE("scatter: ranks that want different numbers, types or roots are told on every rank") {
+TEST_CASE("scatter: different numbers, types or roots are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -243,7 +243,7 @@ TEST_CASE("scatter: ranks that want different numbers, types or roots are told o
           }
         });
         expect_mismatch(world, 0, last, "root 1", [&] {
-          // Both believe that another one is the root.
+          // Both take another rank for the root.
           std::vector<int> out(2);
           scatter(std::vector<int>(2 * ranks), out, world.rank() == last ? 1 % world.size() : 0);
         });
@@ -251,20 +251,20 @@ TEST_CASE("scatter: ranks that want different numbers, types or roots are told o
       2);
 }
 
-TEST_CASE("scatter: an object that cannot be serialized, and one that cannot be decoded") {
+TEST_CASE("scatter: an object that cannot be serialized or decoded is an error") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, 0, "cannot freeze this", [&](call_site& note) {
-      std::vector<moody> list(world.rank() == 0 ? as_index(world.size()) : 0);
+    expect_fault<std::domain_error>(world, 0, "cannot save this", [&](call_site& note) {
+      std::vector<failing_object> list(world.rank() == 0 ? as_index(world.size()) : 0);
       if (world.rank() == 0) {
-        list.back().refuses_to_go = true;
+        list.back().fails_to_save = true;
       }
       (void)scatter(list, 0, note(world));
     });
     for (const std::size_t size : each_of(3, 600'000)) {
-      std::vector<moody> list;
+      std::vector<failing_object> list;
       for (int to = 0; world.rank() == 0 && to < world.size(); ++to) {
-        list.push_back({.refuses_to_come = to == last, .text = text_of(to, size)});
+        list.push_back({.fails_to_load = to == last, .text = text_of(to, size)});
       }
       if (world.rank() == last) {
         CHECK_CONTAINS(error_of<decode_error>([&] { (void)scatter(list); }).what(), "the object from rank 0");

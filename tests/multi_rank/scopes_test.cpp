@@ -36,7 +36,7 @@ TEST_CASE("barrier_scope: all ranks enter together and leave together") {
   }
 }
 
-TEST_CASE("barrier_scope: a guard left by an exception is told to the others by their next operation") {
+TEST_CASE("barrier_scope: when an exception leaves the scope on one rank, every rank's next operation throws") {
   at_every_size(
       [](const process_group& world) {
         const int odd = world.size() - 1;
@@ -62,7 +62,7 @@ TEST_CASE("barrier_scope: a guard left by an exception is told to the others by 
       2);
 }
 
-TEST_CASE("run_barrier_scope: an exception reaches every rank with its text, whoever throws") {
+TEST_CASE("run_barrier_scope: an exception of any rank reaches every rank with its text") {
   at_every_size([](const process_group& world) {
     for (int odd = 0; odd < world.size(); ++odd) {
       const auto call = [&] {
@@ -84,7 +84,7 @@ TEST_CASE("run_barrier_scope: an exception reaches every rank with its text, who
   });
 }
 
-TEST_CASE("run_barrier_scope: an exception does not swallow an error that an earlier operation left behind") {
+TEST_CASE("run_barrier_scope: an exception does not hide the error of an earlier operation") {
   at_every_size(
       [](const process_group& world) {
         int nothing = 0;
@@ -131,7 +131,7 @@ TEST_CASE("run_*: every rank gets its own value, of any type") {
   });
 }
 
-TEST_CASE("scopes: without init they are just blocks") {
+TEST_CASE("scopes: without init they are plain blocks") {
   {
     const master_first guard;
   }

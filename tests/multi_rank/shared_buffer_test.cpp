@@ -14,7 +14,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// What rank `rank` brings: sums of it are exact in every type but the 8-bit floats, and need not be.
+/// Writes rank `rank`'s values. Their sums are exact in every type but the 8-bit floats.
 template <class T>
 void fill(std::span<T> data, int rank) {
   for (std::size_t i = 0; i < data.size(); ++i) {
@@ -27,11 +27,11 @@ void fill(std::span<T> data, int rank) {
   }
 }
 
-/// Lengths in bytes around the edges of the ways that a reduction may take.
+/// Lengths in bytes around the limits between the algorithms of a reduction.
 constexpr auto lengths = each_of(0, 16, 16'384, 16'400, 70'000);
 
-TEST_CASE_TEMPLATE("shared buffers: reductions give the bits that ordinary ones give", T, float, double, bfloat16,
-                   float16, std::int32_t, std::uint8_t, float8_e4m3) {
+TEST_CASE_TEMPLATE("shared_buffer: reductions have the bits of ordinary ones", T, float, double, bfloat16, float16,
+                   std::int32_t, std::uint8_t, float8_e4m3) {
   at_every_size([](const process_group& world) {
     for (const std::size_t bytes : lengths) {
       if (world.size() > 3 && bytes > 16'400 && sizeof(T) != sizeof(float)) {
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("shared buffers: reductions give the bits that ordinary ones 
   });
 }
 
-TEST_CASE("shared buffers: averages and premultiplied sums, too") {
+TEST_CASE("shared_buffer: averages and premultiplied sums have the bits of ordinary ones") {
   at_every_size([](const process_group& world) {
     std::vector<float> ordinary(50'000);
     auto shared = world.allocate<float>(ordinary.size());
@@ -83,7 +83,7 @@ TEST_CASE("shared buffers: averages and premultiplied sums, too") {
   });
 }
 
-TEST_CASE("shared buffers: it is enough that some ranks have them") {
+TEST_CASE("shared_buffer: it may be used by some ranks only") {
   at_every_size(
       [](const process_group& world) {
         const auto n = static_cast<unsigned>(world.size());
@@ -110,7 +110,7 @@ TEST_CASE("shared buffers: it is enough that some ranks have them") {
       2);
 }
 
-TEST_CASE("shared buffers: zeros, apart from each other, and zeros again when they are used again") {
+TEST_CASE("shared_buffer: it begins with zeros, also in reused memory, and overlaps no other") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 3; ++round) {
       std::vector<shared_buffer<std::int64_t>> buffers;
@@ -137,7 +137,7 @@ TEST_CASE("shared buffers: zeros, apart from each other, and zeros again when th
   });
 }
 
-TEST_CASE("shared buffers: moved, swapped, and longer-lived than their group") {
+TEST_CASE("shared_buffer: it may be moved, swapped, and outlive its group") {
   std::optional<shared_buffer<float>> survivor;
   run_ranks(2, [&](const process_group& world) {
     auto one = world.allocate<float>(1000);
@@ -167,7 +167,7 @@ TEST_CASE("shared buffers: moved, swapped, and longer-lived than their group") {
   survivor.reset();
 }
 
-TEST_CASE("shared buffers: containers with an allocator") {
+TEST_CASE("shared_allocator: containers may use it") {
   at_every_size([](const process_group& world) {
     const shared_allocator<float> memory(world);
     std::vector<float, shared_allocator<float>> data(memory);
@@ -186,7 +186,7 @@ TEST_CASE("shared buffers: containers with an allocator") {
   });
 }
 
-TEST_CASE("shared buffers: another group takes them for ordinary memory") {
+TEST_CASE("shared_buffer: another group takes it for ordinary memory") {
   at_every_size(
       [](const process_group& world) {
         const process_group half = world.split(world.rank() % 2, -world.rank());
@@ -207,7 +207,7 @@ TEST_CASE("shared buffers: another group takes them for ordinary memory") {
       2);
 }
 
-TEST_CASE("shared buffers: what does not fit is an error on every rank, and nothing happens to them") {
+TEST_CASE("shared_buffer: different lengths are an error on every rank and change nothing") {
   at_every_size(
       [](const process_group& world) {
         auto data = world.allocate<float>(50'000 + as_index(world.rank() == 1 ? 1 : 0));
@@ -220,7 +220,7 @@ TEST_CASE("shared buffers: what does not fit is an error on every rank, and noth
       2);
 }
 
-TEST_CASE("shared buffers: more than there can be") {
+TEST_CASE("shared_buffer: an impossible size is bad_alloc") {
   run_ranks(2, [](const process_group& world) {
     CHECK_THROWS_AS((void)world.allocate<double>(std::size_t{1} << 60), std::bad_alloc);
     CHECK_THROWS_AS((void)world.allocate<double>(~std::size_t{0}), std::bad_alloc);
@@ -231,7 +231,7 @@ TEST_CASE("shared buffers: more than there can be") {
   });
 }
 
-TEST_CASE("shared buffers: what is freed in a lost group is not used again") {
+TEST_CASE("shared_buffer: memory freed in a lost group is not used again") {
   run_ranks(2, [](const process_group& world) {
     const auto hasty = world.with_timeout(std::chrono::milliseconds(50));
     auto before = world.allocate<float>(1000);
@@ -247,7 +247,7 @@ TEST_CASE("shared buffers: what is freed in a lost group is not used again") {
   });
 }
 
-TEST_CASE("shared buffers: taken as spans are by what takes other containers as objects") {
+TEST_CASE("shared_buffer: operations treat it as a span, not as an object") {
   at_every_size([](const process_group& world) {
     const std::size_t count = 3000;
     const int root = world.size() - 1;
@@ -280,7 +280,7 @@ TEST_CASE("shared buffers: taken as spans are by what takes other containers as 
   });
 }
 
-TEST_CASE("shared buffers: as messages") {
+TEST_CASE("shared_buffer: it can be sent and received") {
   at_every_size([](const process_group& world) {
     const std::size_t count = 3000;
     const int next = (world.rank() + 1) % world.size();

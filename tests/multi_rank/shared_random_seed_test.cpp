@@ -10,7 +10,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-TEST_CASE("shared_random_seed: the same on every rank, another one each time") {
+TEST_CASE("shared_random_seed: it is the same on every rank and another one each time") {
   at_every_size([](const process_group& world) {
     std::set<std::uint64_t> seeds;
     for (int round = 0; round < 20; ++round) {
@@ -33,7 +33,7 @@ TEST_CASE("shared_random_seed: each group has its own") {
   });
 }
 
-TEST_CASE("shared_random_seed: without init a random number, and no generator is touched") {
+TEST_CASE("shared_random_seed: without init it is a random number, and no generator's state changes") {
   std::srand(5);
   const int expected = std::rand();
   std::srand(5);

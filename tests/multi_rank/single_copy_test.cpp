@@ -17,11 +17,11 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Parts from here on may be read where they are, depending on the machine's cores, and are.
+/// Parts of this length and longer may be read in place; the cores of the machine decide.
 constexpr std::size_t least = engines::layout::piece_bytes / sizeof(std::int32_t);
 const std::size_t enough = engines::layout::dimensions::for_ranks(2).slot_bytes / sizeof(std::int32_t);
 
-/// Whether this system lets a process read memory by way of the kernel, be it its own.
+/// Whether this system allows process_vm_readv, at least on the process's own memory.
 bool can_read_memory() {
   const int from = 7;
   int to = 0;
@@ -34,7 +34,7 @@ std::int32_t element(int from, int to, std::size_t index) {
   return static_cast<std::int32_t>(index * 64) + from * 8 + to;
 }
 
-TEST_CASE("single copy: equal parts around the length from which they are read in place") {
+TEST_CASE("single copy: equal parts around the length from which they are read in place are exact") {
   at_every_size([](const process_group& world) {
     barrier();
     for (const std::size_t count : each_of(least - 1, least, least + 1, enough - 1, enough, enough + 1)) {
@@ -56,7 +56,7 @@ TEST_CASE("single copy: equal parts around the length from which they are read i
   });
 }
 
-TEST_CASE("single copy: one long part among short ones and none at all, of elements and of objects") {
+TEST_CASE("single copy: one long part among short and empty ones is exact, for elements and objects") {
   at_every_size([](const process_group& world) {
     barrier();
     const auto length = [&](int from, int to) {
@@ -92,9 +92,9 @@ TEST_CASE("single copy: one long part among short ones and none at all, of eleme
   });
 }
 
-TEST_CASE("single copy: from the second operation on, and only of what is long") {
+TEST_CASE("single copy: only long parts use it, from the second operation on") {
   if (!can_read_memory()) {
-    std::puts("[hfcomm] skipped: single copy: when it is taken: no process may read another one's memory here");
+    std::puts("[hfcomm] skipped: single copy: only long parts use it: no process may read another one's memory here");
     return;
   }
   at_every_size(

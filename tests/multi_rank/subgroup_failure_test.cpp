@@ -18,7 +18,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Fails where and how the test wants, once.
+/// Fails once, at the point and in the way that the test sets.
 class failing_broker final : public rendezvous::segment_broker {
  public:
   failing_broker(std::shared_ptr<rendezvous::segment_broker> good, std::string where, std::function<void()> fail)
@@ -91,7 +91,7 @@ void run_with_failing_broker(int ranks, int poor, const std::string& where, cons
   }
 }
 
-TEST_CASE("a new group: whatever a rank meets on the way, every rank hears of it, and the old group goes on") {
+TEST_CASE("subgroup: any failure while it is made is an error on every rank, and the old group stays usable") {
   const std::vector<std::function<void()>> failures{
       [] { throw std::bad_alloc(); },
       [] { throw std::system_error(std::make_error_code(std::errc::too_many_files_open), "no"); },

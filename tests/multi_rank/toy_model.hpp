@@ -43,12 +43,13 @@ class toy_model {
   [[nodiscard]] std::size_t size() const noexcept { return parameters_.size(); }
   [[nodiscard]] toy_parameter<float>& operator[](std::size_t index) { return parameters_[index]; }
 
-  /// After so many elements of a parameter the same come again.
+  /// The elements of a parameter repeat after this many.
   static constexpr std::size_t period = 101;
 
-  /// What rank `rank` finds for element `i` of parameter `index` in pass `pass`: nothing that sums up exactly.
+  /// The gradient that rank `rank` computes for element `i` of parameter `index` in pass `pass`. Sums of it need
+  /// rounding.
   static float gradient_of(int rank, std::size_t index, std::size_t i, int pass = 0) {
-    // Two statements: of one, a compiler may make a single rounding here and two there.
+    // Two statements, because a compiler may round one expression once here and twice elsewhere.
     const float common = 0.1F * static_cast<float>((i * 7 + index * 13) % period);
     return common + 1.0F / static_cast<float>(rank + 1 + pass * 3);
   }

@@ -19,8 +19,7 @@ using namespace multi_rank;
 std::vector<std::uint32_t> all_parts(const std::vector<std::size_t>& counts, int from, int to) {
   std::vector<std::uint32_t> all;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    append(all,
-           dealt_part(from < 0 ? static_cast<int>(rank) : from, to < 0 ? static_cast<int>(rank) : to, counts[rank]));
+    append(all, part_of(from < 0 ? static_cast<int>(rank) : from, to < 0 ? static_cast<int>(rank) : to, counts[rank]));
   }
   return all;
 }
@@ -38,14 +37,14 @@ void with_all_counts(RankMain rank_main) {
   }
 }
 
-TEST_CASE("uneven: scatter, out of place and in place, from every root") {
+TEST_CASE("uneven: scatter works out of place and in place from every root") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     for (int root = 0; root < world.size(); ++root) {
       const bool is_root = world.rank() == root;
       auto in = is_root ? all_parts(counts, root, -1) : std::vector<std::uint32_t>();
       const auto untouched = in;
       const std::size_t mine = counts[as_index(world.rank())];
-      const auto expected = dealt_part(root, world.rank(), mine);
+      const auto expected = part_of(root, world.rank(), mine);
       std::vector<std::uint32_t> out(mine, 77);
       scatter(in, out, counts, root);
       CHECK((out == expected));
@@ -59,13 +58,13 @@ TEST_CASE("uneven: scatter, out of place and in place, from every root") {
   });
 }
 
-TEST_CASE("uneven: gather, out of place and in place, to every root") {
+TEST_CASE("uneven: gather works out of place and in place to every root") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     for (int root = 0; root < world.size(); ++root) {
       const bool is_root = world.rank() == root;
       const std::size_t mine = counts[as_index(world.rank())];
       const auto expected = is_root ? all_parts(counts, -1, root) : std::vector<std::uint32_t>();
-      const auto in = dealt_part(world.rank(), root, mine);
+      const auto in = part_of(world.rank(), root, mine);
       std::vector<std::uint32_t> out(expected.size(), 77);
       gather(in, out, counts, root);
       CHECK((out == expected));
@@ -79,11 +78,11 @@ TEST_CASE("uneven: gather, out of place and in place, to every root") {
   });
 }
 
-TEST_CASE("uneven: all_gather, out of place and in place") {
+TEST_CASE("uneven: all_gather works out of place and in place") {
   with_all_counts([](const process_group& world, const std::vector<std::size_t>& counts) {
     const std::size_t mine = counts[as_index(world.rank())];
     const auto expected = all_parts(counts, -1, 5);
-    const auto in = dealt_part(world.rank(), 5, mine);
+    const auto in = part_of(world.rank(), 5, mine);
     std::vector<std::uint32_t> out(expected.size(), 77);
     all_gather(in, out, counts);
     CHECK((out == expected));
@@ -95,12 +94,12 @@ TEST_CASE("uneven: all_gather, out of place and in place") {
   });
 }
 
-TEST_CASE("uneven: one part that is longer than all slots") {
+TEST_CASE("uneven: one part may be longer than all slots") {
   at_every_size([](const process_group& world) {
     std::vector<std::size_t> counts(as_index(world.size()), 1);
     counts.back() = 1'300'003;
     const std::size_t mine = counts[as_index(world.rank())];
-    const auto in = dealt_part(world.rank(), 0, mine);
+    const auto in = part_of(world.rank(), 0, mine);
     std::vector<std::uint32_t> out(sum_of(counts));
     all_gather(in, out, counts);
     CHECK((out == all_parts(counts, -1, 0)));
@@ -113,13 +112,13 @@ TEST_CASE("uneven: one part that is longer than all slots") {
   });
 }
 
-/// What every uneven operation that looks at counts on `odd` does about them. `call(in_size, counts, out_size, group)`.
+/// Checks the errors of every uneven operation that reads counts on `odd`: `call(in_size, counts, out_size, group)`.
 template <class Call>
 void check_bad_counts(const process_group& world, int odd, bool all_in, Call call) {
   const auto ranks = as_index(world.size());
   const bool is_odd = world.rank() == odd;
   const std::vector<std::size_t> good(ranks, 2);
-  // What has all parts, and what has one.
+  // The length of the buffer with all parts, and of the one with one part.
   const auto run = [&](const std::vector<std::size_t>& counts, std::size_t all, std::size_t one, call_site& note) {
     call(all_in ? all : one, counts, all_in ? one : all, note(world));
   };
@@ -138,7 +137,7 @@ void check_bad_counts(const process_group& world, int odd, bool all_in, Call cal
   }
 }
 
-TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the group goes on") {
+TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the group stays usable") {
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const std::vector<std::size_t> good(ranks, 2);
@@ -224,7 +223,7 @@ TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the g
   });
 }
 
-TEST_CASE("uneven: what one rank sends and another expects must fit, or every rank is told") {
+TEST_CASE("uneven: counts that contradict what a rank sends are an error on every rank") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -245,7 +244,7 @@ TEST_CASE("uneven: what one rank sends and another expects must fit, or every ra
           CHECK((all == std::vector<double>(2 * ranks, -1)));
           CHECK((some == std::vector<double>(mine, -1)));
         }
-        // Where everybody gives the counts, they must be the same.
+        // Counts that every rank passes must be the same.
         const int last = world.size() - 1;
         expect_mismatch(world, 0, last, "what differs are their lists of counts", [&] {
           std::vector<std::size_t> mine = counts;
@@ -262,7 +261,7 @@ TEST_CASE("uneven: what one rank sends and another expects must fit, or every ra
       2);
 }
 
-TEST_CASE("uneven: the equal form and the one with counts are different calls") {
+TEST_CASE("uneven: the form with counts does not match the equal form") {
   at_every_size(
       [](const process_group& world) {
         const auto ranks = as_index(world.size());
@@ -279,7 +278,7 @@ TEST_CASE("uneven: the equal form and the one with counts are different calls") 
       2);
 }
 
-TEST_CASE("uneven: in a group of some, in its order") {
+TEST_CASE("uneven: in a subgroup the parts are in that group's rank order") {
   run_noted(4, {}, [](const process_group& world) {
     const auto three = world.subgroup({3, 0, 2});
     if (three) {

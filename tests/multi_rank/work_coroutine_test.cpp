@@ -53,7 +53,7 @@ work<void> holds(std::shared_ptr<int> held, process_group group) {
 
 }  // namespace
 
-TEST_CASE("work_coroutine: awaits works, and is one") {
+TEST_CASE("work_coroutine: it awaits works, and can be waited for") {
   at_every_size([](const process_group& world) {
     CHECK(mean(world.rank(), world).wait() == (world.size() - 1) / 2.0);
     auto steps = three_steps(world);
@@ -64,7 +64,7 @@ TEST_CASE("work_coroutine: awaits works, and is one") {
   });
 }
 
-TEST_CASE("work_coroutine: several at once, in groups of their own") {
+TEST_CASE("work_coroutine: several may run at once in groups of their own") {
   at_every_size([](const process_group& world) {
     std::vector<work<double>> means;
     for (int i = 0; i < 5; ++i) {
@@ -76,13 +76,13 @@ TEST_CASE("work_coroutine: several at once, in groups of their own") {
   });
 }
 
-TEST_CASE("work_coroutine: messages") {
+TEST_CASE("work_coroutine: it may await messages") {
   at_every_size([](const process_group& world) {
     CHECK(goes_round(world).wait() == (world.rank() + world.size() - 1) % world.size());
   });
 }
 
-TEST_CASE("work_coroutine: an exception is thrown where it is waited for") {
+TEST_CASE("work_coroutine: wait throws its exception") {
   at_every_size([](const process_group& world) {
     CHECK_THROWS_WITH(fails(world, true).wait(), "from the coroutine");
     CHECK_THROWS_WITH(fails(world, false).wait(), "from the coroutine");
@@ -90,7 +90,7 @@ TEST_CASE("work_coroutine: an exception is thrown where it is waited for") {
   });
 }
 
-TEST_CASE("work_coroutine: one that is dropped runs to its end, and its locals are gone by then") {
+TEST_CASE("work_coroutine: a dropped one runs to its end and destroys its locals") {
   at_every_size([](const process_group& world) {
     const auto held = std::make_shared<int>(1);
     {

@@ -12,7 +12,7 @@
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/machine/work_queue.hpp>
 
-// What a `work` does, whatever it is the work of.
+// The behaviour of `work`, whatever its operation is.
 namespace {
 
 using namespace hfcomm;
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 static_assert(std::is_nothrow_move_constructible_v<work<int>> && std::is_nothrow_move_assignable_v<work<int>> &&
               !std::is_copy_constructible_v<work<int>>);
 
-TEST_CASE("work: done and wait with a limit, while a peer is late and after it has come") {
+TEST_CASE("work: done and wait with a limit tell whether a late rank has arrived") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> looked{0};
     run_noted(ranks, {}, [&](const process_group& world) {
@@ -72,7 +72,7 @@ TEST_CASE("work: a value can be taken once, an error any number of times") {
   });
 }
 
-TEST_CASE("work: one that was moved from is a usage_error; move assignment drops the old one") {
+TEST_CASE("work: using a moved-from one is a usage_error, and move assignment waits for the old one") {
   at_every_size([](const process_group& world) {
     auto first = all_reduce_async(1, reduce_op::sum, world);
     auto second = std::move(first);
@@ -97,7 +97,7 @@ TEST_CASE("work: one that was moved from is a usage_error; move assignment drops
   });
 }
 
-TEST_CASE("work: a dropped one is waited for") {
+TEST_CASE("work: dropping it waits for it") {
   at_every_size([](const process_group& world) {
     for (int round = 0; round < 30; ++round) {
       std::vector<int> data(10'000, 1);
@@ -136,7 +136,7 @@ TEST_CASE("work: an error that no wait has thrown is thrown by the group's next 
       expect([&] { barrier(world); });
       expect([&] { (void)all_gather_async(1, world).wait(); });
       expect([&] { (void)world.split(0); });
-      // One that was asked for its error has told it.
+      // An error that error() has returned is not thrown again.
       std::vector<int> in(2);
       std::vector<int> out(is_odd ? 3 : 2);
       {
@@ -167,7 +167,7 @@ TEST_CASE("work: a dropped error that is no std::exception does not leave the ot
   });
 }
 
-TEST_CASE("work: a peer that ends while works are in flight is an error from wait") {
+TEST_CASE("work: a rank that ends while works are in flight is an error from wait") {
   for (const int ranks : rank_counts_from(2)) {
     std::atomic<int> told{0};
     const auto rank_main = [&](const process_group& world) {
@@ -197,7 +197,7 @@ TEST_CASE("work: a peer that ends while works are in flight is an error from wai
   }
 }
 
-TEST_CASE("work: a rank that throws with works in flight ends them first, and its exception is the one reported") {
+TEST_CASE("work: a rank that throws with works in flight completes them, and its exception is the one reported") {
   std::atomic<int> sum{0};
   const auto rank_main = [&](const process_group& world) {
     std::vector<int> data(200'000, 1);
@@ -231,13 +231,13 @@ TEST_CASE("work: the last handle of a group may be dropped while works are in fl
   });
 }
 
-TEST_CASE("work: two threads inside one group are a usage_error, and the group goes on") {
+TEST_CASE("work: two threads in one group are a usage_error, and the group stays usable") {
   for (const int ranks : {2, 4}) {
     run_noted(ranks, {}, [&](const process_group& world) {
       if (world.rank() == 0) {
         std::atomic<bool> inside{false};
         std::atomic<bool> held{false};
-        // Inside for as long as the test wants: its own callable is called.
+        // Its callable keeps it inside the operation as long as the test needs.
         std::thread other([&] {
           try {
             std::vector<int> data(1, 1);
@@ -267,7 +267,7 @@ TEST_CASE("work: two threads inside one group are a usage_error, and the group g
   }
 }
 
-TEST_CASE("work: works may be waited for on other threads") {
+TEST_CASE("work: other threads may wait for it") {
   at_every_size([](const process_group& world) {
     auto first = all_reduce_async(1, reduce_op::sum, world);
     auto second = all_reduce_async(2, reduce_op::sum, world);
@@ -279,8 +279,8 @@ TEST_CASE("work: works may be waited for on other threads") {
   });
 }
 
-/// Runs something while it is serialized.
-struct nosy {
+/// Calls a function while it is saved.
+struct calls_while_saved {
   std::function<void()> on_save = [] {};
 
   template <class Archive>
@@ -295,10 +295,10 @@ struct nosy {
   }
 };
 
-TEST_CASE("work: operations inside an operation of the same group are refused") {
+TEST_CASE("work: operations inside an operation of the same group are a usage_error") {
   at_every_size([](const process_group& world) {
     const auto expect = [&](const std::string& text, std::function<void()> inside) {
-      auto pending = all_gather_async(nosy{std::move(inside)}, world);
+      auto pending = all_gather_async(calls_while_saved{std::move(inside)}, world);
       CHECK_CONTAINS(error_of<usage_error>([&] { (void)pending.wait(); }).what(), text);
       check_usable(world);
     };
@@ -307,7 +307,7 @@ TEST_CASE("work: operations inside an operation of the same group are refused") 
     // Of another group they are fine.
     const auto other = world.split(0);
     std::atomic<int> sum{0};
-    (void)all_gather_async(nosy{[&] {
+    (void)all_gather_async(calls_while_saved{[&] {
                              sum = all_reduce(1, reduce_op::sum, other);
                              sum += all_reduce_async(1, reduce_op::sum, other).wait();
                            }},
@@ -318,13 +318,13 @@ TEST_CASE("work: operations inside an operation of the same group are refused") 
 }
 
 TEST_CASE(
-    "work: waiting inside an operation for a later one of the same group is refused, and dropping does not wait") {
+    "work: inside an operation, waiting for a later one of the group is a usage_error, and dropping does not wait") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<int>> later;
     std::string text;
     bool dropped = false;
-    auto first = all_gather_async(nosy{[&] {
+    auto first = all_gather_async(calls_while_saved{[&] {
                                     wait_until([&] { return started.load(); });
                                     text = error_of<usage_error>([&] { (void)later->wait(); }).what();
                                     later.reset();
@@ -340,12 +340,11 @@ TEST_CASE(
   });
 }
 
-/// What the next operation does with the problem of a work that nobody could wait for.
-TEST_CASE("work: the error of one that was dropped without waiting is not lost") {
+TEST_CASE("work: the error of one dropped inside an operation is thrown by the next operation") {
   run_noted(2, {}, [](const process_group& world) {
     std::atomic<bool> started{false};
     std::optional<work<double>> later;
-    auto first = all_gather_async(nosy{[&] {
+    auto first = all_gather_async(calls_while_saved{[&] {
                                     wait_until([&] { return started.load(); });
                                     later.reset();
                                   }},
@@ -358,7 +357,7 @@ TEST_CASE("work: the error of one that was dropped without waiting is not lost")
   });
 }
 
-TEST_CASE("work_queue: runs the items in order, and one at a time") {
+TEST_CASE("work_queue: it runs the items in order, one at a time") {
   const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
   std::vector<int> order;  // no lock: one at a time
   for (int i = 0; i < 1000; ++i) {

@@ -34,8 +34,8 @@ struct deadly {
 
 }  // namespace
 
-TEST_CASE("collect_results_in_files: whoever is killed in the middle, the others leave no files behind") {
-  const auto directory = std::filesystem::temp_directory_path() / processes::unique("hfcomm-collect-killed");
+TEST_CASE("collect_results_in_files: when a rank is killed at any point, the others remove all files") {
+  const auto directory = std::filesystem::temp_directory_path() / processes::unique_name("hfcomm-collect-killed");
   std::filesystem::create_directory(directory);
   struct scenario {
     const char* name;
@@ -48,26 +48,26 @@ TEST_CASE("collect_results_in_files: whoever is killed in the middle, the others
        {scenario{"a rank that writes", 1, 0, 1, 1}, scenario{"the root that writes", 0, 0, 1, 0},
         scenario{"the last rank as the root that writes", 2, 2, 1, 2}, scenario{"the root that reads", 0, 0, 2, 2},
         scenario{"the last rank as the root that reads", 2, 2, 2, 0}}) {
-    const std::string job = processes::unique(std::string("collect-") + std::to_string(one.root) +
-                                              std::to_string(one.mood) + std::to_string(one.victim));
-    processes::family family(3, [&](int rank) {
-      session own = init(processes::job(job, rank, 3));
+    const std::string job = processes::unique_name(std::string("collect-") + std::to_string(one.root) +
+                                                   std::to_string(one.mood) + std::to_string(one.victim));
+    processes::child_processes children(3, [&](int rank) {
+      session own = init(processes::job_options(job, rank, 3));
       try {
         (void)collect_results_in_files(std::vector<deadly>{{rank == one.holder ? one.mood : 0}}, 3, directory,
                                        one.root);
       } catch (const peer_error& problem) {
-        processes::say("culprit " + std::to_string(problem.fatal() ? problem.peer() : -1));
+        processes::report("culprit " + std::to_string(problem.fatal() ? problem.peer() : -1));
       }
     });
-    const auto outcomes = family.wait(20s);
+    const auto outcomes = children.wait(20s);
     for (int rank = 0; rank < 3; ++rank) {
       const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-      INFO(one.name, ", rank ", rank, " said: ", outcome.said);
+      INFO(one.name, ", rank ", rank, " said: ", outcome.output);
       if (rank == one.victim) {
         CHECK(outcome.killed_by(SIGKILL));
       } else {
         CHECK(outcome.exited_with(0));
-        CHECK(outcome.said == "culprit " + std::to_string(one.victim) + '\n');
+        CHECK(outcome.output == "culprit " + std::to_string(one.victim) + '\n');
       }
     }
     INFO(one.name);

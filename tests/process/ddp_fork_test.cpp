@@ -26,10 +26,10 @@ bool refused(Call call) {
 
 }  // namespace
 
-TEST_CASE("ddp: in the child of a fork it refuses, and ends without waiting; the parent goes on") {
-  const std::string name = processes::unique("ddp-fork");
-  processes::family family(2, [&](int rank) {
-    session own = init(processes::job(name, rank, 2));
+TEST_CASE("ddp: the child of a fork may not use it and destroys it without waiting, and the parent continues") {
+  const std::string name = processes::unique_name("ddp-fork");
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 2));
     std::vector<float> value(4);
     std::vector<float> gradient(4, static_cast<float>(rank));
     auto ddp = std::make_unique<distributed_data_parallel>(std::vector{named_parameter("a", value, gradient)});
@@ -59,7 +59,7 @@ TEST_CASE("ddp: in the child of a fork it refuses, and ends without waiting; the
       throw std::runtime_error("a wrong average");
     }
   });
-  for (const auto& rank : family.wait(std::chrono::seconds(90))) {
-    CHECK_MESSAGE(rank.exited_with(0), rank.said);
+  for (const auto& rank : children.wait(std::chrono::seconds(90))) {
+    CHECK_MESSAGE(rank.exited_with(0), rank.output);
   }
 }

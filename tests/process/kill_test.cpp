@@ -18,11 +18,11 @@ constexpr int kinds = 10;  // of operations
 /// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
 /// error.
 void work_for_ever(const std::string& name, int rank, int ranks, int kind, int sign) {
-  auto options = processes::job(name, rank, ranks);
+  auto options = processes::job_options(name, rank, ranks);
   options.start_timeout = 3s;
   (void)!::write(sign, "b", 1);
   session own = init(options);
-  processes::say("ready");
+  processes::report("ready");
   std::vector<float> large(300'000, 1.0F);
   std::vector<float> small(16, 1.0F);
   auto shared = world().allocate<float>(large.size());
@@ -54,14 +54,14 @@ void work_for_ever(const std::string& name, int rank, int ranks, int kind, int s
     }
   } catch (const error& problem) {
     const auto* peer = dynamic_cast<const peer_error*>(&problem);
-    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
-                   problem.what());
+    processes::report("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
+                      problem.what());
   }
 }
 
 }  // namespace
 
-TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, naming it, and nothing is left") {
+TEST_CASE("SIGKILL: whichever rank dies and when, all others end within a second, name it and leave nothing behind") {
   const auto before = processes::leftovers::count();
   std::mt19937 random(20261121);
   int slowest_ms = 0;
@@ -74,7 +74,7 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
     const std::string name = "kill-" + std::to_string(::getpid()) + '-' + std::to_string(round);
     int begun[2];
     REQUIRE(::pipe(begun) == 0);
-    processes::family family(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind, begun[1]); });
+    processes::child_processes children(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind, begun[1]); });
     ::close(begun[1]);
     char sign{};
     for (int rank = 0; rank < ranks; ++rank) {
@@ -83,12 +83,12 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
     ::close(begun[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(15'000 + random() % 30'000));
     const auto killed = processes::clock::now();
-    family.kill(victim, SIGKILL);
-    const auto outcomes = family.wait(20s);
+    children.kill(victim, SIGKILL);
+    const auto outcomes = children.wait(20s);
     // Who is killed before it came to the others is nobody to them, but for the deadline.
     const std::string absence = "rank " + std::to_string(victim) + " did not come";
     const bool was_there = std::none_of(outcomes.begin(), outcomes.end(), [&](const auto& outcome) {
-      return outcome.said.find(absence) != std::string::npos;
+      return outcome.output.find(absence) != std::string::npos;
     });
     never_there += was_there ? 0 : 1;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -98,7 +98,7 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
         continue;
       }
       INFO("round ", round, ", rank ", rank, " of ", ranks, ", victim ", victim, ", kind ", kind,
-           " said: ", outcome.said);
+           " said: ", outcome.output);
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
       if (!was_there) {
         CHECK(outcome.exited_with(1));
@@ -107,14 +107,14 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
       }
       CHECK(took < 1s);
       slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
-      if (outcome.said.find("ready") != std::string::npos) {
+      if (outcome.output.find("ready") != std::string::npos) {
         CHECK(outcome.exited_with(0));
-        CHECK(outcome.said.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
-        CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) !=
+        CHECK(outcome.output.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
+        CHECK(outcome.output.find("rank " + std::to_string(victim) + " (pid " + std::to_string(children.pid(victim))) !=
               std::string::npos);
       } else {
         CHECK(outcome.exited_with(1));  // killed while the job was starting: init throws
-        CHECK(outcome.said.find("went away while the job was starting") != std::string::npos);
+        CHECK(outcome.output.find("went away while the job was starting") != std::string::npos);
       }
     }
   }
@@ -124,58 +124,58 @@ TEST_CASE("kill -9: of any rank, at any moment, all others end within a second, 
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no process left
 }
 
-TEST_CASE("stopped rank: the others wait, and go on when it continues") {
+TEST_CASE("stopped rank: the others wait, and continue when it does") {
   const std::string name = "stop-" + std::to_string(::getpid());
-  processes::family family(3, [&](int rank) {
-    session own = init(processes::job(name, rank, 3));
+  processes::child_processes children(3, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 3));
     for (int turn = 0; turn < 300; ++turn) {
       barrier();
       std::this_thread::sleep_for(1ms);
     }
-    processes::say("done");
+    processes::report("done");
   });
   std::this_thread::sleep_for(100ms);
-  family.kill(1, SIGSTOP);
+  children.kill(1, SIGSTOP);
   std::this_thread::sleep_for(700ms);
-  family.kill(1, SIGCONT);
-  for (const auto& outcome : family.wait(20s)) {
-    INFO(outcome.said);
+  children.kill(1, SIGCONT);
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
 }
 
-TEST_CASE("stopped rank: the deadline names it on every other rank") {
+TEST_CASE("stopped rank: after the deadline every other rank names it") {
   const std::string name = "stop-for-good-" + std::to_string(::getpid());
-  processes::family family(3, [&](int rank) {
-    session own = init(processes::job(name, rank, 3));
+  processes::child_processes children(3, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 3));
     const auto group = world().with_timeout(500ms);
     try {
       for (;;) {
         barrier(group);
       }
     } catch (const timeout_error& problem) {
-      processes::say(problem.what());
+      processes::report(problem.what());
       if (problem.missing() != std::vector<int>{2}) {
         throw;
       }
     }
   });
   std::this_thread::sleep_for(100ms);
-  family.kill(2, SIGSTOP);
+  children.kill(2, SIGSTOP);
   std::this_thread::sleep_for(1500ms);
-  family.kill(2, SIGKILL);
-  const auto outcomes = family.wait(20s);
+  children.kill(2, SIGKILL);
+  const auto outcomes = children.wait(20s);
   for (int rank = 0; rank < 2; ++rank) {
     const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-    INFO(outcome.said);
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.said.find("rank 2 did not arrive at barrier") != std::string::npos);
-    CHECK(outcome.said.find("within 500 ms") != std::string::npos);
-    CHECK(outcome.said.find("kill_test.cpp:") != std::string::npos);
+    CHECK(outcome.output.find("rank 2 did not arrive at barrier") != std::string::npos);
+    CHECK(outcome.output.find("within 500 ms") != std::string::npos);
+    CHECK(outcome.output.find("kill_test.cpp:") != std::string::npos);
   }
 }
 
-TEST_CASE("ended rank: by return, by exit, by abort, by an uncaught exception") {
+TEST_CASE("ended rank: the others are told of a return, an exit, an abort and an uncaught exception") {
   struct ending {
     const char* how;
     void (*end)();
@@ -190,9 +190,9 @@ TEST_CASE("ended rank: by return, by exit, by abort, by an uncaught exception") 
   };
   for (const auto& one : endings) {
     const std::string name = std::string("end-") + one.how + std::to_string(::getpid());
-    processes::family family(3, [&](int rank) {
+    processes::child_processes children(3, [&](int rank) {
       std::optional<session> own;
-      own.emplace(init(processes::job(name, rank, 3)));
+      own.emplace(init(processes::job_options(name, rank, 3)));
       barrier();
       if (rank == 1) {
         std::freopen("/dev/null", "w", stderr);  // std::terminate reports there
@@ -204,19 +204,19 @@ TEST_CASE("ended rank: by return, by exit, by abort, by an uncaught exception") 
         barrier();
         barrier();
       } catch (const peer_error& problem) {
-        processes::say(problem.what());
+        processes::report(problem.what());
         if (problem.peer() != 1) {
           throw;
         }
       }
     });
-    const auto outcomes = family.wait(20s);
+    const auto outcomes = children.wait(20s);
     for (const int rank : {0, 2}) {
       const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
-      INFO(one.how, ": ", outcome.said);
+      INFO(one.how, ": ", outcome.output);
       CHECK(outcome.exited_with(0));
-      CHECK(outcome.said.find("rank 1 (pid ") != std::string::npos);
-      CHECK(outcome.said.find(one.told) != std::string::npos);
+      CHECK(outcome.output.find("rank 1 (pid ") != std::string::npos);
+      CHECK(outcome.output.find(one.told) != std::string::npos);
     }
   }
 }

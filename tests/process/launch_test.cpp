@@ -20,15 +20,15 @@ struct report {
 };
 
 report run(const std::function<int()>& body) {
-  processes::family family(1, [&](int) {
-    ::dup2(processes::voice(), STDERR_FILENO);
+  processes::child_processes children(1, [&](int) {
+    ::dup2(processes::report_pipe(), STDERR_FILENO);
     const int status = body();
-    processes::say("status " + std::to_string(status));
+    processes::report("status " + std::to_string(status));
   });
-  const auto outcome = family.wait(60s).front();
-  report result{outcome.said, -1};
-  if (const auto at = outcome.said.rfind("status "); at != std::string::npos) {
-    result.status = std::stoi(outcome.said.substr(at + 7));
+  const auto outcome = children.wait(60s).front();
+  report result{outcome.output, -1};
+  if (const auto at = outcome.output.rfind("status "); at != std::string::npos) {
+    result.status = std::stoi(outcome.output.substr(at + 7));
   }
   return result;
 }
@@ -50,7 +50,7 @@ class shared_counter {
 
 }  // namespace
 
-TEST_CASE("launch: every rank runs once, connected, and the result is 0") {
+TEST_CASE("launch: every rank runs once and is connected, and the result is 0") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     const shared_counter sum;
     const auto result = run([&] {
@@ -71,7 +71,7 @@ TEST_CASE("launch: every rank runs once, connected, and the result is 0") {
   }
 }
 
-TEST_CASE("launch: a rank's own status is returned") {
+TEST_CASE("launch: it returns the status of a rank that fails") {
   const auto result = run([] { return launch(3, [] { return rank() == 1 ? 7 : 0; }); });
   INFO(result.text);
   CHECK(result.status == 7);
@@ -79,7 +79,7 @@ TEST_CASE("launch: a rank's own status is returned") {
   CHECK(result.text.find("exited with status 7") != std::string::npos);
 }
 
-TEST_CASE("launch: the text of the first exception is printed, not of those that it caused") {
+TEST_CASE("launch: it prints the text of the first exception, and not of those that follow from it") {
   const auto result = run([] {
     return launch(4, [] {
       if (rank() == 2) {
@@ -95,7 +95,7 @@ TEST_CASE("launch: the text of the first exception is printed, not of those that
   CHECK(result.text.find("rank 0 (pid") == std::string::npos);
 }
 
-TEST_CASE("launch: a signal is named, by the peers, too") {
+TEST_CASE("launch: it and the other ranks name the signal that killed a rank") {
   const shared_counter named;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -118,7 +118,7 @@ TEST_CASE("launch: a signal is named, by the peers, too") {
   CHECK((*named).load() == 2);
 }
 
-TEST_CASE("launch: it ends where other code reaps its children") {
+TEST_CASE("launch: it ends although SIGCHLD is ignored") {
   for (const int status : {0, 7}) {
     const auto result = run([&] {
       std::signal(SIGCHLD, SIG_IGN);  // as `trap '' CHLD` in a shell does
@@ -132,7 +132,7 @@ TEST_CASE("launch: it ends where other code reaps its children") {
   }
 }
 
-TEST_CASE("launch: ranks that find several failed ranks blame the first one") {
+TEST_CASE("launch: ranks that find several failed ranks name the first one") {
   const shared_counter right;
   const auto result = run([&] {
     return launch(3, [&] {
@@ -156,7 +156,7 @@ TEST_CASE("launch: ranks that find several failed ranks blame the first one") {
   CHECK(result.text.find("rank 2 (pid ") != std::string::npos);
 }
 
-TEST_CASE("launch: ranks that do not end by themselves are stopped") {
+TEST_CASE("launch: it stops ranks that do not end after a failure") {
   const auto start = processes::clock::now();
   const auto result = run([] {
     return launch(3, [] {
@@ -175,7 +175,7 @@ TEST_CASE("launch: ranks that do not end by themselves are stopped") {
 
 TEST_CASE("launch: no rank outlives the process that launched it") {
   const shared_counter alive;
-  processes::family family(1, [&](int) {
+  processes::child_processes children(1, [&](int) {
     launch(3, [&] {
       ++*alive;
       for (;;) {
@@ -187,14 +187,14 @@ TEST_CASE("launch: no rank outlives the process that launched it") {
     std::this_thread::sleep_for(1ms);
   }
   std::vector<std::string> ranks;
-  std::ifstream children("/proc/" + std::to_string(family.pid(0)) + "/task/" + std::to_string(family.pid(0)) +
-                         "/children");
-  for (std::string pid; children >> pid;) {
+  std::ifstream child_pids("/proc/" + std::to_string(children.pid(0)) + "/task/" + std::to_string(children.pid(0)) +
+                           "/children");
+  for (std::string pid; child_pids >> pid;) {
     ranks.push_back(pid);
   }
   REQUIRE(ranks.size() == 3);
-  family.kill(0, SIGKILL);
-  family.wait(10s);
+  children.kill(0, SIGKILL);
+  children.wait(10s);
   bool any = true;
   for (int patience = 0; any && patience < 2000; ++patience) {
     any = false;
@@ -222,8 +222,8 @@ TEST_CASE("launch: impossible arguments are a usage_error") {
   CHECK(second.text.find("is init called twice") != std::string::npos);
 }
 
-TEST_CASE("launch: inside a launcher's job it is refused, and launch(1) joins that job") {
-  processes::family family(2, [](int rank) {
+TEST_CASE("launch: in another launcher's job it is a usage_error, but launch(1) joins the job") {
+  processes::child_processes children(2, [](int rank) {
     ::setenv("RANK", std::to_string(rank).c_str(), 1);
     ::setenv("WORLD_SIZE", "2", 1);
     ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
@@ -233,23 +233,23 @@ TEST_CASE("launch: inside a launcher's job it is refused, and launch(1) joins th
     try {
       launch(4, [] {});
     } catch (const usage_error& problem) {
-      processes::say(problem.what());
+      processes::report(problem.what());
     }
     const int status = launch(1, [&] {
-      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
-                     std::to_string(world_size()));
+      processes::report("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
+                        std::to_string(world_size()));
     });
-    processes::say("status " + std::to_string(status));
+    processes::report("status " + std::to_string(status));
   });
-  for (const auto& outcome : family.wait(30s)) {
-    INFO(outcome.said);
-    CHECK(outcome.said.find("torchrun variables make this process rank") != std::string::npos);
-    CHECK(outcome.said.find("sum 3 of 2") != std::string::npos);
-    CHECK(outcome.said.find("status 0") != std::string::npos);
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
+    CHECK(outcome.output.find("torchrun variables make this process rank") != std::string::npos);
+    CHECK(outcome.output.find("sum 3 of 2") != std::string::npos);
+    CHECK(outcome.output.find("status 0") != std::string::npos);
   }
 }
 
-TEST_CASE("launch: many more ranks than cores") {
+TEST_CASE("launch: many more ranks than cores work") {
   const auto result = run([] {
     return launch(64, [] {
       for (int turn = 0; turn < 5; ++turn) {

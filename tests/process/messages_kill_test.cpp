@@ -59,24 +59,24 @@ void exchange_for_ever(scene now, int rank, int ranks) {
 }
 
 void live_through(scene now, const std::string& name, int rank, int ranks, int ready) {
-  session own = init(processes::job(name, rank, ranks));
+  session own = init(processes::job_options(name, rank, ranks));
   barrier();
   [[maybe_unused]] const auto written = ::write(ready, "!", 1);
   try {
     exchange_for_ever(now, rank, ranks);
   } catch (const error& problem) {
     const auto* peer = dynamic_cast<const peer_error*>(&problem);
-    processes::say("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
-                   problem.what());
+    processes::report("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
+                      problem.what());
     if (!world().broken()) {
-      processes::say("and the group is not broken");
+      processes::report("and the group is not broken");
     }
   }
 }
 
 }  // namespace
 
-TEST_CASE("messages: at kill -9 all others end within a second, naming the rank, and nothing is left") {
+TEST_CASE("messages: after SIGKILL all others end within a second, name the rank and leave nothing behind") {
   const auto before = processes::leftovers::count();
   std::mt19937 random(11);
   int slowest_ms = 0;
@@ -87,10 +87,10 @@ TEST_CASE("messages: at kill -9 all others end within a second, naming the rank,
                        : now == scene::receiver ? 1
                        : now == scene::anyone   ? 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1))
                                                 : static_cast<int>(random() % static_cast<unsigned>(ranks));
-    const std::string name = processes::unique("messages-kill-" + std::to_string(round));
+    const std::string name = processes::unique_name("messages-kill-" + std::to_string(round));
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
-    processes::family family(ranks, [&](int rank) { live_through(now, name, rank, ranks, ready[1]); });
+    processes::child_processes children(ranks, [&](int rank) { live_through(now, name, rank, ranks, ready[1]); });
     ::close(ready[1]);
     char sign{};
     for (int rank = 0; rank < ranks; ++rank) {
@@ -99,8 +99,8 @@ TEST_CASE("messages: at kill -9 all others end within a second, naming the rank,
     ::close(ready[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
     const auto killed = processes::clock::now();
-    family.kill(victim, SIGKILL);
-    const auto outcomes = family.wait(20s);
+    children.kill(victim, SIGKILL);
+    const auto outcomes = children.wait(20s);
     for (int rank = 0; rank < ranks; ++rank) {
       const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
       if (rank == victim) {
@@ -108,25 +108,25 @@ TEST_CASE("messages: at kill -9 all others end within a second, naming the rank,
         continue;
       }
       INFO("round ", round, ", scene ", static_cast<int>(now), ", rank ", rank, " of ", ranks, ", victim ", victim,
-           " said: ", outcome.said);
+           " said: ", outcome.output);
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
       CHECK(took < 1s);
       slowest_ms = std::max(slowest_ms, static_cast<int>(took.count()));
       CHECK(outcome.exited_with(0));
-      CHECK(outcome.said.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
-      CHECK(outcome.said.find("rank " + std::to_string(victim) + " (pid " + std::to_string(family.pid(victim))) !=
+      CHECK(outcome.output.find("culprit " + std::to_string(victim) + ": ") != std::string::npos);
+      CHECK(outcome.output.find("rank " + std::to_string(victim) + " (pid " + std::to_string(children.pid(victim))) !=
             std::string::npos);
-      CHECK(outcome.said.find("not broken") == std::string::npos);
+      CHECK(outcome.output.find("not broken") == std::string::npos);
     }
   }
   MESSAGE("slowest survivor ended " << slowest_ms << " ms after the kill");
   CHECK(processes::leftovers::count() == before);
 }
 
-TEST_CASE("messages: in the child of a fork they are refused, and the parent's go on") {
-  const std::string name = processes::unique("messages-fork");
-  processes::family family(2, [&](int rank) {
-    session own = init(processes::job(name, rank, 2));
+TEST_CASE("messages: the child of a fork may not use them, and the parent's continue") {
+  const std::string name = processes::unique_name("messages-fork");
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 2));
     const int other = 1 - rank;
     auto coming = irecv<std::string>(other);  // there is a thread for messages now
     const pid_t child = ::fork();
@@ -151,19 +151,19 @@ TEST_CASE("messages: in the child of a fork they are refused, and the parent's g
     ::waitpid(child, &status, 0);
     barrier();
     auto going = isend(std::string(100'000, 'x'), other);
-    processes::say(coming.wait() == std::string(100'000, 'x') && WIFEXITED(status) && WEXITSTATUS(status) == 3
-                       ? "right"
-                       : "wrong");
+    processes::report(coming.wait() == std::string(100'000, 'x') && WIFEXITED(status) && WEXITSTATUS(status) == 3
+                          ? "right"
+                          : "wrong");
     going.wait();
   });
-  for (const auto& outcome : family.wait(20s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.said == "right\n");
+    CHECK(outcome.output == "right\n");
   }
 }
 
-TEST_CASE("messages: in a group of one they work before and after a fork") {
+TEST_CASE("messages: a group of one can use them before and after a fork") {
   const auto talk = [] {
     auto coming = irecv<std::string>(any_source);
     auto going = isend(std::string(100'000, 'y'), 0);
@@ -171,10 +171,10 @@ TEST_CASE("messages: in a group of one they work before and after a fork") {
     return coming.wait().value.size() == 100'000;
   };
   CHECK(talk());
-  processes::family family(1, [&](int /*rank*/) { processes::say(talk() ? "right" : "wrong"); });
-  const auto outcomes = family.wait(20s);
-  INFO(outcomes[0].said);
+  processes::child_processes children(1, [&](int /*rank*/) { processes::report(talk() ? "right" : "wrong"); });
+  const auto outcomes = children.wait(20s);
+  INFO(outcomes[0].output);
   CHECK(outcomes[0].exited_with(0));
-  CHECK(outcomes[0].said == "right\n");
+  CHECK(outcomes[0].output == "right\n");
   CHECK(talk());
 }

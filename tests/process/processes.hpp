@@ -29,10 +29,10 @@ namespace processes {
 
 using clock = std::chrono::steady_clock;
 
-/// How one process ended, and what it wrote with `say`.
+/// How one process ended, and what it wrote with `report`.
 struct outcome {
   int wait_status = 0;
-  std::string said;
+  std::string output;
   clock::time_point ended;
 
   [[nodiscard]] bool exited_with(int status) const {
@@ -41,21 +41,21 @@ struct outcome {
   [[nodiscard]] bool killed_by(int signal) const { return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == signal; }
 };
 
-inline int& voice() {
+inline int& report_pipe() {
   static int fd = -1;
   return fd;
 }
 
 /// In a child: adds a line to what the test will see.
-inline void say(const std::string& text) {
+inline void report(const std::string& text) {
   const std::string line = text + '\n';
-  [[maybe_unused]] const auto written = ::write(voice(), line.data(), line.size());
+  [[maybe_unused]] const auto written = ::write(report_pipe(), line.data(), line.size());
 }
 
-/// Children that run `body(index)`; an exception is said, and ends the child with status 1.
-class family {
+/// Children that run `body(index)`; an exception is output, and ends the child with status 1.
+class child_processes {
  public:
-  family(int count, const std::function<void(int)>& body) {
+  child_processes(int count, const std::function<void(int)>& body) {
     std::fflush(nullptr);
     for (int index = 0; index < count; ++index) {
       int ends[2];
@@ -69,12 +69,12 @@ class family {
           ::close(other.pipe);
         }
         ::close(ends[0]);
-        voice() = ends[1];
+        report_pipe() = ends[1];
         int status = 0;
         try {
           body(index);
         } catch (const std::exception& problem) {
-          say(problem.what());
+          report(problem.what());
           status = 1;
         }
         std::fflush(nullptr);
@@ -84,9 +84,9 @@ class family {
       children_.push_back({pid, ends[0]});
     }
   }
-  family(const family&) = delete;
-  family& operator=(const family&) = delete;
-  ~family() {
+  child_processes(const child_processes&) = delete;
+  child_processes& operator=(const child_processes&) = delete;
+  ~child_processes() {
     for (auto& one : children_) {
       if (one.alive) {
         ::kill(one.pid, SIGKILL);
@@ -102,24 +102,24 @@ class family {
   /// Waits for all; who is still there after `limit` is killed, and its outcome says so.
   std::vector<outcome> wait(std::chrono::milliseconds limit) {
     std::vector<outcome> outcomes(children_.size());
-    const auto give_up = clock::now() + limit;
+    const auto deadline = clock::now() + limit;
     for (std::size_t left = children_.size(); left > 0;) {
-      const bool late = clock::now() > give_up;
+      const bool late = clock::now() > deadline;
       for (std::size_t index = 0; index < children_.size(); ++index) {
         child& one = children_[index];
         if (!one.alive) {
           continue;
         }
-        listen(one);
+        read_output(one);
         if (late) {
           ::kill(one.pid, SIGKILL);
         }
         if (::waitpid(one.pid, &outcomes[index].wait_status, late ? 0 : WNOHANG) == one.pid) {
           one.alive = false;
           --left;
-          listen(one);
+          read_output(one);
           outcomes[index].ended = clock::now();
-          outcomes[index].said = one.said + (late ? "HUNG\n" : "");
+          outcomes[index].output = one.output + (late ? "HUNG\n" : "");
         }
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,10 +132,10 @@ class family {
     pid_t pid;
     int pipe;
     bool alive = true;
-    std::string said{};
+    std::string output{};
   };
 
-  static void listen(child& one) {
+  static void read_output(child& one) {
     char piece[4096];
     pollfd event{one.pipe, POLLIN, 0};
     while (::poll(&event, 1, 0) == 1) {
@@ -143,7 +143,7 @@ class family {
       if (count <= 0) {
         return;
       }
-      one.said.append(piece, static_cast<std::size_t>(count));
+      one.output.append(piece, static_cast<std::size_t>(count));
     }
   }
 
@@ -153,10 +153,10 @@ class family {
 inline const pid_t test_run = ::getpid();
 
 /// A job name of this test run: of the process that started the children, not of the child that asks.
-inline std::string unique(const std::string& name) { return name + '-' + std::to_string(test_run); }
+inline std::string unique_name(const std::string& name) { return name + '-' + std::to_string(test_run); }
 
-/// Options by which the children of one family find each other.
-inline hfcomm::init_options job(const std::string& name, int rank, int world_size) {
+/// Options by which the children of one job find each other.
+inline hfcomm::init_options job_options(const std::string& name, int rank, int world_size) {
   hfcomm::init_options options;
   options.init_method = "job://" + name;
   options.rank = rank;

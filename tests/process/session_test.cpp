@@ -11,9 +11,9 @@
 
 using namespace hfcomm;
 using namespace std::chrono_literals;
-using processes::unique;
+using processes::unique_name;
 
-TEST_CASE("session: before init and after the session the world is one process, in which everything works") {
+TEST_CASE("session: before init and after its end the world is one process, in which every operation works") {
   const auto works = [] {
     CHECK(world_size() == 1);
     CHECK(rank() == 0);
@@ -32,9 +32,9 @@ TEST_CASE("session: before init and after the session the world is one process, 
     CHECK_THROWS_AS(all_reduce(integers, reduce_op{reduce_op::average}), usage_error);
   };
   works();
-  processes::family family(2, [&](int rank) {
+  processes::child_processes children(2, [&](int rank) {
     for (int round = 0; round < 3; ++round) {  // init again after the end works
-      session own = init(processes::job(unique("again"), rank, 2));
+      session own = init(processes::job_options(unique_name("again"), rank, 2));
       if (world_size() != 2 || !is_initialized() || world().host_backend() != "shared_memory") {
         throw std::runtime_error("a wrong world");
       }
@@ -46,49 +46,49 @@ TEST_CASE("session: before init and after the session the world is one process, 
       }
     }
   });
-  for (const auto& outcome : family.wait(30s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
   works();
 }
 
-TEST_CASE("init: a rank that never comes is named on every other rank, within the start timeout") {
-  processes::family family(4, [](int rank) {
+TEST_CASE("init: after the start timeout every other rank names a rank that never connects") {
+  processes::child_processes children(4, [](int rank) {
     if (rank == 2) {
       return;
     }
-    auto options = processes::job(unique("missing"), rank, 4);
+    auto options = processes::job_options(unique_name("missing"), rank, 4);
     options.start_timeout = 700ms;
     try {
       session own = init(options);
     } catch (const timeout_error& problem) {
-      processes::say(problem.what());
-      processes::say(problem.missing() == std::vector<int>{2} ? "missing 2" : "missing others");
+      processes::report(problem.what());
+      processes::report(problem.missing() == std::vector<int>{2} ? "missing 2" : "missing others");
     }
   });
-  const auto outcomes = family.wait(20s);
+  const auto outcomes = children.wait(20s);
   for (const int rank : {0, 1, 3}) {
-    const auto& said = outcomes[static_cast<std::size_t>(rank)].said;
-    INFO(said);
-    CHECK(said.find("the job did not start in time: rank 2 did not come") != std::string::npos);
-    CHECK(said.find("session_test.cpp:") != std::string::npos);
-    CHECK(said.find("missing 2") != std::string::npos);
+    const auto& output = outcomes[static_cast<std::size_t>(rank)].output;
+    INFO(output);
+    CHECK(output.find("the job did not start in time: rank 2 did not come") != std::string::npos);
+    CHECK(output.find("session_test.cpp:") != std::string::npos);
+    CHECK(output.find("missing 2") != std::string::npos);
   }
 }
 
-TEST_CASE("init: a rank 0 that never comes is named") {
-  processes::family family(1, [](int) {
-    auto options = processes::job(unique("no-root"), 1, 2);
+TEST_CASE("init: after the start timeout the others name a rank 0 that never connects") {
+  processes::child_processes children(1, [](int) {
+    auto options = processes::job_options(unique_name("no-root"), 1, 2);
     options.start_timeout = 300ms;
     session own = init(options);
   });
-  const auto outcome = family.wait(20s).front();
-  INFO(outcome.said);
-  CHECK(outcome.said.find("rank 0 did not come") != std::string::npos);
+  const auto outcome = children.wait(20s).front();
+  INFO(outcome.output);
+  CHECK(outcome.output.find("rank 0 did not come") != std::string::npos);
 }
 
-TEST_CASE("init: ranks that do not fit together are an error on all of them") {
+TEST_CASE("init: ranks with contradictory sizes or ranks get an error on all of them") {
   struct misfit {
     const char* name;
     int rank, size;  // what the third process claims
@@ -97,26 +97,27 @@ TEST_CASE("init: ranks that do not fit together are an error on all of them") {
   const misfit misfits[] = {{"size", 2, 5, "disagrees about the size of the job"},
                             {"twice", 1, 3, "claims a rank that another process has taken"}};
   for (const auto& one : misfits) {
-    const std::string name = unique(std::string("misfit-") + one.name);
-    processes::family family(3, [&](int index) {
+    const std::string name = unique_name(std::string("misfit-") + one.name);
+    processes::child_processes children(3, [&](int index) {
       if (index == 2) {
         std::this_thread::sleep_for(200ms);  // after rank 1
       }
-      auto options = index == 2 ? processes::job(name, one.rank, one.size) : processes::job(name, index, 3);
+      auto options =
+          index == 2 ? processes::job_options(name, one.rank, one.size) : processes::job_options(name, index, 3);
       options.start_timeout = 5s;
       session own = init(options);
     });
-    for (const auto& outcome : family.wait(20s)) {
-      INFO(one.name, ": ", outcome.said);
+    for (const auto& outcome : children.wait(20s)) {
+      INFO(one.name, ": ", outcome.output);
       CHECK(outcome.exited_with(1));
-      CHECK(outcome.said.find(one.told) != std::string::npos);
+      CHECK(outcome.output.find(one.told) != std::string::npos);
     }
   }
 }
 
-TEST_CASE("init: a rank that dies while the job starts ends the start for all") {
-  processes::family family(3, [&](int rank) {
-    auto options = processes::job(unique("dies"), rank, 3);
+TEST_CASE("init: a rank that dies during the start ends the start on all ranks") {
+  processes::child_processes children(3, [&](int rank) {
+    auto options = processes::job_options(unique_name("dies"), rank, 3);
     options.start_timeout = 20s;
     if (rank == 1) {
       const auto connection = [&] {
@@ -140,17 +141,17 @@ TEST_CASE("init: a rank that dies while the job starts ends the start for all") 
     }
     session own = init(options);
   });
-  const auto outcomes = family.wait(10s);
+  const auto outcomes = children.wait(10s);
   for (const int rank : {0, 2}) {
-    INFO(outcomes[static_cast<std::size_t>(rank)].said);
+    INFO(outcomes[static_cast<std::size_t>(rank)].output);
     CHECK(outcomes[static_cast<std::size_t>(rank)].exited_with(1));
   }
-  CHECK(outcomes[0].said.find("rank 1 went away while the job was starting") != std::string::npos);
+  CHECK(outcomes[0].output.find("rank 1 went away while the job was starting") != std::string::npos);
 }
 
-TEST_CASE("init: a foreign process that connects and sends nothing, or nonsense, delays no rank") {
-  processes::family family(4, [&](int rank) {
-    const auto options = processes::job(unique("stranger"), rank, 2);
+TEST_CASE("init: a foreign process that connects and sends nothing or nonsense does not delay the ranks") {
+  processes::child_processes children(4, [&](int rank) {
+    const auto options = processes::job_options(unique_name("stranger"), rank, 2);
     if (rank >= 2) {
       for (int patience = 0; patience < 2000; ++patience) {
         if (auto made = rendezvous::connect_to(rendezvous::socket_name(options.init_method))) {
@@ -171,22 +172,22 @@ TEST_CASE("init: a foreign process that connects and sends nothing, or nonsense,
     session own = init(options);
     barrier();
   });
-  const auto outcomes = family.wait(20s);
+  const auto outcomes = children.wait(20s);
   CHECK(outcomes[0].exited_with(0));
   CHECK(outcomes[1].exited_with(0));
 }
 
 TEST_CASE("init: every init method leads to the same job") {
   for (const std::string method : {"tcp://localhost:29500", "file:///tmp/hfcomm-test", "job://method"}) {
-    processes::family family(2, [&](int rank) {
-      auto options = processes::job("", rank, 2);
-      options.init_method = method + unique("");
+    processes::child_processes children(2, [&](int rank) {
+      auto options = processes::job_options("", rank, 2);
+      options.init_method = method + unique_name("");
       session own = init(options);
-      processes::say("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
+      processes::report("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
     });
-    for (const auto& outcome : family.wait(20s)) {
-      INFO(method, ": ", outcome.said);
-      CHECK(outcome.said == "sum 1\n");
+    for (const auto& outcome : children.wait(20s)) {
+      INFO(method, ": ", outcome.output);
+      CHECK(outcome.output == "sum 1\n");
     }
   }
   CHECK_THROWS_AS((void)init({.init_method = "carrier-pigeon://x", .rank = 0, .world_size = 2}), usage_error);
@@ -196,43 +197,43 @@ TEST_CASE("init: every init method leads to the same job") {
 }
 
 TEST_CASE("init: HFCOMM_* variables start a job, and an incomplete set is an error that lists the missing ones") {
-  processes::family family(3, [&](int rank) {
+  processes::child_processes children(3, [&](int rank) {
     ::setenv("HFCOMM_RANK", std::to_string(rank).c_str(), 1);
     ::setenv("HFCOMM_WORLD_SIZE", "3", 1);
     try {
       session own = init();
     } catch (const usage_error& problem) {
-      processes::say(problem.what());
+      processes::report(problem.what());
     }
-    ::setenv("HFCOMM_JOB", unique("variables").c_str(), 1);
+    ::setenv("HFCOMM_JOB", unique_name("variables").c_str(), 1);
     session own = init({.init_method = "env://"});
-    processes::say("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
+    processes::report("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
   });
-  for (const auto& outcome : family.wait(20s)) {
-    INFO(outcome.said);
-    CHECK(outcome.said.find("HFCOMM_JOB") != std::string::npos);
-    CHECK(outcome.said.find("sum 3\n") != std::string::npos);
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
+    CHECK(outcome.output.find("HFCOMM_JOB") != std::string::npos);
+    CHECK(outcome.output.find("sum 3\n") != std::string::npos);
   }
 }
 
 TEST_CASE("init: env:// without variables is an error that lists the variables") {
-  processes::family family(1, [&](int) {
+  processes::child_processes children(1, [&](int) {
     for (const char* name : {"HFCOMM_RANK", "HFCOMM_WORLD_SIZE", "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) {
       ::unsetenv(name);
     }
     session own = init({.init_method = "env://"});
   });
-  const auto outcome = family.wait(20s).front();
-  INFO(outcome.said);
+  const auto outcome = children.wait(20s).front();
+  INFO(outcome.output);
   CHECK(outcome.exited_with(1));
   for (const char* name : {"HFCOMM_RANK", "RANK and WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
-    CHECK(outcome.said.find(name) != std::string::npos);
+    CHECK(outcome.output.find(name) != std::string::npos);
   }
 }
 
 TEST_CASE("init: a job on more than one machine is an engine_error") {
-  processes::family family(1, [&](int) {
+  processes::child_processes children(1, [&](int) {
     ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "4", 1);
     ::setenv("LOCAL_RANK", "0", 1);
@@ -241,14 +242,14 @@ TEST_CASE("init: a job on more than one machine is an engine_error") {
     ::setenv("MASTER_PORT", "29500", 1);
     session own = init();
   });
-  const auto outcome = family.wait(20s).front();
-  INFO(outcome.said);
-  CHECK(outcome.said.find("connects ranks of one machine only") != std::string::npos);
+  const auto outcome = children.wait(20s).front();
+  INFO(outcome.output);
+  CHECK(outcome.output.find("connects ranks of one machine only") != std::string::npos);
 }
 
-TEST_CASE("fork: the child of a rank is not that rank") {
-  processes::family family(2, [&](int rank) {
-    session own = init(processes::job(unique("fork"), rank, 2));
+TEST_CASE("fork: the child of a rank may not use the rank's groups") {
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(unique_name("fork"), rank, 2));
     barrier();
     std::fflush(nullptr);
     if (const pid_t child = ::fork(); child == 0) {
@@ -269,20 +270,21 @@ TEST_CASE("fork: the child of a rank is not that rank") {
     }
     barrier();  // and its end was not taken for ours
   });
-  for (const auto& outcome : family.wait(20s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
 }
 
-TEST_CASE("large objects: more than 4 GiB arrive whole") {
+TEST_CASE("broadcast: a buffer of more than 4 GiB arrives complete") {
   constexpr std::size_t count = (std::size_t{4} << 30) + 4097;
   if (::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE) < static_cast<long>(count) * 2) {
-    std::puts("[hfcomm] skipped: messages beyond 4 GiB arrive whole: the machine has less than 8 GiB of free memory");
+    std::puts(
+        "[hfcomm] skipped: broadcast: a buffer of more than 4 GiB: the machine has less than 8 GiB of free memory");
     return;
   }
-  processes::family family(2, [&](int rank) {
-    session own = init(processes::job(unique("large"), rank, 2));
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(unique_name("large"), rank, 2));
     void* memory = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory), count);
     if (rank == 0) {
@@ -297,8 +299,8 @@ TEST_CASE("large objects: more than 4 GiB arrive whole") {
       throw std::runtime_error("wrong bytes");
     }
   });
-  for (const auto& outcome : family.wait(120s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(120s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
 }

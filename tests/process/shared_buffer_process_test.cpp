@@ -67,21 +67,21 @@ void gather_objects(std::size_t length) {
 
 void run(const std::string& name, int ranks, const std::function<void(int)>& before,
          const std::function<void()>& body) {
-  const std::string job = processes::unique(name);
-  processes::family family(ranks, [&](int rank) {
+  const std::string job = processes::unique_name(name);
+  processes::child_processes children(ranks, [&](int rank) {
     before(rank);
-    session own = init(processes::job(job, rank, ranks));
+    session own = init(processes::job_options(job, rank, ranks));
     body();
     barrier();
   });
-  for (const auto& outcome : family.wait(std::chrono::seconds(60))) {
-    CHECK_MESSAGE(outcome.exited_with(0), outcome.said);
+  for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
+    CHECK_MESSAGE(outcome.exited_with(0), outcome.output);
   }
 }
 
 }  // namespace
 
-TEST_CASE("shared buffers of processes: reduced where they are, and given back") {
+TEST_CASE("shared_buffer: processes reduce it in place, and its memory is freed with it") {
   run(
       "shared-buffers", 3, [](int) {},
       [] {
@@ -115,7 +115,7 @@ TEST_CASE("shared buffers of processes: reduced where they are, and given back")
       });
 }
 
-TEST_CASE("shared_buffer: a process that may have only small files gets buffers of private memory") {
+TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets buffers of private memory") {
   const auto limit = [](int what, rlim_t value) {
     rlimit limits{};
     ::getrlimit(static_cast<__rlimit_resource_t>(what), &limits);
@@ -129,7 +129,7 @@ TEST_CASE("shared_buffer: a process that may have only small files gets buffers 
         gather_objects(1'000'000);
       });
   if (under_address_sanitizer || under_thread_sanitizer) {
-    std::puts("[hfcomm] skipped: shared_buffer_process: few addresses: sanitizers need many themselves");
+    std::puts("[hfcomm] skipped: shared_buffer: a process with a limit on memory: sanitizers need the address space");
     return;
   }
   run(
@@ -159,7 +159,7 @@ TEST_CASE("shared_buffer: a process that may have only small files gets buffers 
       });
 }
 
-TEST_CASE("shared_buffer: the child of a fork leaves its parent's buffers alone") {
+TEST_CASE("shared_buffer: the child of a fork does not touch its parent's buffers") {
   run(
       "fork-with-shared-buffers", 2, [](int) {},
       [] {
@@ -190,7 +190,7 @@ TEST_CASE("shared_buffer: the child of a fork leaves its parent's buffers alone"
       });
 }
 
-TEST_CASE("HFCOMM_VECTOR_UNIT: without the widest vectors no bit changes") {
+TEST_CASE("HFCOMM_VECTOR_UNIT: results have the same bits with every vector unit") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
     run(
         std::string("unit-") + unit, 2, [&](int) { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },

@@ -79,47 +79,48 @@ void become_readable() {
 /// Three ranks; what they do after `prepare`, and how many of the operations took no slots.
 void run(const std::string& name, const std::function<void()>& prepare, const std::string& expected) {
   constexpr int ranks = 3;
-  const std::string job = processes::unique(name);
-  processes::family family(ranks, [&](int rank) {
+  const std::string job = processes::unique_name(name);
+  processes::child_processes children(ranks, [&](int rank) {
     become_readable();
-    session own = init(processes::job(job, rank, ranks));
+    session own = init(processes::job_options(job, rank, ranks));
     barrier();
     prepare();
     exchange_long_parts();
     barrier();
-    processes::say(std::to_string(single_copies(world())));
+    processes::report(std::to_string(single_copies(world())));
   });
-  for (const auto& outcome : family.wait(std::chrono::seconds(60))) {
+  for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.said == expected);
+    CHECK(outcome.output == expected);
   }
 }
 
 /// Whether a process that is not root may read its sibling's memory here.
 bool siblings_can_read() {
   int word = 7;
-  processes::family target(1, [&](int) {
+  processes::child_processes target(1, [&](int) {
     become_readable();
     std::this_thread::sleep_for(std::chrono::seconds(1));
   });
-  processes::family reader(1, [&](int) {
+  processes::child_processes reader(1, [&](int) {
     become_readable();
     int found = 0;
     iovec local{&found, sizeof(found)};
     iovec remote{&word, sizeof(word)};
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    processes::say(::process_vm_readv(target.pid(0), &local, 1, &remote, 1, 0) == sizeof(found) ? "yes" : "no");
+    processes::report(::process_vm_readv(target.pid(0), &local, 1, &remote, 1, 0) == sizeof(found) ? "yes" : "no");
   });
-  const bool reads = reader.wait(std::chrono::seconds(10)).front().said == "yes\n";
+  const bool reads = reader.wait(std::chrono::seconds(10)).front().output == "yes\n";
   target.wait(std::chrono::seconds(10));
   return reads;
 }
 
 }  // namespace
 
-TEST_CASE("single copy between processes: the same wherever it is allowed") {
+TEST_CASE("single copy: processes get the same results with and without it") {
   if (!siblings_can_read()) {
-    std::puts("[hfcomm] skipped: single copy between processes: no process may read its sibling's memory here");
+    std::puts(
+        "[hfcomm] skipped: single copy: processes get the same results: no process may read its sibling's memory here");
     return;
   }
   run("single-copy", [] {}, "6\n");
@@ -134,10 +135,11 @@ TEST_CASE("single copy between processes: the same wherever it is allowed") {
   run("no-single-copy", [] { ::setenv("HFCOMM_SINGLE_COPY", "0", 1); }, "0\n");
 }
 
-TEST_CASE("single copy between processes: a rank that can no longer be read") {
+TEST_CASE("single copy: a rank whose memory becomes unreadable gets correct results") {
   if (!siblings_can_read()) {
     std::puts(
-        "[hfcomm] skipped: single copy and a rank that closes itself: no process may read its sibling's memory here");
+        "[hfcomm] skipped: single copy: a rank whose memory becomes unreadable: no process may read its sibling's "
+        "memory here");
     return;
   }
   run(

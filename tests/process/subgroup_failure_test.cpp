@@ -7,7 +7,7 @@
 
 using namespace hfcomm;
 using namespace std::chrono_literals;
-using processes::unique;
+using processes::unique_name;
 
 namespace {
 
@@ -41,17 +41,17 @@ void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
   constexpr int ranks = 4;
   CAPTURE(poor);
   CAPTURE(descriptors);
-  const std::string name = unique("poor-" + std::to_string(poor) + '-' + std::to_string(descriptors));
-  processes::family family(ranks, [&](int rank) {
-    session own = init(processes::job(name, rank, ranks));
+  const std::string name = unique_name("poor-" + std::to_string(poor) + '-' + std::to_string(descriptors));
+  processes::child_processes children(ranks, [&](int rank) {
+    session own = init(processes::job_options(name, rank, ranks));
     const auto attempt = [&] {
       try {
         (void)world().subgroup({0, 1, 2});
-        processes::say("nothing was thrown");
+        processes::report("nothing was thrown");
       } catch (const engine_error& problem) {
-        processes::say("engine_error " + problem.detail());
+        processes::report("engine_error " + problem.detail());
       } catch (const peer_error& problem) {
-        processes::say("peer " + std::to_string(problem.peer()) + " said " + problem.detail());
+        processes::report("peer " + std::to_string(problem.peer()) + " said " + problem.detail());
       }
     };
     if (rank == poor) {
@@ -61,29 +61,29 @@ void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
       attempt();
     }
     const auto group = world().subgroup({2, 1, 0});
-    processes::say("sum " + std::to_string(group ? all_reduce(rank, reduce_op::sum, *group) : 3));
+    processes::report("sum " + std::to_string(group ? all_reduce(rank, reduce_op::sum, *group) : 3));
     barrier();
   });
-  const auto outcomes = family.wait(30s);  // the deadline of the operations is 60 s
+  const auto outcomes = children.wait(30s);  // the deadline of the operations is 60 s
   for (int rank = 0; rank < ranks; ++rank) {
     const auto& outcome = outcomes[static_cast<std::size_t>(rank)];
     CAPTURE(rank);
-    INFO(outcome.said);
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.said.find(rank == poor ? "engine_error " : "peer " + std::to_string(poor) + " said ") == 0);
-    CHECK(outcome.said.find(reason) != std::string::npos);
-    CHECK(outcome.said.find("sum 3\n") != std::string::npos);
+    CHECK(outcome.output.find(rank == poor ? "engine_error " : "peer " + std::to_string(poor) + " said ") == 0);
+    CHECK(outcome.output.find(reason) != std::string::npos);
+    CHECK(outcome.output.find("sum 3\n") != std::string::npos);
   }
 }
 
 }  // namespace
 
-TEST_CASE("a new group: a rank that can open no file for its memory is named on every rank, at once") {
+TEST_CASE("subgroup: a rank that runs out of file descriptors is named on every rank at once") {
   expect_failure(2, 0, "creating a local socket");
   expect_failure(1, 1, "the group's memory could not be taken");
 }
 
-TEST_CASE("a new group: so is its first rank, which has to make the memory and to give it") {
+TEST_CASE("subgroup: a first rank that runs out of file descriptors is named on every rank at once") {
   expect_failure(0, 0, "memfd_create");
   expect_failure(0, 1, "creating a local socket");
   expect_failure(0, 2, "taking a connection");

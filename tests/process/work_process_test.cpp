@@ -13,7 +13,7 @@
 
 using namespace hfcomm;
 using namespace std::chrono_literals;
-using processes::unique;
+using processes::unique_name;
 
 namespace {
 
@@ -44,7 +44,7 @@ void in_child(Body body) {
     try {
       body();
     } catch (const std::exception& problem) {
-      processes::say(std::string("in the child: ") + problem.what());
+      processes::report(std::string("in the child: ") + problem.what());
       status = 1;
     }
     ::_exit(status);
@@ -56,11 +56,11 @@ void in_child(Body body) {
 
 }  // namespace
 
-TEST_CASE("work: in the child of a fork, works in flight are refused, and nothing waits for them") {
+TEST_CASE("work: the child of a fork may not use works in flight and does not wait for them") {
   std::array<int, 2> gate{};
   REQUIRE(::pipe2(gate.data(), O_CLOEXEC) == 0);
-  processes::family family(2, [&](int rank) {
-    session own = init(processes::job(unique("work-fork"), rank, 2));
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(unique_name("work-fork"), rank, 2));
     char byte = 'x';
     if (rank == 1) {  // comes when the child has ended
       expect(::read(gate[0], &byte, 1) == 1, "the gate is broken");
@@ -84,16 +84,16 @@ TEST_CASE("work: in the child of a fork, works in flight are refused, and nothin
     expect((pending->wait() == std::vector{0, 1}), "a wrong value");
     behind->wait();
   });
-  for (const auto& outcome : family.wait(30s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
   ::close(gate[0]);
   ::close(gate[1]);
 }
 
-TEST_CASE("work: the child of a process with a world of one may go on with blocking collectives") {
-  processes::family family(1, [](int) {
+TEST_CASE("work: the child of a process with a world of one may use blocking collectives") {
+  processes::child_processes children(1, [](int) {
     barrier_async().wait();
     in_child([] {
       barrier();
@@ -102,15 +102,15 @@ TEST_CASE("work: the child of a process with a world of one may go on with block
     });
     barrier_async().wait();
   });
-  for (const auto& outcome : family.wait(30s)) {
-    INFO(outcome.said);
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
 }
 
-TEST_CASE("work: a rank that is killed with works in flight is an error of the others' works") {
-  processes::family family(3, [](int rank) {
-    session own = init(processes::job(unique("work-kill"), rank, 3));
+TEST_CASE("work: a rank killed with works in flight is an error of the others' works") {
+  processes::child_processes children(3, [](int rank) {
+    session own = init(processes::job_options(unique_name("work-kill"), rank, 3));
     auto first = all_gather_async(rank);
     expect(first.wait().size() == 3, "a wrong value");
     if (rank == 1) {
@@ -127,17 +127,17 @@ TEST_CASE("work: a rank that is killed with works in flight is an error of the o
       }
     }
   });
-  const auto outcomes = family.wait(30s);
+  const auto outcomes = children.wait(30s);
   CHECK(outcomes[1].killed_by(SIGKILL));
   for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
-    INFO(outcomes[rank].said);
+    INFO(outcomes[rank].output);
     CHECK(outcomes[rank].exited_with(0));
   }
 }
 
 TEST_CASE("work: a program may end as soon as its works are done") {
   for (int round = 0; round < 5; ++round) {
-    processes::family family(1, [&](int) {
+    processes::child_processes children(1, [&](int) {
       const int status = launch(3, [] {
         const auto half = world().split(rank() % 2);
         auto here = all_gather_async(rank());
@@ -147,8 +147,8 @@ TEST_CASE("work: a program may end as soon as its works are done") {
       });
       expect(status == 0, "launch returned something else than 0");
     });
-    for (const auto& outcome : family.wait(60s)) {
-      INFO(outcome.said);
+    for (const auto& outcome : children.wait(60s)) {
+      INFO(outcome.output);
       CHECK(outcome.exited_with(0));
     }
   }

@@ -137,7 +137,7 @@ TEST_CASE("char_lm: a vocabulary is the sorted distinct bytes and encodes both w
   CHECK(all.decode(all.encode(every_byte)) == every_byte);
 }
 
-TEST_CASE("char_lm: texts with nothing to learn are refused in words") {
+TEST_CASE("char_lm: a text with nothing to learn is an error that says so") {
   CHECK(contains(message_of([] { vocabulary{""}; }), "the text is empty"));
   CHECK(contains(message_of([] { vocabulary{"a"}; }), "only one distinct byte, 97 ('a')"));
   CHECK(contains(message_of([] { vocabulary{std::string(64, '\n')}; }), "only one distinct byte, 10:"));
@@ -147,7 +147,7 @@ TEST_CASE("char_lm: texts with nothing to learn are refused in words") {
   CHECK(contains(message_of([] { (void)split_text(100, 0); }), "context must be at least 1"));
 }
 
-TEST_CASE("char_lm: the last tenth is held out and short texts get a shorter context") {
+TEST_CASE("char_lm: the last tenth is held out, and short texts get a shorter context") {
   const auto large = split_text(1000, 16);
   CHECK(large.context == 16);
   CHECK(large.train_end == 900);
@@ -180,7 +180,7 @@ TEST_CASE("char_lm: texts of 16 and of 64 bytes train and generate") {
   }
 }
 
-TEST_CASE("char_lm: the loss falls on a tiny text, held-out characters included, and greedy generation continues it") {
+TEST_CASE("char_lm: the loss falls on a tiny text and its held-out part, and greedy generation continues the text") {
   std::string text;
   while (text.size() < 400)
     text += "the cat sat on the mat, ";
@@ -192,7 +192,7 @@ TEST_CASE("char_lm: the loss falls on a tiny text, held-out characters included,
   CHECK(generate(result.network, vocabulary(text), "the cat sat", 17, 0.0, random) == " on the mat, the ");
 }
 
-TEST_CASE("char_lm: matrix products agree with the definition, transposed or not, whatever the sizes") {
+TEST_CASE("char_lm: matrix products match the definition at every size, transposed or not") {
   random_source random(2);
   matrix_multiplier multiplier;
   for (const std::size_t rows : {1U, 4U, 7U}) {
@@ -239,7 +239,7 @@ TEST_CASE("char_lm: matrix products agree with the definition, transposed or not
   }
 }
 
-TEST_CASE("char_lm: every parameter's gradient agrees with finite differences") {
+TEST_CASE("char_lm: every parameter's gradient matches finite differences") {
   model network = scrambled_model();
   const batch examples{odd_text(), some_positions};
   network.zero_gradients();
@@ -328,7 +328,7 @@ TEST_CASE("char_lm: gradients accumulate, scaled, until they are zeroed") {
   CHECK(gradients_of(network) == once);
 }
 
-TEST_CASE("char_lm: one seed gives one model, another seed another; a move keeps the spans") {
+TEST_CASE("char_lm: equal seeds give equal models, different seeds different ones, and a move keeps the spans") {
   model first(odd_vocabulary, odd_sizes, 1);
   const model second(odd_vocabulary, odd_sizes, 1);
   const model third(odd_vocabulary, odd_sizes, 2);
@@ -357,7 +357,7 @@ TEST_CASE("char_lm: training twice gives bitwise equal parameters") {
   CHECK(values_of(first.network) == values_of(second.network));
 }
 
-TEST_CASE("char_lm: wrong shapes and wrong examples are refused and change nothing") {
+TEST_CASE("char_lm: invalid shapes and examples are errors that change nothing") {
   CHECK_THROWS_AS(model(1, odd_sizes, 1), std::invalid_argument);
   CHECK_THROWS_AS(model(257, odd_sizes, 1), std::invalid_argument);
   CHECK_THROWS_AS(model(5, {.context = 0}, 1), std::invalid_argument);
@@ -379,7 +379,7 @@ TEST_CASE("char_lm: wrong shapes and wrong examples are refused and change nothi
   CHECK(gradients_of(network) == before);
 }
 
-TEST_CASE("char_lm: the held-out loss is the mean over all positions, however many") {
+TEST_CASE("char_lm: the held-out loss is the mean over all positions") {
   model network = scrambled_model();
   const auto text = random_text(700, odd_vocabulary);
   std::vector<std::size_t> positions;
@@ -396,7 +396,7 @@ TEST_CASE("char_lm: the held-out loss is the mean over all positions, however ma
   CHECK(values_of(network) == before);
 }
 
-TEST_CASE("char_lm: a batch depends on step and seed only, and stays inside the training part") {
+TEST_CASE("char_lm: a batch depends only on step and seed, and stays in the training part") {
   const auto split = split_text(500, 16);
   const auto positions = global_batch(split, 3, 4000, 7);
   CHECK(positions == global_batch(split, 3, 4000, 7));
@@ -413,7 +413,7 @@ TEST_CASE("char_lm: a batch depends on step and seed only, and stays inside the 
   }
 }
 
-TEST_CASE("char_lm: the steps go through the text once in each epoch") {
+TEST_CASE("char_lm: each epoch covers the text once") {
   const auto split = split_text(500, 16);
   batch_sampler batches(split, 31, 7, 0, 1);
   std::vector<std::size_t> seen;
@@ -430,7 +430,7 @@ TEST_CASE("char_lm: the steps go through the text once in each epoch") {
   CHECK(batches.at(0).positions == std::vector<std::size_t>(seen.begin(), seen.begin() + 31));
 }
 
-TEST_CASE("char_lm: the ranks' batches are the global batch, dealt out one by one") {
+TEST_CASE("char_lm: the ranks' batches interleave to the global batch") {
   const auto split = split_text(300, 16);
   for (const std::size_t size : {1U, 3U, 12U, 50U, 1000U}) {
     for (const std::size_t step : {0U, 1U, 20U, 21U}) {
@@ -459,7 +459,7 @@ TEST_CASE("char_lm: the ranks' batches are the global batch, dealt out one by on
   }
 }
 
-TEST_CASE("char_lm: a rank's passes take all of its batch, in order, and of its weight what they take of it") {
+TEST_CASE("char_lm: a rank's passes cover its batch in order, each with its share of the weight") {
   for (const std::size_t size : {0U, 1U, 2U, 7U, 12U}) {
     char_lm::rank_batch mine;
     mine.positions.resize(size);
@@ -480,7 +480,7 @@ TEST_CASE("char_lm: a rank's passes take all of its batch, in order, and of its 
   }
 }
 
-TEST_CASE("char_lm: the ranks' shares of the held-out text, in rank order, are all of it") {
+TEST_CASE("char_lm: the ranks' shares of the held-out text join to all of it") {
   const auto split = split_text(5000, 16);
   for (const std::size_t size : {1U, 3U, 12U, 50U}) {
     for (const int world : {1, 2, 4, 5}) {
@@ -515,7 +515,8 @@ TEST_CASE("char_lm: the ranks' shares of the held-out text, in rank order, are a
   CHECK_THROWS_AS((void)share_of(0, 0, 1), std::invalid_argument);
 }
 
-TEST_CASE("char_lm: averaging the ranks' gradients and losses gives the global batch's, empty shares included") {
+TEST_CASE(
+    "char_lm: averaging the ranks' gradients and losses gives those of the global batch, also with empty shares") {
   model network = scrambled_model();
   const auto split = split_text(odd_text().size(), odd_sizes.context);
   for (const std::size_t size : {12U, 10U, 3U}) {
@@ -557,7 +558,7 @@ TEST_CASE("char_lm: averaging the ranks' gradients and losses gives the global b
   }
 }
 
-TEST_CASE("char_lm: adam's first steps are the textbook's") {
+TEST_CASE("char_lm: adam's first steps match the published formulas") {
   std::vector<float> value{1.0F, -2.0F, 3.0F};
   std::vector<float> gradient{0.5F, -1e-3F, 0.0F};
   const std::vector<parameter> parameters{{"p", value, gradient}};
@@ -575,7 +576,7 @@ TEST_CASE("char_lm: adam's first steps are the textbook's") {
   CHECK(gradient[0] == -0.5F);
 }
 
-TEST_CASE("char_lm: the learning rate rises, falls, and keeps a floor") {
+TEST_CASE("char_lm: the learning rate rises, falls, and stays above its minimum") {
   CHECK(learning_rate_at(0, 1000, 1.0) == doctest::Approx(0.05));
   CHECK(learning_rate_at(19, 1000, 1.0) == doctest::Approx(1.0));
   for (std::size_t step = 20; step < 1000; ++step) {
@@ -586,7 +587,7 @@ TEST_CASE("char_lm: the learning rate rises, falls, and keeps a floor") {
   CHECK(learning_rate_at(0, 1, 0.5) == 0.5);
 }
 
-TEST_CASE("char_lm: generated text comes from the vocabulary and from the random source alone") {
+TEST_CASE("char_lm: generated text depends only on the vocabulary and the random source") {
   const std::string text = "Pack my box with five dozen liquor jugs.\n";
   const vocabulary symbols(text);
   model network(symbols.size(), {.context = 5, .embedding = 3, .hidden = 8, .blocks = 1}, 6);
@@ -608,7 +609,7 @@ TEST_CASE("char_lm: generated text comes from the vocabulary and from the random
   CHECK_THROWS_AS((void)sample("box", std::nan(""), 1), std::invalid_argument);
 }
 
-TEST_CASE("char_lm: the temperature sharpens and flattens") {
+TEST_CASE("char_lm: a low temperature sharpens the distribution, a high one flattens it") {
   const std::vector<float> probabilities{0.1F, 0.6F, 0.0F, 0.3F};
   const auto share_of_symbol = [&](symbol wanted, double temperature) {
     random_source random(8);

@@ -32,7 +32,7 @@ indices order(std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
   return of(sampler);
 }
 
-TEST_CASE("distributed_sampler: the orders are the same ones everywhere") {
+TEST_CASE("distributed_sampler: the orders are the same on every platform") {
   // From an implementation in another language.
   CHECK(order(10, 42, 3) == indices{6, 0, 3, 1, 2, 7, 8, 4, 9, 5});
   CHECK(order(10, 0, 0) == indices{2, 7, 1, 9, 4, 3, 8, 6, 0, 5});
@@ -40,7 +40,7 @@ TEST_CASE("distributed_sampler: the orders are the same ones everywhere") {
   CHECK(order(5, most, most) == indices{1, 4, 3, 0, 2});
 }
 
-TEST_CASE("distributed_sampler: every rank r of n gets numbers r, r + n, ... of one order") {
+TEST_CASE("distributed_sampler: rank r of n gets items r, r + n, ... of one order") {
   for (const int ranks : rank_counts) {
     for (const std::size_t size : {0U, 1U, 2U, 7U, 8U, 9U, 64U, 1001U}) {
       for (const bool shuffle : {false, true}) {
@@ -74,7 +74,7 @@ TEST_CASE("distributed_sampler: every rank r of n gets numbers r, r + n, ... of 
   }
 }
 
-TEST_CASE("distributed_sampler: all items come, padding repeats the fewest, dropping leaves the fewest out") {
+TEST_CASE("distributed_sampler: padding repeats and dropping omits as few items as possible") {
   for (const int ranks : rank_counts) {
     const auto n = static_cast<std::size_t>(ranks);
     for (const tail rest : {tail::pad, tail::drop, tail::keep}) {
@@ -93,7 +93,7 @@ TEST_CASE("distributed_sampler: all items come, padding repeats the fewest, drop
   }
 }
 
-TEST_CASE("distributed_sampler: seed and epoch each make another order, and no two pairs the same") {
+TEST_CASE("distributed_sampler: every pair of seed and epoch gives another order") {
   std::vector<indices> orders;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
@@ -110,7 +110,7 @@ TEST_CASE("distributed_sampler: seed and epoch each make another order, and no t
   CHECK(std::adjacent_find(orders.begin(), orders.end()) == orders.end());
 }
 
-TEST_CASE("distributed_sampler: every order of a few items is as likely as any other") {
+TEST_CASE("distributed_sampler: all orders of a few items are equally likely") {
   std::map<indices, int> times;
   constexpr int draws = 24'000;
   for (int epoch = 0; epoch < draws; ++epoch) {
@@ -126,7 +126,7 @@ TEST_CASE("distributed_sampler: every order of a few items is as likely as any o
   CHECK(chi_squared > 5);
 }
 
-TEST_CASE("distributed_sampler: an interrupted epoch goes on where it was") {
+TEST_CASE("distributed_sampler: an interrupted epoch resumes where it stopped") {
   distributed_sampler sampler(100, {.seed = 3}, 1, 3);
   sampler.set_epoch(4);
   const auto all = of(sampler);
@@ -150,7 +150,7 @@ TEST_CASE("distributed_sampler: an interrupted epoch goes on where it was") {
   }
 }
 
-TEST_CASE("distributed_sampler: a group's ranks share, without talking to each other") {
+TEST_CASE("distributed_sampler: a group's ranks share the items without communication") {
   for (const int ranks : rank_counts) {
     hfcomm::testing::run_ranks(ranks, [&](const hfcomm::process_group& world) {
       const distributed_sampler own(77, {.seed = 2});
@@ -162,7 +162,7 @@ TEST_CASE("distributed_sampler: a group's ranks share, without talking to each o
   CHECK(of(distributed_sampler(77, {.seed = 2})) == order(77, 2, 0));
 }
 
-TEST_CASE("distributed_sampler: more ranks than items") {
+TEST_CASE("distributed_sampler: there may be more ranks than items") {
   for (int rank = 0; rank < 8; ++rank) {
     const auto item = static_cast<std::size_t>(rank) % 3;
     CHECK(of(distributed_sampler(3, {.shuffle = false}, rank, 8)) == indices{item});
@@ -172,7 +172,7 @@ TEST_CASE("distributed_sampler: more ranks than items") {
   }
 }
 
-TEST_CASE("distributed_sampler: a rank that cannot be") {
+TEST_CASE("distributed_sampler: an impossible rank is a usage_error") {
   for (const auto& [rank, ranks] : {std::pair{-1, 2}, {2, 2}, {0, 0}, {0, -1}}) {
     CHECK_THROWS_AS(distributed_sampler(10, {}, rank, ranks), hfcomm::usage_error);
   }

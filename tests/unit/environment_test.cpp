@@ -68,7 +68,7 @@ const variables slurm = {{"SLURM_PROCID", "3"},          {"SLURM_LOCALID", "1"},
 
 }  // namespace
 
-TEST_CASE("environments that say who this process is") {
+TEST_CASE("environment: each launcher's variables give rank, sizes and rendezvous") {
   struct row {
     const char* name;
     variables set;
@@ -116,7 +116,7 @@ TEST_CASE("environments that say who this process is") {
   }
 }
 
-TEST_CASE("Open MPI's variables, whether or not the program uses MPI") {
+TEST_CASE("environment: Open MPI's variables are found whether or not the program uses MPI") {
   const variables mpirun = {{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "4"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                             {"PMIX_NAMESPACE", "500432897"},     {"SLURM_PROCID", "0"},
@@ -132,7 +132,7 @@ TEST_CASE("Open MPI's variables, whether or not the program uses MPI") {
   CHECK(detect(with(mpirun, torchrun)).source == "torchrun");
 }
 
-TEST_CASE("Slurm's variables, in a step only") {
+TEST_CASE("environment: Slurm's variables count only inside a job step") {
   const variables srun = {{"SLURM_PROCID", "5"},
                           {"SLURM_STEP_NUM_TASKS", "11"},
                           {"SLURM_NTASKS", "11"},
@@ -159,7 +159,7 @@ TEST_CASE("Slurm's variables, in a step only") {
   CHECK(contains(complaint(without(srun, "SLURM_STEP_ID")), "missing SLURM_STEP_ID"));
 }
 
-TEST_CASE("ranks of one job have one key, and different jobs have different ones") {
+TEST_CASE("environment: ranks of one job have the same rendezvous key, and different jobs have different ones") {
   const auto key = detect(torchrun).rendezvous;
   CHECK(detect(with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "3"}})).rendezvous == key);
   CHECK(detect(with(torchrun, {{"MASTER_PORT", "029500"}})).rendezvous == key);  // the same port
@@ -173,7 +173,7 @@ TEST_CASE("ranks of one job have one key, and different jobs have different ones
   CHECK(detect(with(own, {{"HFCOMM_JOB", key}})).rendezvous != key);
 }
 
-TEST_CASE("an incomplete environment tells all that is there and all that is not") {
+TEST_CASE("environment: an incomplete set is an error that lists the variables found and missing") {
   struct row {
     variables set;
     const char* expected;
@@ -203,7 +203,7 @@ TEST_CASE("an incomplete environment tells all that is there and all that is not
   }
 }
 
-TEST_CASE("a value that cannot be is named") {
+TEST_CASE("environment: an invalid value is an error that names it and its variable") {
   const auto numbers_of = [](const variables& good, const char* name, const std::vector<std::string>& values) {
     for (const auto& value : values) {
       const auto text = complaint(with(good, {{name, value}}));
@@ -229,7 +229,7 @@ TEST_CASE("a value that cannot be is named") {
   CHECK(contains(complaint(with(torchrun, {{"RANK", "-1"}})), "from 0 to 2147483647"));
 }
 
-TEST_CASE("values that do not fit together are named, both") {
+TEST_CASE("environment: values that contradict each other are an error that names both") {
   CHECK(complaint(with(torchrun, {{"RANK", "8"}})) == "RANK=\"8\" must be less than WORLD_SIZE=\"8\"");
   CHECK(complaint(with(torchrun, {{"LOCAL_RANK", "4"}})) ==
         "LOCAL_RANK=\"4\" must be less than LOCAL_WORLD_SIZE=\"4\"");
@@ -242,12 +242,12 @@ TEST_CASE("values that do not fit together are named, both") {
         "HFCOMM_LOCAL_SIZE=\"2\" is less than HFCOMM_WORLD_SIZE=\"3\", so HFCOMM_LOCAL_RANK must be set, too");
 }
 
-TEST_CASE("what names the job must not be empty") {
+TEST_CASE("environment: an empty job name is an error") {
   CHECK(complaint(with(own, {{"HFCOMM_JOB", ""}})) == "HFCOMM_JOB=\"\" is empty");
   CHECK(complaint(with(torchrun, {{"MASTER_ADDR", ""}})) == "MASTER_ADDR=\"\" is empty");
 }
 
-TEST_CASE("an error tells the caller's line") {
+TEST_CASE("environment: an error names the caller's line") {
   try {
     static_cast<void>(detect({{"RANK", "0"}}));
     FAIL("nothing was thrown");
@@ -256,7 +256,7 @@ TEST_CASE("an error tells the caller's line") {
   }
 }
 
-TEST_CASE("the process's own environment is what is read by default") {
+TEST_CASE("environment: by default the process's own environment is read") {
   CHECK_FALSE(hfcomm::read_process_environment("HFCOMM_THIS_IS_NOT_SET").has_value());
   const char* const path = std::getenv("PATH");
   REQUIRE(path != nullptr);

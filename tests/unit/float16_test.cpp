@@ -80,7 +80,7 @@ static_assert(bfloat16(std::numeric_limits<float>::quiet_NaN()).bits == 0x7fc0);
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every pattern widens to its value and comes back", T, float16, bfloat16) {
+TEST_CASE_TEMPLATE("16-bit floats: every pattern widens to its value and converts back", T, float16, bfloat16) {
   tally widened;
   tally returned;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("every pattern widens to its value and comes back", T, float1
   returned.check();
 }
 
-TEST_CASE_TEMPLATE("between two neighbours the nearer one wins, and the even one in the middle", T, float16, bfloat16) {
+TEST_CASE_TEMPLATE("16-bit floats: conversion rounds to nearest, ties to even", T, float16, bfloat16) {
   // The last pair is the largest number and infinity: there the upper neighbour is the number that would come next.
   tally rounded;
   for (std::uint32_t low = 0; low < infinity_bits<T>; ++low) {
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("between two neighbours the nearer one wins, and the even one
   rounded.check();
 }
 
-TEST_CASE_TEMPLATE("what is too large becomes infinity, what is too small zero, each with its sign", T, float16,
+TEST_CASE_TEMPLATE("16-bit floats: overflow becomes infinity and underflow zero, both with their sign", T, float16,
                    bfloat16) {
   const float infinity = std::numeric_limits<float>::infinity();
   CHECK(T(std::numeric_limits<float>::max()).bits == infinity_bits<T>);
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("what is too large becomes infinity, what is too small zero, 
   CHECK(T(-std::numeric_limits<float>::denorm_min()).bits == 0x8000);
 }
 
-TEST_CASE("the edges of float16") {
+TEST_CASE("float16: the limits of its range round correctly") {
   CHECK(float16(65504.0f).bits == 0x7bff);
   CHECK(float16(65519.996f).bits == 0x7bff);
   CHECK(float16(65520.0f).bits == 0x7c00);
@@ -148,7 +148,7 @@ TEST_CASE("the edges of float16") {
   CHECK(float16(0x1.000002p-25f).bits == 0x0001);
 }
 
-TEST_CASE_TEMPLATE("NaN stays NaN, quiet and with its sign, whatever its payload", T, float16, bfloat16) {
+TEST_CASE_TEMPLATE("16-bit floats: NaN stays a quiet NaN with its sign, whatever its payload", T, float16, bfloat16) {
   tally nans;
   for (std::uint32_t sign : {0u, 0x80000000u}) {
     for (int bit = 0; bit < 23; ++bit) {
@@ -164,7 +164,7 @@ TEST_CASE_TEMPLATE("NaN stays NaN, quiet and with its sign, whatever its payload
   nans.check();
 }
 
-TEST_CASE_TEMPLATE("comparisons are float's", T, float16, bfloat16) {
+TEST_CASE_TEMPLATE("16-bit floats: comparisons are those of float", T, float16, bfloat16) {
   const T one(1.0f);
   const T two(2.0f);
   const T nan = std::numeric_limits<T>::quiet_NaN();
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("comparisons are float's", T, float16, bfloat16) {
   CHECK_FALSE(one < nan);
 }
 
-TEST_CASE_TEMPLATE("numeric_limits tell what the format is", T, float16, bfloat16) {
+TEST_CASE_TEMPLATE("16-bit floats: numeric_limits describe the format", T, float16, bfloat16) {
   using limits = std::numeric_limits<T>;
   static_assert(limits::is_specialized && limits::is_signed && !limits::is_integer && !limits::is_exact);
   static_assert(limits::has_infinity && limits::has_quiet_NaN && limits::radix == 2);

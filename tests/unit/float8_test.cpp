@@ -62,7 +62,7 @@ static_assert(float8_e4m3(-2.5f) == -2.5f && float8_e5m2(-2.5f) == -2.5f);
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every 8-bit pattern widens to its value and comes back", T, float8_e4m3, float8_e5m2) {
+TEST_CASE_TEMPLATE("8-bit floats: every pattern widens to its value and converts back", T, float8_e4m3, float8_e5m2) {
   for (unsigned bits = 0; bits < 0x100; ++bits) {
     CAPTURE(bits);
     const T element = T::from_bits(static_cast<std::uint8_t>(bits));
@@ -82,8 +82,7 @@ TEST_CASE_TEMPLATE("every 8-bit pattern widens to its value and comes back", T, 
   }
 }
 
-TEST_CASE_TEMPLATE("floats become the nearest 8-bit number, and the even one in the middle", T, float8_e4m3,
-                   float8_e5m2) {
+TEST_CASE_TEMPLATE("8-bit floats: conversion rounds to nearest, ties to even", T, float8_e4m3, float8_e5m2) {
   std::vector<float> values = {0.0f,
                                1e-30f,
                                1e30f,
@@ -105,7 +104,7 @@ TEST_CASE_TEMPLATE("floats become the nearest 8-bit number, and the even one in 
   }
 }
 
-TEST_CASE_TEMPLATE("numeric_limits tell what the 8-bit format is", T, float8_e4m3, float8_e5m2) {
+TEST_CASE_TEMPLATE("8-bit floats: numeric_limits describe the format", T, float8_e4m3, float8_e5m2) {
   using limits = std::numeric_limits<T>;
   const auto widened = [](T value) { return static_cast<double>(static_cast<float>(value)); };
   CHECK(limits::digits == layout<T>::fraction + 1);

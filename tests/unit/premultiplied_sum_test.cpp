@@ -74,7 +74,7 @@ T random_element(std::mt19937_64& random) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a premultiplied sum has the bits of the plain calculation", T, ALL_FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("premultiplied_sum: it has the bits of the plain calculation", T, ALL_FLOATING_ELEMENTS) {
   std::mt19937_64 random(77);
   for (const std::size_t count : {0U, 1U, 3U, 63U, 64U, 65U, 1000U, 20001U}) {
     for (std::size_t ranks = 1; ranks <= (count > 1000 ? 2U : 5U); ++ranks) {
@@ -97,7 +97,7 @@ TEST_CASE_TEMPLATE("a premultiplied sum has the bits of the plain calculation", 
   }
 }
 
-TEST_CASE("a premultiplied sum rounds the product before the sum") {
+TEST_CASE("premultiplied_sum: products are rounded before they are added") {
   // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24: the last part is lost in a float, and would not be in a fused multiply-add.
   const float x = 1.0F + 0x1p-12F;
   const std::vector<std::vector<float>> inputs{std::vector<float>(70, -(1.0F + 0x1p-11F)), std::vector<float>(70, x)};
@@ -107,7 +107,7 @@ TEST_CASE("a premultiplied sum rounds the product before the sum") {
   CHECK(same_bits(reduced(doubles, {1.0, y}), std::vector<double>(70, 0.0)));
 }
 
-TEST_CASE_TEMPLATE("a premultiplied sum that is no number has always the same bits", T, FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("premultiplied_sum: a NaN result always has the same bits", T, FLOATING_ELEMENTS) {
   const T infinity = std::numeric_limits<T>::infinity();
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const double large = std::numeric_limits<double>::infinity();
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("a premultiplied sum that is no number has always the same bi
   }
 }
 
-TEST_CASE_TEMPLATE("a premultiplied sum in place of any of its inputs", T, ALL_FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("premultiplied_sum: the output may be any of the inputs", T, ALL_FLOATING_ELEMENTS) {
   std::mt19937_64 random(5);
   std::vector<std::vector<T>> inputs(3, std::vector<T>(131));
   for (auto& input : inputs) {

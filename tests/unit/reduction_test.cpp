@@ -176,7 +176,7 @@ void check_everywhere(reduce_kind op, const std::vector<T>& values, T result) {
 
 }  // namespace
 
-TEST_CASE("what can be reduced, and what a peer may only claim") {
+TEST_CASE("valid: each reduction is valid for its element types only, and never for unknown numbers") {
   for (const reduce_kind op : all_ops) {
     CHECK_FALSE(valid(op, element_type::none));
     for (int i = 1; i <= static_cast<int>(hfcomm::last_element_type); ++i) {
@@ -196,7 +196,7 @@ TEST_CASE("what can be reduced, and what a peer may only claim") {
   static_assert(valid(reduce_op::sum, element_type::int8));
 }
 
-TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: every operation matches a plain loop", T, ALL_ELEMENTS) {
   std::mt19937_64 random(20240229);
   for (const reduce_kind op : all_ops) {
     if (!valid(op, element_type_of<T>)) {
@@ -228,8 +228,8 @@ TEST_CASE_TEMPLATE("every operation gives what the obvious loop gives", T, ALL_E
   }
 }
 
-TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes a bit, and nothing else is written", T,
-                   ALL_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: pieces and alignment change no bit, and nothing outside the output is written",
+                   T, ALL_ELEMENTS) {
   std::mt19937_64 random(4);
   constexpr std::size_t count = 200;
   constexpr std::size_t margin = 16;
@@ -271,7 +271,7 @@ TEST_CASE_TEMPLATE("neither the cut into pieces nor the place in memory changes 
   }
 }
 
-TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the inputs", T, ALL_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: every output gets the result, also when outputs are inputs", T, ALL_ELEMENTS) {
   std::mt19937_64 random(77);
   const hfcomm::detail::reduction_kernel kernel = &hfcomm::detail::reduce_elements<element_type_of<T>>;
   for (const std::size_t count : {1u, 63u, 1000u, 5000u}) {
@@ -301,7 +301,7 @@ TEST_CASE_TEMPLATE("every output gets the result, also where the outputs are the
   }
 }
 
-TEST_CASE("kernel_for: the kernel of each type, and none for other values") {
+TEST_CASE("kernel_for: every element type has its kernel, and unknown types have none") {
   using hfcomm::detail::kernel_for;
   std::vector<hfcomm::detail::reduction_kernel> kernels;
   for (int i = 1; i <= static_cast<int>(hfcomm::last_element_type); ++i) {
@@ -315,7 +315,7 @@ TEST_CASE("kernel_for: the kernel of each type, and none for other values") {
   CHECK((kernel_for(static_cast<element_type>(static_cast<int>(hfcomm::last_element_type) + 1)) == nullptr));
 }
 
-TEST_CASE("copies are what memcpy would make, and nothing else is written") {
+TEST_CASE("copy_bytes: it copies as memcpy does and writes nothing else") {
   std::mt19937_64 random(9);
   const auto from = random_elements<std::uint8_t>(5000, random);
   const auto* const source = reinterpret_cast<const std::byte*>(from.data());
@@ -338,7 +338,7 @@ TEST_CASE("copies are what memcpy would make, and nothing else is written") {
   }
 }
 
-TEST_CASE("integers wrap around") {
+TEST_CASE("reduction kernels: integers wrap around") {
   check_everywhere<std::int8_t>(reduce_op::sum, {127, 1}, -128);
   check_everywhere<std::int8_t>(reduce_op::product, {-128, -1}, -128);
   check_everywhere<std::uint8_t>(reduce_op::sum, {200, 100, 212}, 0);
@@ -352,21 +352,21 @@ TEST_CASE("integers wrap around") {
   check_everywhere<std::uint64_t>(reduce_op::product, {0x100000001u, 0x100000001u}, 0x200000001u);
 }
 
-TEST_CASE("integers are compared with their sign") {
+TEST_CASE("reduction kernels: integers are compared with their sign") {
   check_everywhere<std::int8_t>(reduce_op::min, {1, -1}, -1);
   check_everywhere<std::uint8_t>(reduce_op::min, {1, 255}, 1);
   check_everywhere<std::int64_t>(reduce_op::max, {-5, -7, -6}, -5);
   check_everywhere<std::uint64_t>(reduce_op::max, {5, ~std::uint64_t{0}, 6}, ~std::uint64_t{0});
 }
 
-TEST_CASE("ranks are taken in order") {
+TEST_CASE("reduction kernels: inputs are taken in rank order") {
   check_everywhere<float>(reduce_op::sum, {1e8f, 1.0f, -1e8f}, 0.0f);
   check_everywhere<float>(reduce_op::sum, {1e8f, -1e8f, 1.0f}, 1.0f);
   check_everywhere<double>(reduce_op::product, {1e300, 1e300, 1e-300}, std::numeric_limits<double>::infinity());
   check_everywhere<double>(reduce_op::sum, {1e300, -1e300, 1.0, 1.0}, 2.0);
 }
 
-TEST_CASE("16-bit floats are rounded once, at the end") {
+TEST_CASE("reduction kernels: 16-bit floats are rounded once, at the end") {
   // Rounded at each step, 2048 + 1 would be 2048 again in float16, and 256 + 1 would be 256 in bfloat16.
   check_everywhere<float16>(reduce_op::sum, {float16(2048.0f), float16(1.0f), float16(1.0f)}, float16(2050.0f));
   check_everywhere<bfloat16>(reduce_op::sum, {bfloat16(256.0f), bfloat16(1.0f), bfloat16(1.0f)}, bfloat16(258.0f));
@@ -376,7 +376,7 @@ TEST_CASE("16-bit floats are rounded once, at the end") {
                             float16(1024.0f));
 }
 
-TEST_CASE("an average is the sum divided by the number of inputs") {
+TEST_CASE("reduction kernels: an average is the sum divided by the number of inputs") {
   check_everywhere<float>(reduce_op::average, {1.0f, 2.0f, 4.0f}, 7.0f / 3.0f);
   check_everywhere<double>(reduce_op::average, {1.0, 2.0, 4.0}, 7.0 / 3.0);
   check_everywhere<float16>(reduce_op::average, {float16(1.0f), float16(2.0f), float16(4.0f)}, float16(7.0f / 3.0f));
@@ -384,7 +384,7 @@ TEST_CASE("an average is the sum divided by the number of inputs") {
   check_everywhere<double>(reduce_op::average, {0.1}, 0.1);
 }
 
-TEST_CASE_TEMPLATE("a NaN of the lowest rank stays a minimum or maximum, one of a higher rank does not win", T,
+TEST_CASE_TEMPLATE("reduction kernels: min and max keep a NaN of the lowest rank and ignore one of a higher rank", T,
                    FLOATING_ELEMENTS) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const T one(1.0f);
@@ -396,14 +396,14 @@ TEST_CASE_TEMPLATE("a NaN of the lowest rank stays a minimum or maximum, one of 
   }
 }
 
-TEST_CASE_TEMPLATE("of equal zeros the lowest rank's is kept", T, FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: of equal zeros min and max keep the lowest rank's", T, FLOATING_ELEMENTS) {
   for (const reduce_kind op : {reduce_kind::min, reduce_kind::max}) {
     check_everywhere<T>(op, {T(0.0f), T(-0.0f)}, T(0.0f));
     check_everywhere<T>(op, {T(-0.0f), T(0.0f)}, T(-0.0f));
   }
 }
 
-TEST_CASE_TEMPLATE("a NaN that was calculated has always the same bits", T, FLOATING_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: a calculated NaN always has the same bits", T, FLOATING_ELEMENTS) {
   const T infinity = std::numeric_limits<T>::infinity();
   const T minus_infinity(-static_cast<float>(infinity));
   const T nan = std::numeric_limits<T>::quiet_NaN();

@@ -157,13 +157,13 @@ static_assert(hfcomm::type_name<std::optional<std::vector<double>>>() == "std::o
 static_assert(hfcomm::type_hash<int>() == 0x2b9fff192bd4c83eU);
 static_assert(hfcomm::type_hash<std::vector<int>>() != hfcomm::type_hash<std::vector<float>>());
 
-TEST_CASE("a type is called what its user calls it") {
+TEST_CASE("type_name: a type's name is the one its user writes") {
   CHECK(hfcomm::type_name<std::map<std::string, std::vector<float>>>() == "std::map<std::string, std::vector<float>>");
   CHECK(hfcomm::type_name<hfcomm::float16>() == "hfcomm::float16");
   CHECK(hfcomm::type_name<point>().ends_with("::point"));
 }
 
-TEST_CASE("a type's name and hash are constants with an identity of their own") {
+TEST_CASE("type_name: a type's name and hash are constants with one address each") {
   constexpr std::uint64_t hash = hfcomm::type_hash<point>();
   CHECK(hash == hfcomm::type_hash<point>());
   CHECK(hfcomm::type_name<point>().data() == hfcomm::type_name<point>().data());

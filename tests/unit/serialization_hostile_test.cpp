@@ -152,13 +152,13 @@ std::string refusal(const std::vector<std::byte>& bytes) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE_TEMPLATE("a size that the bytes do not hold is refused", T, counted_vector<int>, counted_vector<std::string>,
-                   counted_vector<empty>, std::vector<bool>, counted_string, std::u32string, std::deque<int>,
-                   std::deque<empty>, std::list<int>, std::list<empty>, std::forward_list<empty>, std::valarray<double>,
-                   std::valarray<bool>, std::valarray<std::string>, std::set<int>, std::multiset<empty>,
-                   std::unordered_set<int>, std::unordered_multiset<int>, std::map<int, int>, std::multimap<int, empty>,
-                   std::unordered_map<int, int>, std::unordered_multimap<int, std::string>, std::queue<empty>,
-                   std::stack<int>) {
+TEST_CASE_TEMPLATE("decode: a size larger than the bytes can hold is a decode_error", T, counted_vector<int>,
+                   counted_vector<std::string>, counted_vector<empty>, std::vector<bool>, counted_string,
+                   std::u32string, std::deque<int>, std::deque<empty>, std::list<int>, std::list<empty>,
+                   std::forward_list<empty>, std::valarray<double>, std::valarray<bool>, std::valarray<std::string>,
+                   std::set<int>, std::multiset<empty>, std::unordered_set<int>, std::unordered_multiset<int>,
+                   std::map<int, int>, std::multimap<int, empty>, std::unordered_map<int, int>,
+                   std::unordered_multimap<int, std::string>, std::queue<empty>, std::stack<int>) {
   allocated = 0;
   for (const std::uint64_t size : {huge, largest, largest / 8 + 2, largest / 4 + 2, std::uint64_t{2'000'000'000}}) {
     CHECK(contains(refusal<T>(bytes_of(size)), std::to_string(size)));
@@ -167,7 +167,7 @@ TEST_CASE_TEMPLATE("a size that the bytes do not hold is refused", T, counted_ve
   CHECK(allocated < 1000);
 }
 
-TEST_CASE("memory is taken for elements that are there, not for those that are announced") {
+TEST_CASE("decode: memory grows with the elements present, not with the announced size") {
   allocated = 0;
   std::vector<std::byte> bytes = bytes_of(std::uint64_t{60'000}, std::string("the only one"));
   CHECK(!refusal<counted_vector<std::string>>(bytes).empty());
@@ -179,7 +179,7 @@ TEST_CASE("memory is taken for elements that are there, not for those that are a
   CHECK(allocated < 2000);
 }
 
-TEST_CASE("containers within containers that announce much take no more memory together than the bytes do") {
+TEST_CASE("decode: nested containers that announce large sizes take no more memory than there are bytes") {
   std::vector<std::byte> bytes = bytes_of(std::uint64_t{20'000}, std::uint64_t{20'000}, std::uint64_t{20'000});
   bytes.resize(60'000, std::byte{0xff});
   allocated = 0;
@@ -187,7 +187,7 @@ TEST_CASE("containers within containers that announce much take no more memory t
   CHECK(allocated <= bytes.size() + 1000);
 }
 
-TEST_CASE("elements without bytes are limited over the whole message") {
+TEST_CASE("decode: elements without bytes are limited per message") {
   constexpr std::uint64_t limit = hfcomm::serialization::max_elements_without_bytes;
   CHECK(hfcomm::decode<std::vector<empty>>(bytes_of(limit)).size() == limit);
   // Each of these containers alone would be small enough.
@@ -196,7 +196,7 @@ TEST_CASE("elements without bytes are limited over the whole message") {
       contains(refusal<std::vector<std::vector<empty>>>(bytes_of(std::uint64_t{3}, half, half, half)), "elements in"));
 }
 
-TEST_CASE("bytes that were used already do not make room for elements without any") {
+TEST_CASE("decode: bytes already read do not allow more elements without bytes") {
   using both = std::pair<std::string, std::vector<empty>>;
   const std::string text(100'000, 'x');
   constexpr std::uint64_t limit = hfcomm::serialization::max_elements_without_bytes;
@@ -204,13 +204,13 @@ TEST_CASE("bytes that were used already do not make room for elements without an
   CHECK(contains(refusal<both>(bytes_of(text, limit + 1)), "elements in 0 bytes"));
 }
 
-TEST_CASE("a size tag of the user's own is held to the same limit") {
+TEST_CASE("decode: a user's own size tag has the same limit") {
   CHECK(hfcomm::decode<small_size>(bytes_of(5)).size == 5);
   CHECK(!refusal<small_size>(bytes_of(1'000'000)).empty());
   CHECK(!refusal<small_size>(bytes_of(-1)).empty());
 }
 
-TEST_CASE("nesting is limited") {
+TEST_CASE("decode: the depth of nesting is limited") {
   std::vector<std::byte> exact(hfcomm::serialization::max_depth, std::byte{1});
   exact.back() = std::byte{0};
   CHECK(hfcomm::decode<chain>(exact).next != nullptr);
@@ -229,7 +229,7 @@ TEST_CASE("nesting is limited") {
   CHECK(contains(refusal<bush>(nested), "deep"));
 }
 
-TEST_CASE("a bool is 0 or 1") {
+TEST_CASE("decode: a bool other than 0 or 1 is a decode_error") {
   for (const int wrong : {2, 0x80, 0xff}) {
     const auto byte = static_cast<std::byte>(wrong);
     CHECK(refusal<bool>({byte}) == "a bool is " + std::to_string(wrong));
@@ -245,7 +245,7 @@ TEST_CASE("a bool is 0 or 1") {
   CHECK(hfcomm::decode<binary_flags>(bytes_of('\0', '\1', '\1')).values[2]);
 }
 
-TEST_CASE("a variant's index is one") {
+TEST_CASE("decode: a variant index out of range is a decode_error") {
   using either = std::variant<int, std::string>;
   for (const std::int32_t wrong : {-1, 2, 9, std::numeric_limits<std::int32_t>::min()}) {
     CHECK(!refusal<either>(bytes_of(wrong)).empty());
@@ -253,7 +253,7 @@ TEST_CASE("a variant's index is one") {
   }
 }
 
-TEST_CASE("a key is there once") {
+TEST_CASE("decode: a duplicate key is a decode_error") {
   CHECK(contains(refusal<std::set<int>>(bytes_of(std::uint64_t{2}, 5, 5)), "keys"));
   CHECK(contains(refusal<std::unordered_set<int>>(bytes_of(std::uint64_t{2}, 5, 5)), "keys"));
   CHECK(contains(refusal<std::map<int, int>>(bytes_of(std::uint64_t{2}, 5, 1, 5, 2)), "keys"));
@@ -262,26 +262,26 @@ TEST_CASE("a key is there once") {
   CHECK(hfcomm::decode<std::set<int>>(bytes_of(std::uint64_t{3}, 3, 1, 2)) == std::set{1, 2, 3});
 }
 
-TEST_CASE("a bit set's representation is one of cereal's") {
+TEST_CASE("decode: a bitset in an unknown representation is a decode_error") {
   CHECK(!refusal<std::bitset<9>>({std::byte{9}, std::byte{0}, std::byte{0}}).empty());
   CHECK(!refusal<std::bitset<9>>(bytes_of('\2', std::string("10x"))).empty());
 }
 
-TEST_CASE("plain objects have one size") {
+TEST_CASE("decode: a plain object of the wrong size is a decode_error") {
   CHECK(contains(refusal<int>({}), "4 bytes"));
   CHECK(!refusal<int>(std::vector<std::byte>(3)).empty());
   CHECK(!refusal<int>(std::vector<std::byte>(5)).empty());
   CHECK(!refusal<std::array<double, 2>>(std::vector<std::byte>(15)).empty());
 }
 
-TEST_CASE("every byte is used") {
+TEST_CASE("decode: bytes left over are a decode_error") {
   CHECK(refusal<std::string>(bytes_of(std::string("a"), 'x')) == "1 of 10 bytes are left over");
   CHECK(!refusal<bool>(bytes_of(true, true)).empty());
   CHECK(!refusal<empty>(bytes_of('x')).empty());
   CHECK(!refusal<std::vector<int>>(bytes_of(std::vector<int>{1}, 'x')).empty());
 }
 
-TEST_CASE("what a load function throws is a decode_error, unless it is an error of hfcomm already") {
+TEST_CASE("decode: an exception of a load function becomes a decode_error, unless it is an hfcomm error") {
   CHECK(refusal<throws<std::runtime_error>>(bytes_of(1)) == "the value is bad");
   CHECK(refusal<throws<cereal::Exception>>(bytes_of(1)) == "the value is bad");
   CHECK(refusal<throws<std::length_error>>(bytes_of(1)) == "the value is bad");
@@ -326,7 +326,7 @@ mixture example() {
   return result;
 }
 
-TEST_CASE("an object that is cut off anywhere is refused") {
+TEST_CASE("decode: an object truncated anywhere is a decode_error") {
   const auto bytes = bytes_of(example());
   REQUIRE(bytes.size() > 300);
   CHECK(bytes_of(hfcomm::decode<mixture>(bytes)) == bytes);
@@ -337,7 +337,7 @@ TEST_CASE("an object that is cut off anywhere is refused") {
   }
 }
 
-TEST_CASE("an object whose bytes were changed is decoded or refused") {
+TEST_CASE("decode: an object with changed bytes is decoded or a decode_error") {
   const auto original = bytes_of(example());
   std::mt19937_64 random(20240607);
   const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
@@ -382,7 +382,7 @@ TEST_CASE("an object whose bytes were changed is decoded or refused") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("random bytes are decoded or refused") {
+TEST_CASE("decode: random bytes are decoded or a decode_error") {
   std::mt19937_64 random(7);
   int refused = 0;
   for (int round = 0; round < 10'000; ++round) {

@@ -213,7 +213,7 @@ CEREAL_CLASS_VERSION(versioned, 7)
 
 namespace {
 
-TEST_CASE("numbers") {
+TEST_CASE("round trip: numbers") {
   check_round_trip(true);
   check_round_trip('x');
   check_round_trip(std::int8_t{-7});
@@ -233,7 +233,7 @@ TEST_CASE("numbers") {
   CHECK(std::signbit(round_trip(std::vector{-0.0}).front()));
 }
 
-TEST_CASE("strings") {
+TEST_CASE("round trip: strings") {
   check_round_trip(std::string());
   check_round_trip(std::string("with \0 inside", 13));
   check_round_trip(std::string(100'000, 'x'));
@@ -243,7 +243,7 @@ TEST_CASE("strings") {
   check_round_trip(std::u32string(U"thirty-two"));
 }
 
-TEST_CASE("sequences") {
+TEST_CASE("round trip: sequences") {
   check_round_trip(std::vector<float>{1, 2, 3});
   check_round_trip(std::vector<color>{color::red, color::blue});
   check_round_trip(std::vector<std::string>{"a", "", "c"});
@@ -261,7 +261,7 @@ TEST_CASE("sequences") {
   check_round_trip(std::forward_list<int>{3, 2, 1});
 }
 
-TEST_CASE("blocks of plain elements, wherever in the bytes they begin") {
+TEST_CASE("round trip: blocks of plain elements at every alignment") {
   for (std::size_t before = 0; before < 9; ++before) {
     const std::string text(before, 'x');
     check_round_trip(std::pair(text, std::vector<double>{1, 2, 3}));
@@ -270,7 +270,7 @@ TEST_CASE("blocks of plain elements, wherever in the bytes they begin") {
   }
 }
 
-TEST_CASE("valarrays") {
+TEST_CASE("round trip: valarrays") {
   const auto check = []<class T>(const std::valarray<T>& values) {
     const auto result = round_trip(values);
     REQUIRE(result.size() == values.size());
@@ -284,7 +284,7 @@ TEST_CASE("valarrays") {
   check(std::valarray<std::string>{"a", "b"});
 }
 
-TEST_CASE("sets and maps") {
+TEST_CASE("round trip: sets and maps") {
   check_round_trip(std::set<int>{3, 1, 2});
   check_round_trip(std::set<std::string, std::greater<>>{"a", "b"});
   check_round_trip(std::multiset<int>{1, 1, 2});
@@ -302,7 +302,7 @@ TEST_CASE("sets and maps") {
   check_round_trip(many);
 }
 
-TEST_CASE("adaptors") {
+TEST_CASE("round trip: container adaptors") {
   check_round_trip(std::queue<int>({1, 2, 3}));
   check_round_trip(std::stack<std::string>({"a", "b"}));
   std::priority_queue<int, std::vector<int>, std::greater<>> values;
@@ -314,7 +314,7 @@ TEST_CASE("adaptors") {
   CHECK(result.top() == 1);
 }
 
-TEST_CASE("pairs, tuples, optionals and variants") {
+TEST_CASE("round trip: pairs, tuples, optionals and variants") {
   check_round_trip(std::pair<int, std::string>{1, "a"});
   check_round_trip(std::tuple<>{});
   check_round_trip(std::tuple<int, std::string, std::vector<bool>>{1, "a", {true}});
@@ -328,7 +328,7 @@ TEST_CASE("pairs, tuples, optionals and variants") {
   check_round_trip(std::vector<either>{{}, 3, std::vector{1, 2}});
 }
 
-TEST_CASE("complex numbers, bit sets, times") {
+TEST_CASE("round trip: complex numbers, bitsets and times") {
   check_round_trip(std::complex<float>{1, 2});
   check_round_trip(std::complex<double>{1, 2});
   check_round_trip(std::complex<long double>{1, 2});
@@ -340,7 +340,7 @@ TEST_CASE("complex numbers, bit sets, times") {
   check_round_trip(std::chrono::system_clock::time_point{std::chrono::seconds{1'700'000'000}});
 }
 
-TEST_CASE("unique pointers") {
+TEST_CASE("round trip: unique pointers") {
   CHECK(round_trip(std::unique_ptr<int>()) == nullptr);
   CHECK(*round_trip(std::make_unique<int>(3)) == 3);
   CHECK(*round_trip(std::unique_ptr<const std::string>(std::make_unique<std::string>("a"))) == "a");
@@ -361,7 +361,7 @@ TEST_CASE("unique pointers") {
   CHECK(copy.right->right == nullptr);
 }
 
-TEST_CASE("classes of the user") {
+TEST_CASE("round trip: users' classes") {
   check_round_trip(person{"Ada", 36, {{"math", {1, 2.5}}, {"art", {}}}});
   CHECK(round_trip(celsius(20.5)) == celsius(20.5));
   check_round_trip(minimal{42});
@@ -387,7 +387,7 @@ TEST_CASE("classes of the user") {
   CHECK(copy.data[1]);
 }
 
-TEST_CASE("raw bytes are nothing but the object's bytes, wherever it is") {
+TEST_CASE("encode: a raw-bytes class takes exactly its own bytes, alone or nested") {
   check_round_trip(point{1, 2});
   check_round_trip(std::map<std::string, point>{{"a", {1, 2}}});
   check_round_trip(raw_and_serialize{3});
@@ -398,14 +398,14 @@ TEST_CASE("raw bytes are nothing but the object's bytes, wherever it is") {
   CHECK(encoded(std::array<point, 3>{}).size() == 3 * sizeof(point));
 }
 
-TEST_CASE("a long double's padding stays where it is") {
+TEST_CASE("encode: the padding of a long double is not written") {
   if (std::numeric_limits<long double>::digits == 64) {
     CHECK(encoded(1.0L).size() == 10);
   }
   CHECK(encoded(1.0L) == encoded(std::array<long double, 1>{1.0L}));
 }
 
-TEST_CASE("encode appends") {
+TEST_CASE("encode: it appends to the bytes already there") {
   std::vector<std::byte> bytes;
   hfcomm::encode(std::string("first"), bytes);
   const std::size_t middle = bytes.size();
@@ -415,7 +415,7 @@ TEST_CASE("encode appends") {
   CHECK(hfcomm::decode<int>(all.subspan(middle)) == 2);
 }
 
-TEST_CASE("decode_into replaces what was there") {
+TEST_CASE("decode_into: it replaces the old value") {
   std::vector<std::string> strings{"old", "older", "oldest"};
   hfcomm::decode_into(strings, encoded(std::vector<std::string>{"new"}));
   CHECK(strings == std::vector<std::string>{"new"});
@@ -443,7 +443,7 @@ struct zero_counter : std::allocator<T> {
   }
 };
 
-TEST_CASE("appending many objects, one by one, takes time for what they are, not for what is there") {
+TEST_CASE("encode: the cost of appending does not grow with the bytes already there") {
   constexpr std::size_t count = 10'000;
   std::vector<std::byte, zero_counter<std::byte>> all;
   for (std::uint64_t value = 0; value < count; ++value) {  // as encode() does
@@ -456,7 +456,7 @@ TEST_CASE("appending many objects, one by one, takes time for what they are, not
   CHECK(zero_counter<std::byte>::zeros < count * 500);
 }
 
-TEST_CASE("what is nested too deep is refused where it is encoded, and leaves nothing behind") {
+TEST_CASE("encode: an object nested too deep is a usage_error and leaves no bytes behind") {
   const chain deepest = round_trip(chain_of(hfcomm::serialization::max_depth));
   std::size_t length = 0;
   for (const chain* link = &deepest; link != nullptr; link = link->next.get()) {

@@ -33,7 +33,7 @@ item example() {
   return result;
 }
 
-TEST_CASE("cereal's own archives still work") {
+TEST_CASE("cereal: its own archives still work") {
   std::stringstream stream;
   {
     cereal::BinaryOutputArchive archive(stream);
@@ -46,7 +46,7 @@ TEST_CASE("cereal's own archives still work") {
   CHECK(*result.text == "text");
 }
 
-TEST_CASE("hfcomm's archives keep their own functions") {
+TEST_CASE("cereal: hfcomm's archives keep their own functions") {
   std::vector<std::byte> bytes;
   hfcomm::encode(example(), bytes);
   CHECK(*hfcomm::decode<item>(bytes).text == "text");

@@ -56,7 +56,7 @@ class counting_owner {
 
 }  // namespace
 
-TEST_CASE("worker: does what it is woken for, until it is stopped") {
+TEST_CASE("worker: it does a job each time it is woken, until it is stopped") {
   counting_owner owner;
   owner.start();
   for (int job = 0; job < 100; ++job) {
@@ -80,12 +80,12 @@ TEST_CASE("worker: a second start and a second stop do nothing") {
   CHECK(owner.done() == 1);
 }
 
-TEST_CASE("worker: a worker without a thread stops") {
+TEST_CASE("worker: stop returns without a thread") {
   worker idle;
   idle.stop();
 }
 
-TEST_CASE("worker: stopped by its own thread, it does not wait for itself") {
+TEST_CASE("worker: stop on its own thread does not wait for itself") {
   const auto owner = std::make_shared<worker>();
   std::atomic<bool> ended{false};
   owner->start(owner->lock(), {}, "a test", [owner, &ended] {
