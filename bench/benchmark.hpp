@@ -13,7 +13,7 @@
 
 namespace bench {
 
-/// What a measurement itself needs of the other ranks; by the very library that is measured.
+/// The functions with which a measurement reaches the other ranks. The measured library may provide them.
 struct peers {
   int rank = 0;
   int size = 1;
@@ -25,11 +25,11 @@ struct peers {
 struct benchmark {
   std::string operation;
   std::string type;
-  std::size_t bytes = 0;    ///< As nccl-tests counts: what gather and all_gather collect counts all ranks' parts.
-  std::size_t count = 0;    ///< Elements that one rank brings.
+  std::size_t bytes = 0;    ///< As nccl-tests counts: in gather and all_gather, those of all ranks' parts.
+  std::size_t count = 0;    ///< Elements that one rank contributes.
   double bus_factor = 1.0;  ///< busbw / algbw
-  std::function<void(std::uint64_t)> prepare;             ///< Writes the iteration's input, drops what is left.
-  std::function<void(std::uint64_t)> run;                 ///< What is timed.
+  std::function<void(std::uint64_t)> prepare;             ///< Writes the iteration's input and drops old results.
+  std::function<void(std::uint64_t)> run;                 ///< The timed part.
   std::function<std::size_t(std::uint64_t)> count_wrong;  ///< Elements of the iteration's result that are wrong here.
 };
 
@@ -117,14 +117,14 @@ class measurement {
 
   double one_iteration() {
     subject_.prepare(iteration_);
-    // Writing the input takes the ranks differently long, and who waited in the first barrier may have fallen asleep.
-    // The second one sees everybody awake, so that no rank's waking up is counted as the operation's time.
+    // Ranks need different times to write their inputs, so a rank may fall asleep in the first barrier. Behind the
+    // second one all are awake, and no wake-up counts as the operation's time.
     others_.barrier();
     others_.barrier();
     const auto start = clock::now();
     subject_.run(iteration_);
     const auto end = clock::now();
-    // Where ranks share a core, who is through must not keep from it, with the next input, who is not.
+    // Where ranks share a core, one that has finished must not take it from one that has not, for its next input.
     others_.barrier();
     ++iteration_;
     return microseconds(end - start);

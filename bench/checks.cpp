@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What hfcomm's checks cost at most: signatures, call sites, deadlines, lost ranks. Ranks meet with nothing but a flag
-// each in shared memory, and by hfcomm's barrier, in turns; the median of the turns, as nanoseconds for each meeting.
-//   checks [ranks] [meetings in a turn]     (2 20000)
+// An upper limit for the cost of hfcomm's checks: signatures, call sites, deadlines, lost ranks. Compares a bare
+// barrier with one flag for each rank in shared memory, and hfcomm's barrier, in turns. Prints the median nanoseconds
+// of each.
+//   checks [ranks] [barriers in a turn]     (2 20000)
 
 #include <algorithm>
 #include <array>
@@ -26,15 +27,15 @@ namespace {
 constexpr int turns = 21;
 
 struct alignas(128) flag {
-  std::atomic<std::uint64_t> meetings{0};
+  std::atomic<std::uint64_t> barriers{0};
 };
 
 /// Waits as hfcomm does, so that the difference is not one in waiting. (It sleeps after a millisecond; this goes on.)
-void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::detail::spin_limits& limits) {
-  flags[static_cast<std::size_t>(rank)].meetings.store(meeting);
+void bare_barrier(std::span<flag> flags, int rank, std::uint64_t number, const hfcomm::detail::spin_limits& limits) {
+  flags[static_cast<std::size_t>(rank)].barriers.store(number);
   auto other = flags.begin();
   const auto all_have_come = [&] {
-    while (other != flags.end() && other->meetings.load() >= meeting) {
+    while (other != flags.end() && other->barriers.load() >= number) {
       ++other;
     }
     return other == flags.end();
@@ -43,17 +44,17 @@ void meet(std::span<flag> flags, int rank, std::uint64_t meeting, const hfcomm::
   }
 }
 
-template <class Meeting>
-double nanoseconds_of(int meetings, Meeting&& meeting) {
+template <class Barrier>
+double nanoseconds_of(int barriers, Barrier&& number) {
   const auto start = std::chrono::steady_clock::now();
-  for (int index = 0; index < meetings; ++index) {
-    meeting();
+  for (int index = 0; index < barriers; ++index) {
+    number();
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
-  return time.count() / meetings;
+  return time.count() / barriers;
 }
 
-void compare(std::span<flag> flags, int meetings) {
+void compare(std::span<flag> flags, int barriers) {
   const int rank = hfcomm::rank();
   const int cores = bench::allowed_cores();
   const bool own_cores = hfcomm::world_size() <= cores;
@@ -65,10 +66,10 @@ void compare(std::span<flag> flags, int meetings) {
   std::uint64_t met = 0;
   std::array<std::vector<double>, 3> times;
   for (int turn = 0; turn < turns; ++turn) {
-    times[0].push_back(nanoseconds_of(meetings, [&] { meet(flags, rank, ++met, limits); }));
-    times[1].push_back(nanoseconds_of(meetings, [] { hfcomm::barrier(); }));
+    times[0].push_back(nanoseconds_of(barriers, [&] { bare_barrier(flags, rank, ++met, limits); }));
+    times[1].push_back(nanoseconds_of(barriers, [] { hfcomm::barrier(); }));
     std::array<float, 2> sums{};
-    times[2].push_back(nanoseconds_of(meetings, [&] { hfcomm::all_reduce(sums); }));
+    times[2].push_back(nanoseconds_of(barriers, [&] { hfcomm::all_reduce(sums); }));
   }
   if (rank == 0) {
     std::printf("%d ranks on %d cores, ns:", hfcomm::world_size(), cores);
@@ -85,9 +86,9 @@ void compare(std::span<flag> flags, int meetings) {
 
 int main(int count, char** arguments) {
   const int ranks = count > 1 ? std::atoi(arguments[1]) : 2;
-  const int meetings = count > 2 ? std::atoi(arguments[2]) : 20'000;
-  if (ranks < 1 || meetings < 1) {
-    std::fputs("checks [ranks] [meetings in a turn]\n", stderr);
+  const int barriers = count > 2 ? std::atoi(arguments[2]) : 20'000;
+  if (ranks < 1 || barriers < 1) {
+    std::fputs("checks [ranks] [barriers in a turn]\n", stderr);
     return 2;
   }
   const auto size = static_cast<std::size_t>(ranks) * sizeof(flag);
@@ -98,5 +99,5 @@ int main(int count, char** arguments) {
   }
   auto* flags = static_cast<flag*>(memory);
   std::uninitialized_default_construct_n(flags, ranks);
-  return hfcomm::launch(ranks, [&] { compare({flags, static_cast<std::size_t>(ranks)}, meetings); });
+  return hfcomm::launch(ranks, [&] { compare({flags, static_cast<std::size_t>(ranks)}, barriers); });
 }

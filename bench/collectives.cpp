@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How fast hfcomm's host operations are: a table like nccl-tests'.
+// Measures hfcomm's host operations and prints a table like that of nccl-tests.
 //   collectives --processes 2
 //   torchrun --nproc-per-node 2 --no-python collectives
 

@@ -17,7 +17,7 @@
 
 namespace bench {
 
-/// What the user typed cannot be meant; the text says why.
+/// An invalid argument of the user; the text says why.
 struct bad_argument : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -90,7 +90,7 @@ class command_line {
         result.work.line_ms = number(1, 3'600'000);
       } else if (option_ == "--json") {
         result.json = value();
-        // Now rather than after a minute of measuring.
+        // Checked before a minute of measuring.
         require(static_cast<bool>(std::ofstream(result.json, std::ios::app)), "cannot be written: " + result.json);
       } else if (option_ == "--bind-to-core") {
         result.bind = true;

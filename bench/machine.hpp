@@ -11,13 +11,13 @@
 
 namespace bench {
 
-/// What a reader of figures needs to know about where they come from.
+/// The machine on which figures were measured.
 struct machine {
   std::string date;
   std::string cpu;
   long cores = 1;             ///< The machine's.
   int allowed_cores = 1;      ///< That this process may use: 1 where it is bound to one.
-  std::string load;           ///< As /proc/loadavg says it.
+  std::string load;           ///< From /proc/loadavg.
   double stolen_seconds = 0;  ///< Since the start of the machine: time in which a host gave the cores to others.
   std::string compiler;
   bool optimized = false;

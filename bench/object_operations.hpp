@@ -121,10 +121,10 @@ class sample_files {
   std::filesystem::path folder_;
 };
 
-/// What hfcomm has beyond spans: objects of any type, dictionaries, seeds, files.
+/// Operations without spans: objects of any type, dictionaries, seeds, files.
 class object_operations {
  public:
-  /// What is made needs this object and `others`.
+  /// The benchmarks made need this object and `others`.
   explicit object_operations(const peers& others) : others_(others) {}
 
   [[nodiscard]] std::vector<operation> all() const {
@@ -141,9 +141,9 @@ class object_operations {
                       }});
     }
     list.push_back(
-        {"reduce_object", true, [this](std::size_t bytes) { return folding("reduce_object", bytes, false); }});
-    list.push_back(
-        {"all_reduce_object", true, [this](std::size_t bytes) { return folding("all_reduce_object", bytes, true); }});
+        {"reduce_object", true, [this](std::size_t bytes) { return object_reduction("reduce_object", bytes, false); }});
+    list.push_back({"all_reduce_object", true,
+                    [this](std::size_t bytes) { return object_reduction("all_reduce_object", bytes, true); }});
     for (const std::size_t entries : {std::size_t{8}, std::size_t{256}}) {
       list.push_back(
           {"reduce_dict", false, [this, entries](std::size_t) { return dictionary("reduce_dict", entries, false); }});
@@ -217,7 +217,7 @@ class object_operations {
   }
 
   /// reduce and all_reduce of an object by a callable.
-  [[nodiscard]] benchmark folding(const char* name, std::size_t bytes, bool everywhere) const {
+  [[nodiscard]] benchmark object_reduction(const char* name, std::size_t bytes, bool everywhere) const {
     using values = std::vector<float>;
     const values like(std::max<std::size_t>(bytes / sizeof(float), 1));
     auto data = std::make_shared<state<values, std::optional<values>>>(like);
@@ -311,7 +311,7 @@ class object_operations {
     return one;
   }
 
-  /// The files are in the page cache: what is measured is how the bytes get to the ranks, not a disk.
+  /// The files are in the page cache, so that the time is that of the ranks' exchange, not of a disk.
   [[nodiscard]] benchmark file(std::size_t bytes) const {
     auto files = std::make_shared<sample_files>(bytes, others_.rank == root);
     auto text = std::make_shared<std::string>();

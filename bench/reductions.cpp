@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How fast one core sums two buffers into a third, for each type and each width of the processor's registers: what
-// bounds the reductions, beside memory. GB/s of what is read and written; the widths take turns, and the best turn
-// counts.
+// Measures how fast one core sums two buffers into a third, for each type and register width: beside memory, this
+// bounds the reductions. GB/s of what is read and written; the widths take turns, and the best turn counts.
 //   reductions [KiB of each buffer ...]     (16 256 4096)
 
 #include <algorithm>

@@ -15,14 +15,14 @@
 
 namespace bench {
 
-/// What the span operations of one type have in common: rotated buffers on this rank, each a Buffer made of its number
+/// The buffers of the span operations of one type: rotated buffers on this rank, each a Buffer made of its number
 /// of elements, which converts to a span.
 template <class T, class Buffer = std::vector<T>>
 class span_buffers {
  public:
   span_buffers(const peers& others, std::size_t in_count, std::size_t out_count)
       : rank_(others.rank), size_(others.size) {
-    // What no cache holds anyway needs less variety.
+    // Buffers larger than any cache need fewer copies.
     const std::size_t buffers = std::max(in_count, out_count) * sizeof(T) < large ? buffer_count : 2;
     for (std::size_t index = 0; index < buffers; ++index) {
       in_.emplace_back(in_count);
@@ -57,7 +57,7 @@ class span_buffers {
     return count_wrong_sums<T>(part, size_, iteration, static_cast<std::size_t>(rank_) * part.size());
   }
   /// The part that each rank has for this one is in `out`.
-  [[nodiscard]] std::size_t wrong_deal(std::uint64_t iteration) {
+  [[nodiscard]] std::size_t wrong_all_to_all(std::uint64_t iteration) {
     const auto all = out(iteration);
     const std::size_t part = all.size() / static_cast<std::size_t>(size_);
     std::size_t wrong = 0;
@@ -83,7 +83,7 @@ class span_buffers {
 template <class Library>
 class span_operations {
  public:
-  /// `others` must outlive what is made.
+  /// `others` must outlive the benchmarks made.
   explicit span_operations(const peers& others) : others_(others) {}
 
   [[nodiscard]] operation barrier() const {
@@ -167,7 +167,7 @@ class span_operations {
               one.run = [data](std::uint64_t iteration) {
                 Library::all_to_all(std::span<const T>(data->in(iteration)), data->out(iteration));
               };
-              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_deal(iteration); };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_all_to_all(iteration); };
               return one;
             }};
   }

@@ -17,23 +17,24 @@
 #include <sys/prctl.h>
 
 #include "benchmark.hpp"
+#include "coordinator.hpp"
 #include "machine.hpp"
-#include "meeting.hpp"
 
 namespace bench {
 
-/// What a library can be measured at: "operation/buffer/type" to how it is done on this many bytes.
-using contest = std::map<std::string, std::function<benchmark(std::size_t bytes)>>;
+/// The operations that a library has: maps "operation/buffer/type" to a function that makes the benchmark for a size.
+using compared_operations = std::map<std::string, std::function<benchmark(std::size_t bytes)>>;
 
 /// One rank of a job of `bench/compare`, which has made the folder $BENCH_JOB:
 ///   list                                              the operations, one line
 ///   measure OPERATION BYTES MILLISECONDS WARMUP LEAST "median_us p99_us iterations wrong"
 ///   quit
-/// What was measured last keeps its buffers until something else is.
+/// The last measured operation keeps its buffers until another one is measured.
 class worker {
  public:
-  /// `bind`: to a core of its own where there is one for each rank.
-  worker(int rank, int size, bool bind = true) : meeting_(job_folder(), rank, size), others_(meeting_.others()) {
+  /// `bind`: binds the rank to a core of its own if there are enough.
+  worker(int rank, int size, bool bind = true)
+      : coordinator_(job_folder(), rank, size), others_(coordinator_.others()) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (bind && size <= allowed_cores()) {
       bind_to_core(rank);
@@ -42,14 +43,14 @@ class worker {
 
   [[nodiscard]] const peers& others() const noexcept { return others_; }
 
-  /// Until there are no more commands. Returns the exit status.
-  int serve(const std::string& library, const contest& operations) {
+  /// Serves commands until there are no more. Returns the exit status.
+  int serve(const std::string& library, const compared_operations& operations) {
     std::string prepared_name;
     std::size_t prepared_bytes = 0;
     std::optional<benchmark> prepared;
     std::uint64_t iteration = 0;
     while (true) {
-      std::istringstream command(meeting_.next_command());
+      std::istringstream command(coordinator_.next_command());
       std::string verb;
       command >> verb;
       if (verb == "quit") {
@@ -62,10 +63,10 @@ class worker {
         for (const auto& [name, make] : operations) {
           line += ' ' + name;
         }
-        meeting_.answer(line);
+        coordinator_.answer(line);
       } else if (verb == "drop") {
         prepared.reset();
-        meeting_.answer("dropped");
+        coordinator_.answer("dropped");
       } else if (verb == "measure") {
         std::string name;
         std::size_t bytes = 0;
@@ -88,7 +89,7 @@ class worker {
         char line[160];
         std::snprintf(line, sizeof(line), "%.6g %.6g %d %llu %zu", one.median_us, one.p99_us, one.iterations,
                       static_cast<unsigned long long>(one.wrong), one.bytes);
-        meeting_.answer(line);
+        coordinator_.answer(line);
       } else {
         throw std::invalid_argument("unknown command " + verb);
       }
@@ -104,7 +105,7 @@ class worker {
     return folder;
   }
 
-  meeting meeting_;
+  coordinator coordinator_;
   peers others_;
 };
 

@@ -49,7 +49,7 @@ std::vector<int> primes_of(const task& one) {
   return primes;
 }
 
-void hand_out() {
+void run_master() {
   constexpr int tasks = 40;
   std::map<int, std::vector<int>> found;  // by the task's first number
   int next = 0;
@@ -75,7 +75,7 @@ void hand_out() {
   std::printf("%zu primes below %d, found by %d ranks\n", count, tasks * tasks * 100, hfcomm::world_size() - 1);
 }
 
-void work_off() {
+void run_worker() {
   report told;
   while (true) {
     hfcomm::send(told, 0);
@@ -97,9 +97,9 @@ int main(int count, char** arguments) {
   }
   return hfcomm::launch(processes, [] {
     if (hfcomm::is_main_process()) {
-      hand_out();
+      run_master();
     } else {
-      work_off();
+      run_worker();
     }
   });
 }

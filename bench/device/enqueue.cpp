@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// enqueue [ROUNDS]: what a device operation costs the CPU above NCCL's own call, where there is no GPU: two ranks as
-// threads over the test double, whose entries that are measured here do nothing but succeed. So the figures are
-// hfcomm's part, and the call through the table. Nanoseconds of CPU time are medians of rounds in which hfcomm and the
+// enqueue [ROUNDS]: the CPU cost of a device operation beyond NCCL's own call. Needs no GPU: two ranks as threads use
+// the test double, whose measured functions only return success. So the figures are hfcomm's part, and the call through
+// the table. Nanoseconds of CPU time are medians of rounds in which hfcomm and the
 // bare call take turns; instructions are counted one by one, by a parent that single-steps the process; allocations by
 // operator new. Fails where an operation allocates anything.
 
@@ -54,7 +54,7 @@ void operator delete[](void* memory, std::size_t /*bytes*/) noexcept { std::free
 
 namespace {
 
-// Entries that only succeed.
+// Functions that only return success.
 ncclResult_t nothing_all_reduce(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
                                 cudaStream_t) {
   return ncclSuccess;
@@ -71,13 +71,13 @@ ncclResult_t nothing_all_gather(const void*, void*, std::size_t, ncclDataType_t,
 }
 
 /// One thing to measure, and what it is compared with.
-struct contest {
+struct comparison {
   std::string name;
   std::function<void(std::size_t)> ours;  // so many times
   std::function<void(std::size_t)> bare;
 };
 
-/// Of this thread, in nanoseconds: what else runs on the machine does not count.
+/// Returns this thread's CPU time in nanoseconds; other work on the machine does not count.
 double cpu_time() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -95,7 +95,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Where the parent leaves what it has counted.
+/// The number of instructions that the parent has counted.
 long& counted() {
   static auto* const word =
       static_cast<long*>(::mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -147,7 +147,7 @@ long instructions(const std::function<void(std::size_t)>& body) {
   return steps[1] - steps[0];
 }
 
-void measure(const contest& one, std::size_t rounds) {
+void measure(const comparison& one, std::size_t rounds) {
   constexpr std::size_t times = 20'000;
   std::vector<double> ours;
   std::vector<double> bare;

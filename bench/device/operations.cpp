@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// operations [--ranks N] [--max-bytes N] [--rounds N] [--double]: all-reduces on a GPU, hfcomm beside what it stands
-// on, in turns: at one rank a bare copy within the device, at more the bare call of NCCL, on a communicator that NCCL
-// made. For each size the medians over the rounds: microseconds an operation takes when many are on the stream, GB/s,
+// operations [--ranks N] [--max-bytes N] [--rounds N] [--double]: compares hfcomm's all-reduces on a GPU, in turns,
+// with a bare copy within the device (one rank) or a bare call of NCCL on a communicator of its own (several ranks).
+// For each size the medians over the rounds: microseconds an operation takes when many are on the stream, GB/s,
 // hfcomm's time by the other's, and the nanoseconds that the CPU spends on a call.
 //
 // Each rank is a process with a GPU of its own. Where there are fewer GPUs than ranks they share them: each process

@@ -12,7 +12,7 @@
 #include <boost/serialization/vector.hpp>
 #include <boost/version.hpp>
 
-#include "../contest.hpp"
+#include "../compared_operations.hpp"
 
 namespace {
 
@@ -50,8 +50,8 @@ int main(int count, char** arguments) {
   boost::mpi::environment environment(count, arguments);
   try {
     bench::worker worker(world().rank(), world().size());
-    bench::contest all;
-    bench::enter_all_objects<library>(all, worker.others());
+    bench::compared_operations all;
+    bench::add_all_objects<library>(all, worker.others());
     return worker.serve(
         "Boost.MPI " + std::to_string(BOOST_VERSION / 100'000) + '.' + std::to_string(BOOST_VERSION / 100 % 1000), all);
   } catch (const std::exception& problem) {

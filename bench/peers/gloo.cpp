@@ -23,7 +23,7 @@
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "../contest.hpp"
+#include "../compared_operations.hpp"
 
 namespace {
 
@@ -86,14 +86,14 @@ int run_rank(int rank, int size) {
   gloo::rendezvous::FileStore store(std::string(std::getenv("BENCH_JOB")) + "/gloo");
   context() = std::make_shared<gloo::rendezvous::Context>(rank, size);
   context()->connectFullMesh(store, device);
-  bench::contest all;
-  bench::enter_barrier<library>(all, worker.others());
+  bench::compared_operations all;
+  bench::add_barrier<library>(all, worker.others());
   const bench::span_operations<library> spans(worker.others());
-  bench::enter(all, "ordinary", "float32", spans.broadcast<float>("float32"));
-  bench::enter(all, "ordinary", "float32", spans.all_gather<float>("float32"));
-  bench::enter(all, "ordinary", "float32", spans.gather<float>("float32"));
-  bench::enter(all, "ordinary", "float32", spans.all_to_all<float>("float32"));
-  bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
+  bench::add(all, "ordinary", "float32", spans.broadcast<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.all_gather<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.gather<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.all_to_all<float>("float32"));
+  bench::add_all_reduce<library, float>(all, worker.others(), "float32");
   return worker.serve("Gloo", all);
 }
 

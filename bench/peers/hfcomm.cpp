@@ -10,7 +10,7 @@
 
 #include <hfcomm/comm.hpp>
 
-#include "../contest.hpp"
+#include "../compared_operations.hpp"
 
 namespace {
 
@@ -53,16 +53,16 @@ struct library_on_shared_memory : library {
 
 int run_rank() {
   bench::worker worker(hfcomm::rank(), hfcomm::world_size());
-  bench::contest all;
-  bench::enter_barrier<library>(all, worker.others());
-  bench::enter_spans<library>(all, worker.others());
-  bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
-  bench::enter_all_reduce<library, hfcomm::bfloat16>(all, worker.others(), "bfloat16");
-  bench::enter_all_reduce<library, hfcomm::float16>(all, worker.others(), "float16");
-  bench::enter_all_reduce<library_on_shared_memory, float>(all, worker.others(), "float32", "shared");
-  bench::enter_all_reduce<library_on_shared_memory, hfcomm::bfloat16>(all, worker.others(), "bfloat16", "shared");
-  bench::enter_all_reduce<library_on_shared_memory, hfcomm::float16>(all, worker.others(), "float16", "shared");
-  bench::enter_all_objects<library>(all, worker.others());
+  bench::compared_operations all;
+  bench::add_barrier<library>(all, worker.others());
+  bench::add_spans<library>(all, worker.others());
+  bench::add_all_reduce<library, float>(all, worker.others(), "float32");
+  bench::add_all_reduce<library, hfcomm::bfloat16>(all, worker.others(), "bfloat16");
+  bench::add_all_reduce<library, hfcomm::float16>(all, worker.others(), "float16");
+  bench::add_all_reduce<library_on_shared_memory, float>(all, worker.others(), "float32", "shared");
+  bench::add_all_reduce<library_on_shared_memory, hfcomm::bfloat16>(all, worker.others(), "bfloat16", "shared");
+  bench::add_all_reduce<library_on_shared_memory, hfcomm::float16>(all, worker.others(), "float16", "shared");
+  bench::add_all_objects<library>(all, worker.others());
   return worker.serve("hfcomm " + std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) +
                           '.' + std::to_string(HFCOMM_VERSION_PATCH),
                       all);

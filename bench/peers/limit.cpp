@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the machine allows an all_reduce on memory that all ranks see: threads of one process read and write what such
-// ranks have to, with nothing between them but a barrier before and after. Every thread sums its share of the elements
+// The machine's limit for an all_reduce on memory that all ranks see: threads of one process read and write the same
+// bytes as such ranks, with only a barrier before and after. Every thread sums its share of the elements
 // over all buffers and writes it to all of them.
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 #include <sched.h>
 
-#include "../contest.hpp"
+#include "../compared_operations.hpp"
 
 namespace {
 
@@ -155,7 +155,7 @@ int main(int count, char** arguments) {
     // Before this thread is bound, because the others start with its cores.
     const auto team = std::make_shared<threads>(size);
     bench::worker worker(0, 1);
-    bench::contest all;
+    bench::compared_operations all;
     all["all_reduce/shared/float32"] = [team, size](std::size_t bytes) {
       struct state {
         std::vector<std::vector<float>> buffers;

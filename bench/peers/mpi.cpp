@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../contest.hpp"
+#include "../compared_operations.hpp"
 #include "mpi_library.hpp"
 
 namespace {
@@ -20,10 +20,10 @@ int run_rank() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   bench::worker worker(rank, size);
-  bench::contest all;
-  bench::enter_barrier<library>(all, worker.others());
-  bench::enter_spans<library>(all, worker.others());
-  bench::enter_all_reduce<library, float>(all, worker.others(), "float32");
+  bench::compared_operations all;
+  bench::add_barrier<library>(all, worker.others());
+  bench::add_spans<library>(all, worker.others());
+  bench::add_all_reduce<library, float>(all, worker.others(), "float32");
   char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(version, &length);

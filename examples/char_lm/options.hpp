@@ -16,7 +16,7 @@
 
 namespace char_lm {
 
-/// What the options of a training program say.
+/// The options of a training program.
 struct settings {
   int processes = 1;
   std::string text;
@@ -39,7 +39,7 @@ struct program {
   const char* name;
   bool has_compare_single = false;
 
-  /// What main() returns: `train(settings)` on each of the ranks that the options ask for.
+  /// Runs `train(settings)` on each of the ranks that the options ask for. Returns the exit status.
   template <class Train>
   [[nodiscard]] int run(int count, char** arguments, Train train) const {
     try {

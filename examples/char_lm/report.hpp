@@ -14,8 +14,8 @@
 
 namespace char_lm {
 
-/// Rank 0 prints what training came to: the losses before and after, a sample of what the model writes, and whether all
-/// ranks hold the same parameters, which it returns on every rank. Collective.
+/// Rank 0 prints the results of training: the losses before and after, a sample of what the model writes, and whether
+/// all ranks hold the same parameters, which it returns on every rank. Collective.
 [[nodiscard]] inline bool report(model& trained, const vocabulary& symbols, const settings& wanted, double before,
                                  double after) {
   const bool identical = identical_everywhere(trained);

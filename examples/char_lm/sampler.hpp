@@ -56,7 +56,7 @@ inline text_split split_text(std::size_t size, std::size_t context) {
 struct share {
   std::size_t first = 0;
   std::size_t last = 0;
-  /// What to multiply the mean over this share with, so that the plain average over all ranks is the mean over all
+  /// The factor for the mean over this share, so that the plain average over all ranks is the mean over all
   /// items: count * world_size / total. Exactly 1 for even shares, 0 for an empty one.
   float weight = 0.0F;
 
@@ -86,19 +86,19 @@ inline std::vector<std::size_t> held_out_batch(const text_split& split, const sh
   return positions;
 }
 
-/// Examples, and what to multiply the mean over them with.
+/// Examples, and the factor for the mean over them.
 struct batch_piece {
   std::span<const std::size_t> positions;
   float weight = 0.0F;
 };
 
-/// What one rank trains on in one step.
+/// The examples of one rank in one step.
 struct rank_batch {
   std::vector<std::size_t> positions;
-  /// As a share's: for the average over the ranks to be the mean over the whole batch.
+  /// The factor of the share, so that the average over the ranks is the mean over the whole batch.
   float weight = 0.0F;
 
-  /// What it takes in one of several passes. Of the weight, a piece has the part that its examples are of all.
+  /// The piece of one of several passes. Its weight is in proportion to its examples.
   [[nodiscard]] batch_piece piece(std::size_t pass, std::size_t passes) const {
     const std::size_t first = positions.size() * pass / passes;
     const std::size_t last = positions.size() * (pass + 1) / passes;
@@ -131,7 +131,7 @@ class batch_sampler {
       const std::size_t count = std::min(left, train_count_ - from);
       examples_.set_epoch(next / train_count_);
       // Only numbers of the epoch are asked for, so none of the sampler's padding comes along.
-      for (const auto example : examples_.indices().subspan(dealt(from), dealt(from + count) - dealt(from)))
+      for (const auto example : examples_.indices().subspan(own_count(from), own_count(from + count) - own_count(from)))
         mine.positions.push_back(context_ + example);
       next += count;
       left -= count;
@@ -143,7 +143,7 @@ class batch_sampler {
 
  private:
   /// How many of an epoch's first `count` examples are this rank's: rank r has numbers r, r + world size, ...
-  [[nodiscard]] std::size_t dealt(std::size_t count) const noexcept {
+  [[nodiscard]] std::size_t own_count(std::size_t count) const noexcept {
     return (count + world_size_ - 1 - rank_) / world_size_;
   }
 

@@ -1,6 +1,6 @@
 // compiles
 // SPDX-License-Identifier: MIT
-// Were the others to fail for a reason of their own (a missing header, a wrong flag), this one would fail with them.
+// If the other programs failed because of a missing header or a wrong flag, this one would fail as well.
 #include <map>
 #include <string>
 #include <vector>

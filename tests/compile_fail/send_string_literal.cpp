@@ -2,5 +2,5 @@
 // SPDX-License-Identifier: MIT
 #include <hfcomm/collectives/send.hpp>
 
-// Neither a text, which a std::string is, nor a buffer that somebody means: with the zero at its end?
+// A literal is neither an object, as a std::string is, nor clearly a buffer: should its final zero be sent?
 int main() { hfcomm::send("text", 1); }

@@ -1,6 +1,6 @@
 // error: static assertion failed.*of no polymorphic class unless it is final
 // SPDX-License-Identifier: MIT
-// What is derived from the pointer's class would be cut off.
+// The parts of a derived class would be cut off.
 #include <memory>
 #include <vector>
 

@@ -33,7 +33,7 @@ void check_same(const outcome& found, const outcome& expected) {
     CHECK(found.losses[step] == doctest::Approx(expected.losses[step]).epsilon(1e-4));
 }
 
-/// What one process on the host makes of whole batches.
+/// Trains on whole batches in one process on the host.
 outcome train_on_host(const model_options& sizes, std::size_t batch_size, std::uint64_t seed) {
   const auto split = split_text(odd_text().size(), sizes.context);
   model network(odd_vocabulary, sizes, seed);
@@ -50,7 +50,7 @@ outcome train_on_host(const model_options& sizes, std::size_t batch_size, std::u
   return result;
 }
 
-/// What the ranks make of it on their devices; they begin with different models.
+/// Trains with the ranks on their devices, starting from different models.
 outcome train_on_devices(const process_group& world, stream_ref stream, const model_options& sizes,
                          std::size_t batch_size, std::size_t passes, std::uint64_t seed) {
   const auto split = split_text(odd_text().size(), sizes.context);

@@ -14,7 +14,7 @@
 #include "char_lm/random.hpp"
 #include "device_ranks.hpp"
 
-/// What the tests of the CUDA example's character model have in common. Its kernels are functions here, which the
+/// Helpers of the tests of the CUDA example's character model. Its kernels are functions here, which the
 /// double of CUDA runs on the host in the order of their streams.
 namespace device_ranks {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// NCCL's groups hold calls back, for the thread: what may go wrong in the meantime.
+// NCCL's groups collect the thread's calls: failures while a group is open.
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -79,7 +79,7 @@ TEST_CASE("nccl_group_scope: an operation that cannot be collected is refused, f
       CHECK_THROWS_AS((void)all_reduce_async(data, stream, reduce_op::sum, other), usage_error);
       CHECK_THROWS_AS(connect_device(third), engine_error);
       CHECK_THROWS_AS((void)world.split(0), engine_error);
-      all_reduce(data, stream, reduce_op::sum, other);  // of another group, in the same scope
+      all_reduce(data, stream, reduce_op::sum, other);  // another group in the same scope
       all_reduce(data, stream, reduce_op::sum, world);
     }
     synchronize(stream, world);

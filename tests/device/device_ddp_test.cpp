@@ -51,7 +51,7 @@ class toy_model {
   [[nodiscard]] device_span<T> gradient(std::size_t index) const { return gradient_[index]; }
   [[nodiscard]] std::vector<T> host_gradient(std::size_t index) const { return on_host(gradient_[index], stream_); }
 
-  /// What a kernel of a backward pass does: adds to a gradient, some time later.
+  /// Adds to a gradient some time later, as a kernel of a backward pass does.
   void add(std::size_t index, float what) const {
     fake_cuda::launch(stream_.get(), [data = gradient_[index], what] {
       std::this_thread::sleep_for(std::chrono::microseconds(200));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whatever goes wrong, wherever: every rank gets the right error within its deadline, and nothing hangs or is left.
+// Faults of every kind at every place: every rank gets the right error within its deadline, nothing hangs or leaks.
 // HFCOMM_FAULT_ROUNDS sets how often (once each in each way unless set).
 #include <algorithm>
 #include <array>
@@ -44,7 +44,7 @@ struct scenario {
   int ranks;
   int victim;
 
-  /// Something of connecting goes wrong, and everything goes on.
+  /// Whether the fault is one of connecting, after which the group stays usable.
   [[nodiscard]] bool of_connecting() const {
     return what == fault::no_communicator || what == fault::init_hangs || what == fault::first_call_hangs;
   }
@@ -69,12 +69,12 @@ std::string text_of(const scenario& one) {
          ", on rank " + std::to_string(one.victim) + " of " + std::to_string(one.ranks);
 }
 
-/// What a rank does again and again: an operation, its asynchronous form, or a step of training.
+/// The repeated work of a rank: an operation, its asynchronous form, or a step of training.
 class task {
  public:
   task(way how, const process_group& world, stream_ref stream) : how_(how), world_(world), stream_(stream) {}
 
-  /// May be called again where it throws.
+  /// May be called again after an exception.
   void connect(const process_group& world) {
     connect_device(world);
     if (how_ == way::training) {
@@ -87,7 +87,7 @@ class task {
   }
   [[nodiscard]] process_group group() const { return ddp_ ? ddp_->device_group() : world_; }
 
-  /// And waits for it.
+  /// Runs the work once and waits for it.
   void operate(const process_group& group) {
     switch (how_) {
       case way::called:
@@ -104,7 +104,7 @@ class task {
         break;
     }
   }
-  /// With a mistake of the caller's.
+  /// Runs the work once with an invalid argument.
   void misuse(const process_group& group) {
     if (ddp_) {
       ddp_->begin_forward();
@@ -131,7 +131,8 @@ class task {
 void fail_to_connect(const scenario& one, task& work, const process_group& world) {
   const bool is_victim = world.rank() == one.victim;
   if (one.how == way::training && one.what != fault::init_hangs) {
-    connect_device(world);  // it is the training's own group that is hit, which NCCL splits off and does not initialise
+    connect_device(
+        world);  // the fault hits the training's own group, whose communicator NCCL splits off instead of initializing
   }
   barrier(world);
   if (is_victim) {
@@ -195,7 +196,7 @@ void run_other(const scenario& one, task& work) {
   switch (one.what) {
     case fault::does_not_come:
     case fault::abort_hangs: {
-      // A rank that the machine kept from running for so long is missing, too.
+      // A rank that the machine did not run for so long is missing, too.
       const auto missing = error_of<timeout_error>([&] { work.operate(hurried); }).missing();
       CHECK(std::find(missing.begin(), missing.end(), one.victim) != missing.end());
       break;
@@ -209,7 +210,7 @@ void run_other(const scenario& one, task& work) {
   }
 }
 
-void play(const scenario& one) {
+void run_scenario(const scenario& one) {
   INFO(text_of(one));
   const fake_cuda::install fake;
   try {
@@ -257,7 +258,7 @@ TEST_CASE("device faults: every fault in every kind of call, on random ranks, en
     const scenario one{static_cast<fault>(round % faults), static_cast<way>(round / faults % ways), ranks,
                        static_cast<int>(random() % static_cast<unsigned>(ranks))};
     default_nccl_options().teardown_timeout = one.what == fault::abort_hangs ? 10ms : 2s;
-    play(one);
+    run_scenario(one);
   }
   default_nccl_options().teardown_timeout = before;
 }

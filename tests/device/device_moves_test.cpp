@@ -12,7 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace device_ranks;
 
-/// Of no type that reductions know, and larger than any.
+/// An element type that reductions do not have, larger than all of theirs.
 struct particle {
   std::array<float, 3> place;
   int charge;

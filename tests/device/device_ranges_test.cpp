@@ -10,7 +10,7 @@
 
 namespace {
 
-/// As a program's own buffer might be.
+/// A buffer type like those of users.
 class tensor {
  public:
   explicit tensor(std::size_t count) : memory_(count) {}
@@ -22,7 +22,7 @@ class tensor {
   hfcomm::device_buffer<float> memory_;
 };
 
-/// As cuda::stream_ref shows its stream.
+/// A stream type with the interface of cuda::stream_ref.
 struct foreign_stream {
   cudaStream_t stream;
   [[nodiscard]] cudaStream_t get() const { return stream; }
@@ -83,7 +83,7 @@ TEST_CASE("device libraries: a missing library is an error that names the paths 
     CHECK(says(problem, "/nowhere/libcudart.so"));
   }
   {
-    const variable named("HFCOMM_NCCL_LIBRARY", "libm.so.6");  // is there, and is none
+    const variable named("HFCOMM_NCCL_LIBRARY", "libm.so.6");  // exists, but is not NCCL
     CHECK(says(error_of<engine_error>([&] { (void)cuda::detail::load_nccl(here); }), "NCCL has no function nccl"));
   }
 }

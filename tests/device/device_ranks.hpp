@@ -21,7 +21,7 @@
 #include <fake/fake_cuda.hpp>
 #include "../multi_rank/ranks.hpp"
 
-/// What the tests of the device plane have in common: ranks as threads, each with a pretended device of its own.
+/// Helpers of the tests of the device plane: ranks as threads, each with a pretended device of its own.
 namespace device_ranks {
 
 using namespace hfcomm;
@@ -61,7 +61,7 @@ device_buffer<T> on_device(const std::vector<T>& values, stream_ref stream) {
   return made;
 }
 
-/// What the memory holds once all that is on the stream is done.
+/// Returns the contents of the memory after all work on the stream.
 template <device_range R>
 auto on_host(const R& range, stream_ref stream) {
   std::vector<device_value_t<R>> values(range.size());
@@ -74,14 +74,14 @@ inline bool says(const error& problem, std::string_view text) {
   return std::string_view(problem.what()).find(text) != std::string_view::npos;
 }
 
-/// For the rank that the others give up.
+/// Waits until the other ranks have broken the group.
 inline void until_broken(const process_group& world) {
   while (!world.broken()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-/// What `run_ranks` throws; empty where nothing.
+/// Returns the text of the exception that `run_ranks` throws; empty without one.
 inline std::string cause_of(int ranks, const std::function<void(const process_group&)>& rank_main) {
   try {
     testing::run_ranks(ranks, rank_main);
@@ -91,7 +91,7 @@ inline std::string cause_of(int ranks, const std::function<void(const process_gr
   return {};
 }
 
-/// Runs `rank_main(world, stream)` on so many ranks over the double. Afterwards nothing may be left of what it gave.
+/// Runs `rank_main(world, stream)` on `ranks` ranks over the double. Checks that no object of the double is left.
 inline void run_devices(int ranks, const std::function<void(const process_group&, stream_ref)>& rank_main,
                         const testing::run_ranks_options& options = {}) {
   testing::run_ranks(

@@ -26,7 +26,7 @@ std::vector<T> values_of(int rank, std::size_t count) {
   return values;
 }
 
-/// What the host plane makes of the same values.
+/// The host plane's result for the same values.
 template <class T>
 std::vector<T> expected(const std::vector<T>& mine, reduce_op op, const process_group& world) {
   std::vector<T> values = mine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The test double itself: what it refuses, what hangs, and what frees it.
+// The test double itself: refused calls, hanging calls, and how they end.
 #include <doctest/doctest.h>
 
 #include <string>

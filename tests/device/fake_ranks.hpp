@@ -17,7 +17,7 @@
 
 #include <fake/fake_cuda.hpp>
 
-/// What the tests of the fake have in common: they talk to it as to CUDA and NCCL, through hfcomm's tables.
+/// Helpers of the tests of the fake: they call it as CUDA and NCCL, through hfcomm's tables.
 namespace fake_ranks {
 
 using hfcomm::cuda::nccl;

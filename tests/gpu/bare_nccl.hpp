@@ -16,15 +16,15 @@
 
 #include "device.hpp"
 
-/// Whether NCCL has two ranks on one GPU, asked without anything of hfcomm's planes: what does not work here is no
-/// fault of theirs, and what does must work with them, too.
+/// Tries two ranks on one GPU with NCCL alone, without hfcomm. If this fails, hfcomm cannot work; if it works, hfcomm
+/// must work, too.
 namespace gpu::bare_nccl {
 
 struct refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws a refusal, or whatever else an error of that function is.
+/// Throws a refusal, or another `Problem`, if the result is an error.
 template <class Problem = refusal>
 void check(ncclResult_t result, const char* what) {
   if (result != ncclSuccess) {
@@ -34,7 +34,7 @@ void check(ncclResult_t result, const char* what) {
 
 /// One of the two processes; the id goes from the first to the second through the pipe.
 inline void be_rank(int rank, const std::array<int, 2>& pipe) {
-  ::close(pipe[rank == 0 ? 0 : 1]);  // so that who waits for one that is gone reads the end
+  ::close(pipe[rank == 0 ? 0 : 1]);  // so that a rank whose peer is gone reads the end of the pipe
   const auto device = gpu::open();
   const gpu::stream stream;
   const auto& nccl = hfcomm::cuda::nccl();
@@ -61,7 +61,7 @@ inline void be_rank(int rank, const std::array<int, 2>& pipe) {
 
 struct answer {
   bool works = false;
-  bool refused = false;  ///< by NCCL; otherwise something is wrong
+  bool refused = false;  ///< NCCL refused; any other failure is an error
   std::string text;
 };
 
@@ -88,7 +88,7 @@ answer ask(const Prepare& prepare) {
     const bool refused = one.output.starts_with("refused: ");
     result.works = result.works && one.output.empty() && one.exited_with(0);
     result.refused = result.refused || refused;
-    // Who waits for one that was refused hangs.
+    // A rank whose peer was refused hangs.
     odd = odd || (one.output.empty() ? !one.exited_with(0) : !refused && one.output != "HUNG\n");
     result.text += one.output.empty() ? "wait status " + std::to_string(one.wait_status) + "\n" : one.output;
   }

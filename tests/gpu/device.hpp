@@ -22,14 +22,14 @@
 #include "../multi_rank/ranks.hpp"
 #include "kernels.hpp"
 
-/// What the tests on a GPU have in common.
+/// Helpers of the tests on a GPU.
 namespace gpu {
 
 using multi_rank::as_index;
 using multi_rank::each_of;
 using multi_rank::error_of;
 
-/// Longer than anything here takes; it only keeps a failed test from staying for ever.
+/// Longer than any operation here; it only ends a failed test.
 inline constexpr std::chrono::seconds held_at_most{30};
 
 class stream {
@@ -44,7 +44,7 @@ class stream {
   ~stream() { (void)hfcomm::cuda::runtime().cudaStreamDestroy(stream_); }
 
   [[nodiscard]] cudaStream_t get() const { return stream_; }
-  /// Whether something on it is not done yet.
+  /// Returns whether work on the stream is still in progress.
   [[nodiscard]] bool busy() const {
     const auto& api = hfcomm::cuda::runtime();
     const cudaError_t status = api.cudaStreamQuery(stream_);
@@ -60,13 +60,13 @@ class stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Waits without hfcomm's help.
+/// Waits for the stream with CUDA alone.
 inline void drain(hfcomm::stream_ref stream) {
   const auto& api = hfcomm::cuda::runtime();
   api.check(api.cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize", std::source_location::current());
 }
 
-/// A kernel that holds a stream until it is opened: what is called meanwhile and returns has not waited for the stream.
+/// A kernel that holds a stream until it is opened. A call that returns meanwhile has not waited for the stream.
 class gate {
  public:
   explicit gate(hfcomm::stream_ref stream) : opened_(1), stream_(stream) {
@@ -76,7 +76,7 @@ class gate {
   gate& operator=(const gate&) = delete;
   ~gate() {
     open();
-    (void)hfcomm::cuda::runtime().cudaStreamSynchronize(stream_.get());  // the kernel reads what ends here
+    (void)hfcomm::cuda::runtime().cudaStreamSynchronize(stream_.get());  // the kernel reads memory that is freed here
   }
   void open() { std::atomic_ref(*opened_.data()).store(1); }
 
@@ -93,14 +93,14 @@ hfcomm::device_buffer<T> on_device(const std::vector<T>& values, hfcomm::stream_
   return made;
 }
 
-/// Gives memory that is there new values.
+/// Overwrites device memory.
 template <class T>
 void put(const std::vector<T>& values, hfcomm::device_buffer<T>& data, hfcomm::stream_ref stream) {
   copy(values, data, stream);
   drain(stream);
 }
 
-/// What the memory holds once all that is on the stream is done.
+/// Returns the contents of the memory after all work on the stream.
 template <hfcomm::device_range R>
 auto on_host(const R& range, hfcomm::stream_ref stream) {
   std::vector<hfcomm::device_value_t<R>> values(range.size());
@@ -113,7 +113,7 @@ inline bool says(const std::exception& problem, std::string_view text) {
   return std::string_view(problem.what()).find(text) != std::string_view::npos;
 }
 
-/// For what cannot be done here.
+/// Prints the line that marks a case as skipped.
 inline void say_skipped(std::string_view name, std::string_view why) {
   std::string line = "[hfcomm] skipped: " + std::string(name) + ": " + std::string(why);
   for (char& one : line) {

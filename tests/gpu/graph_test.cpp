@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// CUDA graphs of a group of one's operations.
+// CUDA graphs of operations of a group of one.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ struct captured_group {
   device_buffer<float> last{count};
 
   captured_group() {
-    all_reduce_async(in, out, stream, reduce_op::sum, group).synchronize();  // what is captured was done once
+    all_reduce_async(in, out, stream, reduce_op::sum, group).synchronize();  // warms up everything that is captured
     synchronize(stream, group);
   }
 

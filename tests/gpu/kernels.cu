@@ -63,7 +63,7 @@ unsigned blocks_for(std::size_t count, std::size_t most) {
   return static_cast<unsigned>(std::min<std::size_t>((count + threads - 1) / threads, most));
 }
 
-/// One number on the device and where the host reads it, made once: what allocates may wait for a kernel that a test
+/// One number on the device and its copy on the host, allocated once: an allocation may wait for a kernel that a test
 /// holds.
 struct counter {
   unsigned long long* on_device = nullptr;

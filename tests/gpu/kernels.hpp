@@ -8,8 +8,8 @@
 
 #include <cuda_runtime_api.h>
 
-/// What the tests need of a device beside hfcomm: kernels.cu has it for a GPU, and kernels_of_double.cpp for the test
-/// double of CUDA and NCCL, over which the tests themselves are tested. Whichever is linked with decides.
+/// Device functions of the tests: kernels.cu defines them for a GPU, kernels_of_double.cpp for the test double of CUDA
+/// and NCCL, with which the tests themselves are tested. The linked file decides.
 namespace gpu {
 
 /// The byte at that place of the pattern `seed`. No two seeds have long parts alike, and a place that was calculated in
@@ -24,7 +24,7 @@ constexpr unsigned char pattern(std::uint64_t place, std::uint64_t seed) {
 /// Makes the device current; the process's first call of CUDA. What it returns must live as long as anything of it.
 [[nodiscard]] std::shared_ptr<void> open();
 
-/// How much memory the device has left.
+/// Returns the free memory of the device.
 [[nodiscard]] std::size_t free_memory();
 /// Whether NCCL may have reasons to refuse several ranks on it; the double has none.
 [[nodiscard]] bool may_refuse_ranks();
@@ -42,7 +42,7 @@ void fill(cudaStream_t stream, void* memory, std::size_t bytes, std::uint64_t se
 /// Puts a kernel on the stream that makes each number `factor` times what it was.
 void multiply(cudaStream_t stream, float* numbers, std::size_t count, float factor);
 
-/// What was captured from a stream.
+/// A graph captured from a stream.
 class graph {
  public:
   /// `body()` puts operations on the stream, which become the graph's.

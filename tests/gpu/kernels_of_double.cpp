@@ -20,7 +20,7 @@ namespace gpu {
 std::shared_ptr<void> open() {
   auto all = std::make_shared<fake_cuda::install>();
   fake_cuda::set_ranks(fake_cuda::ranks_are::processes);
-  // The double knows no machines: the only GPU of a rank's pretended one is a device of its own.
+  // The double knows no machines: each rank's pretended machine has one GPU, which is a device of its own.
   const char* const machine = std::getenv("NCCL_HOSTID");
   const int device = machine != nullptr ? std::atoi(std::strrchr(machine, '-') + 1) : 0;
   if (hfcomm::cuda::runtime().cudaSetDevice(device) != cudaSuccess) {

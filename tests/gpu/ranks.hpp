@@ -39,18 +39,18 @@ inline void pretend_machine(int rank) {
   for (const char* part : {"NCCL_MNNVL_ENABLE", "NCCL_RAS_ENABLE", "NCCL_CUMEM_ENABLE"}) {
     set_variable(part, "0");
   }
-  // The ranks take turns on the GPU: what is spread wide only waits more.
+  // The ranks take turns on the GPU: more blocks would only wait longer.
   set_variable("NCCL_MAX_CTAS", "2");
 }
 
-/// In a rank: ends it, unless it holds. The others get peer_error, and the test shows the text.
+/// In a rank: throws unless the condition holds. The others get peer_error, and the test shows the text.
 inline void require(bool condition, const std::string& text) {
   if (!condition) {
     throw std::runtime_error(text);
   }
 }
 
-/// In a rank: the error that `call` throws.
+/// In a rank: returns the error that `call` throws.
 template <class Error, class Call>
 Error expect_error(Call&& call) {
   try {
@@ -61,7 +61,7 @@ Error expect_error(Call&& call) {
   throw std::logic_error(std::string("nothing was thrown where this was expected: ") + typeid(Error).name());
 }
 
-/// For the rank that the others give up.
+/// Waits until the other ranks have broken the group.
 inline void until_broken(const hfcomm::process_group& group) {
   while (!group.broken()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -70,7 +70,7 @@ inline void until_broken(const hfcomm::process_group& group) {
 
 using rank_main = std::function<void(const gpu::stream&)>;
 
-/// One rank's life: `body` in a session, on a device.
+/// Runs one rank: `body` in a session, on a device.
 inline void be_rank(const std::string& job, int rank, int ranks, const rank_main& body) {
   pretend_machine(rank);
   const auto device = gpu::open();
@@ -79,17 +79,17 @@ inline void be_rank(const std::string& job, int rank, int ranks, const rank_main
   body(stream);
 }
 
-/// Starts so many; each is `world()` in its body.
+/// Starts `ranks` processes that run `body` as ranks of one world.
 inline std::unique_ptr<processes::child_processes> start_ranks(const std::string& job, int ranks,
                                                                const rank_main& body) {
   const std::string name = processes::unique_name("gpu-" + job);
   return std::make_unique<processes::child_processes>(ranks, [=](int rank) { be_rank(name, rank, ranks, body); });
 }
 
-/// How long a case with ranks may take: far more than it does where all is well.
+/// Time limit of a case with ranks: far more than it needs.
 inline constexpr std::chrono::seconds patience{150};
 
-/// Runs `body` on so many ranks; each must end well, without a word.
+/// Runs `body` on `ranks` ranks; each must end with status 0 and no output.
 inline void run_ranks(const std::string& job, int ranks, const rank_main& body) {
   const auto outcomes = start_ranks(job, ranks, body)->wait(patience);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -99,8 +99,8 @@ inline void run_ranks(const std::string& job, int ranks, const rank_main& body) 
   }
 }
 
-/// Whether the case cannot be run, because NCCL itself does not let several ranks use one GPU; says so. Asked once in a
-/// process.
+/// Returns whether the case must be skipped because NCCL itself refuses several ranks on one GPU, and prints so. Tried
+/// once in a process.
 inline bool without_ranks(std::string_view name) {
   static const bare_nccl::answer answer = bare_nccl::ask(&pretend_machine);
   if (answer.refused && may_refuse_ranks()) {
@@ -111,7 +111,7 @@ inline bool without_ranks(std::string_view name) {
   return false;
 }
 
-/// The case with that name: `body` on 2 ranks, and on 4; at the end of each nobody's device has anything left to do.
+/// Runs `body` of the case `name` on 2 and on 4 ranks. Each run ends with all device work done.
 inline void at_two_and_four(std::string_view name, const rank_main& body) {
   if (without_ranks(name)) {
     return;

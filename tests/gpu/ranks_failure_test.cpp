@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What goes wrong among several ranks on one GPU: nobody waits for ever, and the culprit has a name.
+// Failures among several ranks on one GPU: no rank waits for ever, and errors name the failed rank.
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -18,7 +18,7 @@ using gpu::as_index;
 using gpu::require;
 using processes::report;
 
-/// A group that has done on the device what will fail.
+/// Warms up the operation that will fail.
 device_buffer<float> warm(const gpu::stream& stream) {
   auto data = gpu::on_device(std::vector<float>(4099, 1.0F), stream);
   all_reduce(data, stream, reduce_op::max);

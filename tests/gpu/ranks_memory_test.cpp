@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory that NCCL knows, among several ranks on one GPU.
+// registered_buffer among several ranks on one GPU.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -29,7 +29,7 @@ std::vector<float> summed(std::size_t size, int ranks) {
   return values;
 }
 
-/// What holds of it: as it is, in part, and apart from where the sums go.
+/// Checks reductions of the whole buffer, of a part, and out of place.
 void check_operations(const gpu::stream& stream, std::size_t size, const process_group& group) {
   registered_buffer<float> data(size, group);
   registered_buffer<float> sums(size, group);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What moves data among several ranks on one GPU, without calculating.
+// Operations that only move data, among several ranks on one GPU.
 #include <array>
 #include <cstdint>
 #include <map>

@@ -16,7 +16,7 @@ using gpu::as_index;
 using gpu::each_of;
 using gpu::require;
 
-/// From 1 to 4, or to 2 where a byte has to hold what becomes of four of them.
+/// Numbers from 1 to 4, or to 2 where a byte has to hold the result of four of them.
 template <class T>
 double number_of(int rank, std::size_t index) {
   const std::size_t spread = sizeof(T) == 1 ? 2 : 4;

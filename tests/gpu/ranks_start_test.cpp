@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Several ranks on one GPU: whether that can be had, and how it begins.
+// Several ranks on one GPU: whether NCCL allows them, and how they connect.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -66,7 +66,7 @@ TEST_CASE("connect_device: a rank that dies while the others connect is named") 
   const auto children = gpu::start_ranks("dies", 3, [](const gpu::stream&) {
     barrier();
     if (world().rank() == 1) {
-      std::_Exit(0);  // without a word
+      std::_Exit(0);  // without an error
     }
     const auto problem = gpu::expect_error<peer_error>([] { connect_device(); });
     require(problem.peer() == 1, problem.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Order on streams: behind a kernel that lasts as long as the test wants, an operation returns at once, and its result
-// comes after what was there.
+// Order on streams: behind a kernel that lasts as long as the test needs, an operation returns at once and runs after
+// the kernel.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -131,7 +131,7 @@ TEST_CASE("started operations: they run beside their stream's next kernel") {
   gpu::drain(stream);
   auto work = all_reduce_async(in, out, stream, reduce_op::sum, group);
   gpu::gate gate(stream);
-  work.synchronize();  // by itself: the gate is shut
+  work.synchronize();  // does not wait for the gate, which is closed
   CHECK(stream.busy());
   CHECK(holds(out, wanted, other));
   CHECK(stream.busy());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A group of one on a GPU: every operation gives what it was given, bit by bit, and writes nothing else.
+// A group of one on a GPU: the output of every operation is its input, bit by bit, and nothing else is written.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,7 @@ using namespace hfcomm;
 using gpu::each_of;
 using gpu::error_of;
 
-/// Of no type that reductions know.
+/// An element type that reductions do not have.
 struct charged {
   std::array<float, 3> place;
   std::int16_t charge;
@@ -23,19 +23,19 @@ struct charged {
 /// Elements behind an output that no operation may write to.
 constexpr std::size_t guard = 8;
 
-/// An input, an output, and what the operations of one type and count are checked with.
+/// An input and an output of one type and count, and checks of operations on them.
 template <class T>
-class bench {
+class checked_buffers {
  public:
-  bench(std::size_t count, const gpu::stream& stream)
+  checked_buffers(std::size_t count, const gpu::stream& stream)
       : count_(count), stream_(stream), in_(count), out_(count + guard) {}
 
   [[nodiscard]] device_span<const T> in() const { return in_.span(); }
   [[nodiscard]] device_span<T> out() { return out_.span().first(count_); }
 
-  /// `operation(in, out)` makes the output the input.
+  /// Checks that `operation(in, out)` copies the input to the output.
   template <class Operation>
-  void apart(const char* name, Operation operation) {
+  void out_of_place(const char* name, Operation operation) {
     gpu::fill(stream_.get(), in_.data(), count_ * sizeof(T), input_seed);
     gpu::fill(stream_.get(), out_.data(), out_.size() * sizeof(T), other_seed);
     operation(in(), out());
@@ -43,7 +43,7 @@ class bench {
     CHECK(gpu::mismatches(stream_.get(), in_.data(), count_ * sizeof(T), input_seed) == 0);
     check_output();
   }
-  /// `operation(data)` leaves it as it is.
+  /// Checks that `operation(data)` changes nothing.
   template <class Operation>
   void in_place(const char* name, Operation operation) {
     gpu::fill(stream_.get(), out_.data(), out_.size() * sizeof(T), other_seed);
@@ -75,21 +75,21 @@ void check_moves() {
   const process_group group;
   const gpu::stream stream;
   for (const std::size_t count : counts) {
-    bench<T> test(count, stream);
+    checked_buffers<T> test(count, stream);
     const std::array<std::size_t, 1> all{count};
     test.in_place("broadcast", [&](auto data) { broadcast(data, stream, 0, group); });
-    test.apart("all_gather", [&](auto in, auto out) { all_gather(in, out, stream, group); });
+    test.out_of_place("all_gather", [&](auto in, auto out) { all_gather(in, out, stream, group); });
     test.in_place("all_gather", [&](auto data) { all_gather(data, data, stream, group); });
-    test.apart("uneven all_gather", [&](auto in, auto out) { all_gather(in, out, all, stream, group); });
-    test.apart("gather", [&](auto in, auto out) { gather(in, out, stream, 0, group); });
+    test.out_of_place("uneven all_gather", [&](auto in, auto out) { all_gather(in, out, all, stream, group); });
+    test.out_of_place("gather", [&](auto in, auto out) { gather(in, out, stream, 0, group); });
     test.in_place("gather", [&](auto data) { gather(data, data, stream, 0, group); });
-    test.apart("uneven gather", [&](auto in, auto out) { gather(in, out, all, stream, 0, group); });
-    test.apart("scatter", [&](auto in, auto out) { scatter(in, out, stream, 0, group); });
+    test.out_of_place("uneven gather", [&](auto in, auto out) { gather(in, out, all, stream, 0, group); });
+    test.out_of_place("scatter", [&](auto in, auto out) { scatter(in, out, stream, 0, group); });
     test.in_place("scatter", [&](auto data) { scatter(data, data, stream, 0, group); });
-    test.apart("uneven scatter", [&](auto in, auto out) { scatter(in, out, all, stream, 0, group); });
-    test.apart("all_to_all", [&](auto in, auto out) { all_to_all(in, out, stream, group); });
-    test.apart("uneven all_to_all", [&](auto in, auto out) { all_to_all(in, all, out, all, stream, group); });
-    test.apart("send_receive", [&](auto in, auto out) { send_receive(in, 0, out, 0, stream, group); });
+    test.out_of_place("uneven scatter", [&](auto in, auto out) { scatter(in, out, all, stream, 0, group); });
+    test.out_of_place("all_to_all", [&](auto in, auto out) { all_to_all(in, out, stream, group); });
+    test.out_of_place("uneven all_to_all", [&](auto in, auto out) { all_to_all(in, all, out, all, stream, group); });
+    test.out_of_place("send_receive", [&](auto in, auto out) { send_receive(in, 0, out, 0, stream, group); });
   }
 }
 
@@ -98,7 +98,7 @@ void check_reductions() {
   const process_group group;
   const gpu::stream stream;
   for (const std::size_t count : counts) {
-    bench<T> test(count, stream);
+    checked_buffers<T> test(count, stream);
     const std::array<std::size_t, 1> all{count};
     for (const reduce_kind kind : {reduce_kind::sum, reduce_kind::product, reduce_kind::min, reduce_kind::max,
                                    reduce_kind::average, reduce_kind::premultiplied_sum}) {
@@ -107,13 +107,14 @@ void check_reductions() {
       }
       INFO(std::string(to_string(kind)), " of ", std::string(to_string(element_type_of<T>)));
       const reduce_op op(kind);
-      test.apart("all_reduce", [&](auto in, auto out) { all_reduce(in, out, stream, op, group); });
+      test.out_of_place("all_reduce", [&](auto in, auto out) { all_reduce(in, out, stream, op, group); });
       test.in_place("all_reduce", [&](auto data) { all_reduce(data, stream, op, group); });
-      test.apart("reduce", [&](auto in, auto out) { reduce(in, out, stream, 0, op, group); });
+      test.out_of_place("reduce", [&](auto in, auto out) { reduce(in, out, stream, 0, op, group); });
       test.in_place("reduce", [&](auto data) { reduce(data, stream, 0, op, group); });
-      test.apart("reduce_scatter", [&](auto in, auto out) { reduce_scatter(in, out, stream, op, group); });
+      test.out_of_place("reduce_scatter", [&](auto in, auto out) { reduce_scatter(in, out, stream, op, group); });
       test.in_place("reduce_scatter", [&](auto data) { reduce_scatter(data, data, stream, op, group); });
-      test.apart("uneven reduce_scatter", [&](auto in, auto out) { reduce_scatter(in, out, all, stream, op, group); });
+      test.out_of_place("uneven reduce_scatter",
+                        [&](auto in, auto out) { reduce_scatter(in, out, all, stream, op, group); });
     }
   }
 }
@@ -253,12 +254,12 @@ TEST_CASE("group of one: buffers may have more than 4 GiB") {
   }
   const process_group group;
   const gpu::stream stream;
-  bench<std::uint8_t> test(count, stream);
-  test.apart("all_reduce", [&](auto in, auto out) { all_reduce(in, out, stream, reduce_op::max, group); });
+  checked_buffers<std::uint8_t> test(count, stream);
+  test.out_of_place("all_reduce", [&](auto in, auto out) { all_reduce(in, out, stream, reduce_op::max, group); });
   test.in_place("all_reduce", [&](auto data) { all_reduce(data, stream, reduce_op::sum, group); });
-  test.apart("all_gather", [&](auto in, auto out) { all_gather(in, out, stream, group); });
-  test.apart("all_to_all", [&](auto in, auto out) { all_to_all(in, out, stream, group); });
-  test.apart("send_receive", [&](auto in, auto out) { send_receive(in, 0, out, 0, stream, group); });
+  test.out_of_place("all_gather", [&](auto in, auto out) { all_gather(in, out, stream, group); });
+  test.out_of_place("all_to_all", [&](auto in, auto out) { all_to_all(in, out, stream, group); });
+  test.out_of_place("send_receive", [&](auto in, auto out) { send_receive(in, 0, out, 0, stream, group); });
 }
 
 }  // namespace

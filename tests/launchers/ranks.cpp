@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What mpirun.sh starts: each rank finds the others by what the launcher's variables say.
+// The program that mpirun.sh starts: the ranks find each other through the launcher's variables.
 #include <hfcomm/comm.hpp>
 
 int main() {

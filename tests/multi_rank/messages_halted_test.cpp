@@ -16,6 +16,7 @@ namespace {
 
 using namespace hfcomm;
 using namespace multi_rank;
+using hfcomm::engines::transfer;
 
 /// How often the reader was halted and resumed.
 std::atomic<int> halts{0};

@@ -13,20 +13,20 @@ namespace {
 using namespace hfcomm;
 using namespace std::chrono_literals;
 
-/// Kills its process where it is saved, or where it is loaded.
-struct deadly {
-  int mood = 0;
+/// Kills its process when it is saved (1) or loaded (2).
+struct killing_result {
+  int kill_when = 0;
   template <class Archive>
   void save(Archive& archive) const {
-    if (mood == 1) {
+    if (kill_when == 1) {
       ::raise(SIGKILL);
     }
-    archive(mood);
+    archive(kill_when);
   }
   template <class Archive>
   void load(Archive& archive) {
-    archive(mood);
-    if (mood == 2) {
+    archive(kill_when);
+    if (kill_when == 2) {
       ::raise(SIGKILL);
     }
   }
@@ -41,20 +41,20 @@ TEST_CASE("collect_results_in_files: when a rank is killed at any point, the oth
     const char* name;
     int victim;
     int root;
-    int mood;
-    int holder;  // of the deadly result
+    int kill_when;
+    int holder;  // of the killing_result result
   };
   for (const scenario& one :
        {scenario{"a rank that writes", 1, 0, 1, 1}, scenario{"the root that writes", 0, 0, 1, 0},
         scenario{"the last rank as the root that writes", 2, 2, 1, 2}, scenario{"the root that reads", 0, 0, 2, 2},
         scenario{"the last rank as the root that reads", 2, 2, 2, 0}}) {
     const std::string job = processes::unique_name(std::string("collect-") + std::to_string(one.root) +
-                                                   std::to_string(one.mood) + std::to_string(one.victim));
+                                                   std::to_string(one.kill_when) + std::to_string(one.victim));
     processes::child_processes children(3, [&](int rank) {
       session own = init(processes::job_options(job, rank, 3));
       try {
-        (void)collect_results_in_files(std::vector<deadly>{{rank == one.holder ? one.mood : 0}}, 3, directory,
-                                       one.root);
+        (void)collect_results_in_files(std::vector<killing_result>{{rank == one.holder ? one.kill_when : 0}}, 3,
+                                       directory, one.root);
       } catch (const peer_error& problem) {
         processes::report("culprit " + std::to_string(problem.fatal() ? problem.peer() : -1));
       }

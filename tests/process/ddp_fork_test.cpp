@@ -33,7 +33,7 @@ TEST_CASE("ddp: the child of a fork may not use it and destroys it without waiti
     std::vector<float> value(4);
     std::vector<float> gradient(4, static_cast<float>(rank));
     auto ddp = std::make_unique<distributed_data_parallel>(std::vector{named_parameter("a", value, gradient)});
-    // A pass before, so that the thread that averages has begun; then the barrier gives it time to wait for more.
+    // The first pass starts the thread that averages; the barrier gives it time to wait for more.
     ddp->mark_ready(0);
     ddp->finish();
     gradient.assign(4, static_cast<float>(rank));

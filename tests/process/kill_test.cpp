@@ -15,9 +15,9 @@ using namespace std::chrono_literals;
 
 constexpr int kinds = 10;  // of operations
 
-/// A rank that writes to `sign` when it begins, and goes through all kinds of operations until one throws; says the
-/// error.
-void work_for_ever(const std::string& name, int rank, int ranks, int kind, int sign) {
+/// Runs a rank: writes a byte to `sign` at the beginning, then runs all kinds of operations until one throws, and
+/// reports the error.
+void run_until_error(const std::string& name, int rank, int ranks, int kind, int sign) {
   auto options = processes::job_options(name, rank, ranks);
   options.start_timeout = 3s;
   (void)!::write(sign, "b", 1);
@@ -74,7 +74,7 @@ TEST_CASE("SIGKILL: whichever rank dies and when, all others end within a second
     const std::string name = "kill-" + std::to_string(::getpid()) + '-' + std::to_string(round);
     int begun[2];
     REQUIRE(::pipe(begun) == 0);
-    processes::child_processes children(ranks, [&](int rank) { work_for_ever(name, rank, ranks, kind, begun[1]); });
+    processes::child_processes children(ranks, [&](int rank) { run_until_error(name, rank, ranks, kind, begun[1]); });
     ::close(begun[1]);
     char sign{};
     for (int rank = 0; rank < ranks; ++rank) {
@@ -85,7 +85,7 @@ TEST_CASE("SIGKILL: whichever rank dies and when, all others end within a second
     const auto killed = processes::clock::now();
     children.kill(victim, SIGKILL);
     const auto outcomes = children.wait(20s);
-    // Who is killed before it came to the others is nobody to them, but for the deadline.
+    // The others cannot know a rank that was killed before it connected: they wait until the deadline.
     const std::string absence = "rank " + std::to_string(victim) + " did not come";
     const bool was_there = std::none_of(outcomes.begin(), outcomes.end(), [&](const auto& outcome) {
       return outcome.output.find(absence) != std::string::npos;

@@ -15,20 +15,19 @@ namespace {
 using namespace hfcomm;
 using namespace std::chrono_literals;
 
-enum class scene { sender, receiver, pairs, anyone, asynchronous };
-constexpr int scenes = 5;
+enum class traffic { sender, receiver, pairs, any_sender, asynchronous };
+constexpr int traffic_kinds = 5;
 
-/// Rank 0 sends large messages to rank 1 and so on, for ever; the others wait for anyone, or for a rank that never
-/// sends. `scene` says what is under way.
-void exchange_for_ever(scene now, int rank, int ranks) {
+/// Exchanges messages of this kind until an operation throws.
+void exchange_until_error(traffic now, int rank, int ranks) {
   std::vector<char> out(std::size_t{8} << 20, 'o');
   std::vector<char> in(out.size());
   const int next = (rank + 1) % ranks;
   const int before = (rank + ranks - 1) % ranks;
   while (true) {
     switch (now) {
-      case scene::sender:
-      case scene::receiver:
+      case traffic::sender:
+      case traffic::receiver:
         if (rank == 0) {
           send(std::span(std::as_const(out)), 1);
         } else if (rank == 1) {
@@ -37,15 +36,15 @@ void exchange_for_ever(scene now, int rank, int ranks) {
           barrier();  // nobody else comes
         }
         break;
-      case scene::pairs: send_receive(std::span(std::as_const(out)), next, std::span(in), before); break;
-      case scene::anyone:
+      case traffic::pairs: send_receive(std::span(std::as_const(out)), next, std::span(in), before); break;
+      case traffic::any_sender:
         if (rank == 0) {
           (void)recv<std::string>(any_source);
         } else {
           (void)recv<std::string>(0);  // never comes
         }
         break;
-      case scene::asynchronous: {
+      case traffic::asynchronous: {
         auto coming = irecv(std::span(in), before);
         auto going = isend(std::span(std::as_const(out)), next);
         auto never = irecv<int>(any_source, world(), 9);
@@ -58,12 +57,12 @@ void exchange_for_ever(scene now, int rank, int ranks) {
   }
 }
 
-void live_through(scene now, const std::string& name, int rank, int ranks, int ready) {
+void run_rank(traffic now, const std::string& name, int rank, int ranks, int ready) {
   session own = init(processes::job_options(name, rank, ranks));
   barrier();
   [[maybe_unused]] const auto written = ::write(ready, "!", 1);
   try {
-    exchange_for_ever(now, rank, ranks);
+    exchange_until_error(now, rank, ranks);
   } catch (const error& problem) {
     const auto* peer = dynamic_cast<const peer_error*>(&problem);
     processes::report("culprit " + std::to_string(peer != nullptr && peer->fatal() ? peer->peer() : -1) + ": " +
@@ -81,16 +80,16 @@ TEST_CASE("messages: after SIGKILL all others end within a second, name the rank
   std::mt19937 random(11);
   int slowest_ms = 0;
   for (int round = 0; round < 60; ++round) {
-    const auto now = static_cast<scene>(round % scenes);
+    const auto now = static_cast<traffic>(round % traffic_kinds);
     const int ranks = 2 + static_cast<int>(random() % 3);
-    const int victim = now == scene::sender     ? 0
-                       : now == scene::receiver ? 1
-                       : now == scene::anyone   ? 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1))
-                                                : static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const int victim = now == traffic::sender       ? 0
+                       : now == traffic::receiver   ? 1
+                       : now == traffic::any_sender ? 1 + static_cast<int>(random() % static_cast<unsigned>(ranks - 1))
+                                                    : static_cast<int>(random() % static_cast<unsigned>(ranks));
     const std::string name = processes::unique_name("messages-kill-" + std::to_string(round));
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
-    processes::child_processes children(ranks, [&](int rank) { live_through(now, name, rank, ranks, ready[1]); });
+    processes::child_processes children(ranks, [&](int rank) { run_rank(now, name, rank, ranks, ready[1]); });
     ::close(ready[1]);
     char sign{};
     for (int rank = 0; rank < ranks; ++rank) {
@@ -107,7 +106,7 @@ TEST_CASE("messages: after SIGKILL all others end within a second, name the rank
         CHECK(outcome.killed_by(SIGKILL));
         continue;
       }
-      INFO("round ", round, ", scene ", static_cast<int>(now), ", rank ", rank, " of ", ranks, ", victim ", victim,
+      INFO("round ", round, ", traffic ", static_cast<int>(now), ", rank ", rank, " of ", ranks, ", victim ", victim,
            " said: ", outcome.output);
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(outcome.ended - killed);
       CHECK(took < 1s);

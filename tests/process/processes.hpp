@@ -24,7 +24,7 @@
 
 #include <hfcomm/comm.hpp>
 
-/// Ranks as processes for tests, started by hand so that the test sees what launch() would hide.
+/// Ranks as processes for tests, without launch(), so that a test sees how each one ends.
 namespace processes {
 
 using clock = std::chrono::steady_clock;
@@ -46,7 +46,7 @@ inline int& report_pipe() {
   return fd;
 }
 
-/// In a child: adds a line to what the test will see.
+/// Adds a line to the output of this child process.
 inline void report(const std::string& text) {
   const std::string line = text + '\n';
   [[maybe_unused]] const auto written = ::write(report_pipe(), line.data(), line.size());
@@ -99,7 +99,7 @@ class child_processes {
   void kill(int index, int signal) const { ::kill(children_[static_cast<std::size_t>(index)].pid, signal); }
   [[nodiscard]] pid_t pid(int index) const { return children_[static_cast<std::size_t>(index)].pid; }
 
-  /// Waits for all; who is still there after `limit` is killed, and its outcome says so.
+  /// Waits for all children. Kills those that still run after `limit`; their output then ends with "HUNG".
   std::vector<outcome> wait(std::chrono::milliseconds limit) {
     std::vector<outcome> outcomes(children_.size());
     const auto deadline = clock::now() + limit;
@@ -152,7 +152,7 @@ class child_processes {
 
 inline const pid_t test_run = ::getpid();
 
-/// A job name of this test run: of the process that started the children, not of the child that asks.
+/// A name with the process id of the test run, the same in all its children.
 inline std::string unique_name(const std::string& name) { return name + '-' + std::to_string(test_run); }
 
 /// Options by which the children of one job find each other.
@@ -166,7 +166,7 @@ inline hfcomm::init_options job_options(const std::string& name, int rank, int w
   return options;
 }
 
-/// What must not grow: files of shared memory, sockets of ours, file descriptors of this process.
+/// Resources that must not leak: files of shared memory, hfcomm's sockets, file descriptors of this process.
 struct leftovers {
   std::set<std::string> shared_memory_files;
   int sockets = 0;

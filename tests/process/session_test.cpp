@@ -268,7 +268,7 @@ TEST_CASE("fork: the child of a rank may not use the rank's groups") {
         throw std::runtime_error("the child's barrier did not refuse");
       }
     }
-    barrier();  // and its end was not taken for ours
+    barrier();  // the child's end does not count as this rank's
   });
   for (const auto& outcome : children.wait(20s)) {
     INFO(outcome.output);

@@ -23,7 +23,7 @@ using namespace hfcomm;
 
 namespace {
 
-/// An all_reduce on a shared buffer, checked.
+/// Checks an all_reduce on a shared buffer.
 void reduce_shared(std::size_t count) {
   auto data = world().allocate<float>(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ long shared_kib() {
   return -1;
 }
 
-/// Objects that fit into no slot, of very different lengths.
+/// Gathers objects of very different lengths, most too long for a slot.
 void gather_objects(std::size_t length) {
   const auto text_of = [&](int from) {
     return std::string(length + static_cast<std::size_t>(from), static_cast<char>('a' + from));
@@ -86,7 +86,7 @@ TEST_CASE("shared_buffer: processes reduce it in place, and its memory is freed 
       "shared-buffers", 3, [](int) {},
       [] {
         reduce_shared(1'000'000);
-        barrier();  // the others have given theirs back, too
+        barrier();  // the others have freed theirs, too
         const long before = shared_kib();
         for (int round = 0; round < 5; ++round) {
           reduce_shared(3'000'000);
@@ -144,7 +144,7 @@ TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets bu
         }
         throw std::runtime_error("more memory than there are addresses");
       });
-  // What one rank cannot see, the others do not offer.
+  // If one rank cannot map the heaps, no rank uses them.
   run(
       "few-addresses-on-rank-1", 3, [&](int rank) { rank == 1 ? limit(RLIMIT_AS, rlim_t{1} << 30) : void(); },
       [] {

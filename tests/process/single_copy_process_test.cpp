@@ -22,7 +22,7 @@ using namespace hfcomm;
 
 namespace {
 
-/// Long parts, equal ones, uneven ones and objects, each of them twice.
+/// Exchanges long equal parts, uneven parts and objects, each twice.
 void exchange_long_parts() {
   const auto ranks = static_cast<std::size_t>(world_size());
   const auto me = static_cast<std::size_t>(rank());
@@ -67,7 +67,7 @@ void exchange_long_parts() {
   }
 }
 
-/// A process that only its siblings may read: root may read everything, and under Yama nobody his sibling.
+/// Makes this process readable for its siblings only: root could read everything, and Yama forbids siblings.
 void become_readable() {
   if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) {
     throw std::runtime_error("the test could not become nobody");
@@ -76,7 +76,7 @@ void become_readable() {
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-/// Three ranks; what they do after `prepare`, and how many of the operations took no slots.
+/// Runs three ranks: `prepare`, then the exchanges. `expected` is the number of operations without slots.
 void run(const std::string& name, const std::function<void()>& prepare, const std::string& expected) {
   constexpr int ranks = 3;
   const std::string job = processes::unique_name(name);

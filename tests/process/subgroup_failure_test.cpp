@@ -11,7 +11,7 @@ using processes::unique_name;
 
 namespace {
 
-/// While it lives, this process can open `more` further files.
+/// Limits this process to `more` further open files during its lifetime.
 class descriptor_limit {
  public:
   explicit descriptor_limit(rlim_t more) {
@@ -25,7 +25,7 @@ class descriptor_limit {
   ~descriptor_limit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
-  /// Lower ones are all in use, once this has filled the gaps.
+  /// Returns the lowest unused descriptor after filling all gaps below it.
   static rlim_t lowest_free() {
     const int highest = 60;
     for (int fd = ::dup(STDERR_FILENO); fd < highest; fd = ::dup(STDERR_FILENO)) {
@@ -37,11 +37,11 @@ class descriptor_limit {
   rlimit before_{};
 };
 
-void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
+void expect_failure(int limited, rlim_t descriptors, const std::string& reason) {
   constexpr int ranks = 4;
-  CAPTURE(poor);
+  CAPTURE(limited);
   CAPTURE(descriptors);
-  const std::string name = unique_name("poor-" + std::to_string(poor) + '-' + std::to_string(descriptors));
+  const std::string name = unique_name("limited-" + std::to_string(limited) + '-' + std::to_string(descriptors));
   processes::child_processes children(ranks, [&](int rank) {
     session own = init(processes::job_options(name, rank, ranks));
     const auto attempt = [&] {
@@ -54,7 +54,7 @@ void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
         processes::report("peer " + std::to_string(problem.peer()) + " said " + problem.detail());
       }
     };
-    if (rank == poor) {
+    if (rank == limited) {
       const descriptor_limit limit(descriptors);
       attempt();
     } else {
@@ -70,7 +70,7 @@ void expect_failure(int poor, rlim_t descriptors, const std::string& reason) {
     CAPTURE(rank);
     INFO(outcome.output);
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.output.find(rank == poor ? "engine_error " : "peer " + std::to_string(poor) + " said ") == 0);
+    CHECK(outcome.output.find(rank == limited ? "engine_error " : "peer " + std::to_string(limited) + " said ") == 0);
     CHECK(outcome.output.find(reason) != std::string::npos);
     CHECK(outcome.output.find("sum 3\n") != std::string::npos);
   }

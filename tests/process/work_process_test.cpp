@@ -34,7 +34,7 @@ void expect_refusal(Call&& call, const char* what) {
   throw std::runtime_error(what);
 }
 
-/// Runs `body` in a child of this rank; throws what it says where it fails.
+/// Runs `body` in a child of this rank; throws if it fails.
 template <class Body>
 void in_child(Body body) {
   std::fflush(nullptr);

@@ -53,7 +53,7 @@ std::vector<std::vector<float>> values_of(const model& network) {
   return all;
 }
 
-/// What all ranks together train on in one step.
+/// The examples of all ranks in one step.
 std::vector<std::size_t> global_batch(const text_split& split, std::size_t step, std::size_t size, std::uint64_t seed) {
   return batch_sampler(split, size, seed, 0, 1).at(step).positions;
 }

@@ -25,7 +25,7 @@ constexpr std::array rank_counts{1, 2, 3, 4, 8};
 indices of(const distributed_sampler& sampler) { return {sampler.indices().begin(), sampler.indices().end()}; }
 indices left_of(const distributed_sampler& sampler) { return {sampler.begin(), sampler.end()}; }
 
-/// The order from which the items are dealt out: what a single rank gets.
+/// The order that the ranks share: a single rank gets all of it.
 indices order(std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
   distributed_sampler sampler(size, {.seed = seed}, 0, 1);
   sampler.set_epoch(epoch);

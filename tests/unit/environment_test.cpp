@@ -35,7 +35,7 @@ variables without(variables set, const std::string& name) {
   return set;
 }
 
-/// The usage_error's text; empty where nothing was thrown.
+/// Returns the usage_error's text; empty without an error.
 std::string complaint(const variables& set) {
   try {
     static_cast<void>(detect(set));
@@ -194,7 +194,7 @@ TEST_CASE("environment: an incomplete set is an error that lists the variables f
       {{{"HFCOMM_WORLD_SIZE", "1"}, {"HFCOMM_LOCAL_SIZE", "1"}},
        "HFCOMM_* variables are incomplete: found HFCOMM_WORLD_SIZE=\"1\", HFCOMM_LOCAL_SIZE=\"1\"; missing "
        "HFCOMM_RANK"},
-      // What torchrun set does not fill the gaps of what somebody else began.
+      // torchrun's variables do not complete another launcher's set.
       {with(torchrun, {{"HFCOMM_RANK", "0"}}),
        "HFCOMM_* variables are incomplete: found HFCOMM_RANK=\"0\"; missing HFCOMM_WORLD_SIZE, HFCOMM_JOB"},
   };

@@ -32,7 +32,7 @@ struct layout<bfloat16> {
 template <class T>
 constexpr std::uint32_t infinity_bits = ((1u << layout<T>::exponent) - 1u) << layout<T>::fraction;
 
-/// What a finite pattern means, from the definition of the format. Infinity's pattern counts as the next larger number.
+/// The value of a finite pattern by the definition of the format. Infinity's pattern counts as the next larger number.
 template <class T>
 double value_of(std::uint32_t bits) {
   constexpr int fraction_bits = layout<T>::fraction;
@@ -46,7 +46,7 @@ double value_of(std::uint32_t bits) {
 
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// Counts what is wrong and remembers the first, so that a loop over everything is one check.
+/// Counts errors and remembers the first, so that a loop over all patterns is one check.
 struct tally {
   int wrong = 0;
   std::uint32_t first = 0;

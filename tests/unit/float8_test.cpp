@@ -32,7 +32,7 @@ struct layout<float8_e5m2> {
   static constexpr unsigned largest = 0x7b;
 };
 
-/// What a finite pattern without sign means, from the definition of the format.
+/// The value of a finite pattern without sign by the definition of the format.
 template <class T>
 double value_of(unsigned bits) {
   constexpr int fraction_bits = layout<T>::fraction;

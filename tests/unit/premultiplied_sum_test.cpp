@@ -26,7 +26,7 @@ using hfcomm::reduce_kind;
 template <class T>
 using calculated_in = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// One input after the other. What is volatile goes through memory, so each operation is rounded for itself.
+/// Adds one input after the other. Volatile values go through memory, so each operation is rounded separately.
 template <class T>
 T expected(const std::vector<std::vector<T>>& inputs, const std::vector<double>& factors, std::size_t i) {
   using A = calculated_in<T>;

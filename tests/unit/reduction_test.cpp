@@ -43,7 +43,7 @@ constexpr std::array all_ops = {reduce_kind::sum,     reduce_kind::product, redu
 template <class T>
 constexpr bool is_narrow_float = !std::integral<T> && !std::same_as<T, float> && !std::same_as<T, double>;
 
-/// Those of the machine that runs the test.
+/// The vector units of the machine that runs the test.
 std::vector<vector_unit> units() {
   std::vector<vector_unit> found;
   for (const vector_unit unit : {vector_unit::plain, vector_unit::avx2, vector_unit::avx512}) {
@@ -60,7 +60,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// The obvious way, one element at a time.
+/// Reduces one element at a time in a plain loop.
 template <class T>
 T expected(reduce_kind op, const std::vector<T>& values) {
   if constexpr (std::integral<T>) {
@@ -161,7 +161,7 @@ std::vector<T> reduced(reduce_kind op, std::vector<std::vector<T>> inputs,
   return out;
 }
 
-/// The same one value on each of `count` places: the first ones and the last ones take different code.
+/// Checks the result for one value at many positions: the first and the last positions take different code.
 template <class T>
 void check_everywhere(reduce_kind op, const std::vector<T>& values, T result) {
   for (const std::size_t count : {std::size_t{1}, std::size_t{70}}) {

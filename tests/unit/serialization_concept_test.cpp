@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is plain, what is serializable, and what types are called.
+// Plain types, serializable types, and the names of types.
 #include <doctest/doctest.h>
 
 #include <functional>

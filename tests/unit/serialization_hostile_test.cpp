@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bytes that nobody encoded: a decode_error, in little memory, and nothing else. The sanitizers see the rest.
+// Bytes that no encoder wrote: they must give a decode_error and take little memory. The sanitizers check the rest.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 std::size_t allocated = 0;
 
-/// Counts what is asked for, in sum.
+/// Counts all bytes requested.
 template <class T>
 struct counting_allocator {
   using value_type = T;
@@ -290,7 +290,7 @@ TEST_CASE("decode: an exception of a load function becomes a decode_error, unles
   CHECK_THROWS_AS(static_cast<void>(hfcomm::decode<throws_usage_error>(bytes_of(1))), hfcomm::usage_error);
 }
 
-/// Something of everything.
+/// A member of every kind.
 struct mixture {
   bool flag = true;
   std::map<std::string, std::vector<std::optional<std::variant<int, std::string, std::vector<double>>>>> nested;

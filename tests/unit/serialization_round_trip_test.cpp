@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is encoded comes back: every standard type, and the ways in which users make their classes serializable.
+// Decoding gives back what was encoded: every standard type, and every way to make a class serializable.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ struct person {
   bool operator==(const person&) const = default;
 };
 
-/// Stored as something else than it is.
+/// Stored in another unit than its member.
 class celsius {
  public:
   celsius() = default;
@@ -150,7 +150,7 @@ struct c_arrays {
   bool operator==(const c_arrays&) const = default;
 };
 
-/// A container of the user's own, with cereal's vocabulary.
+/// A user's container that is saved with cereal's size tag.
 struct block {
   std::vector<bool> unused;
   std::unique_ptr<bool[]> data;

@@ -8,7 +8,7 @@
 #include "char_lm/vocabulary.hpp"
 
 // The network's kernels, for for_each_element(): each call makes one element of the result, and adds up whatever it
-// adds up in a fixed order, so results do not depend on how the GPU deals the calls out. The maths are those of
+// adds up in a fixed order, so results do not depend on how the GPU distributes the calls. The maths are those of
 // layers.hpp and linear.hpp. All matrices are dense, row-major, one row per example.
 namespace char_lm::kernels {
 

@@ -16,44 +16,44 @@
 #include "span_operations.hpp"
 #include "worker.hpp"
 
-/// The work that all libraries are compared at.
+/// The operations with which bench/compare compares the libraries.
 namespace bench {
 
-inline void enter(contest& all, const std::string& buffer, const std::string& type, const operation& one) {
+inline void add(compared_operations& all, const std::string& buffer, const std::string& type, const operation& one) {
   all[one.name + '/' + buffer + '/' + type] = one.make;
 }
 
 /// Everything on spans of float.
 template <class Library>
-void enter_spans(contest& all, const peers& others, const std::string& buffer = "ordinary") {
+void add_spans(compared_operations& all, const peers& others, const std::string& buffer = "ordinary") {
   const span_operations<Library> spans(others);
   const std::string type = "float32";
-  enter(all, buffer, type, spans.template broadcast<float>(type));
-  enter(all, buffer, type, spans.template all_gather<float>(type));
-  enter(all, buffer, type, spans.template gather<float>(type));
-  enter(all, buffer, type, spans.template reduce_scatter<float>(type));
-  enter(all, buffer, type, spans.template all_to_all<float>(type));
+  add(all, buffer, type, spans.template broadcast<float>(type));
+  add(all, buffer, type, spans.template all_gather<float>(type));
+  add(all, buffer, type, spans.template gather<float>(type));
+  add(all, buffer, type, spans.template reduce_scatter<float>(type));
+  add(all, buffer, type, spans.template all_to_all<float>(type));
 }
 
 /// all_reduce, in place, as gradients are reduced.
 template <class Library, class T>
-void enter_all_reduce(contest& all, const peers& others, const std::string& type,
-                      const std::string& buffer = "ordinary") {
+void add_all_reduce(compared_operations& all, const peers& others, const std::string& type,
+                    const std::string& buffer = "ordinary") {
   operation one = span_operations<Library>(others).template all_reduce_in_place<T>(type);
   one.name = "all_reduce";
-  enter(all, buffer, type, one);
+  add(all, buffer, type, one);
 }
 
 template <class Library>
-void enter_barrier(contest& all, const peers& others) {
-  enter(all, "ordinary", "none", span_operations<Library>(others).barrier());
+void add_barrier(compared_operations& all, const peers& others) {
+  add(all, "ordinary", "none", span_operations<Library>(others).barrier());
 }
 
-/// The objects: what a trainer tells of its losses, and what an evaluation finds.
+/// The objects: a trainer's metrics, and the results of an evaluation.
 using small_map = std::map<std::string, double>;
 using small_vectors = std::vector<std::vector<float>>;
 
-namespace contest_objects {
+namespace sample_objects {
 
 inline void fill(small_map& values, int rank, std::uint64_t iteration) {
   const pattern numbers(rank, iteration);
@@ -98,12 +98,12 @@ inline void fill(small_vectors& values, int rank, std::uint64_t iteration) {
   return bytes;
 }
 
-}  // namespace contest_objects
+}  // namespace sample_objects
 
 /// broadcast, all_gather and gather of T by a Library with static functions broadcast(object), all_gather(object),
-/// gather(object): the last two give a vector, gather's is looked at on rank 0.
+/// gather(object). The last two return a vector; gather's is checked on rank 0.
 template <class Library, class T>
-void enter_objects(contest& all, const peers& others, const std::string& type, const T& like) {
+void add_objects(compared_operations& all, const peers& others, const std::string& type, const T& like) {
   struct state {
     std::array<T, buffer_count> own;
     std::vector<T> received;
@@ -118,10 +118,10 @@ void enter_objects(contest& all, const peers& others, const std::string& type, c
       one.operation = name;
       one.type = type;
       one.count = like.size();
-      one.bytes = contest_objects::size_of(like) * static_cast<std::size_t>(casts ? 1 : ranks);
+      one.bytes = sample_objects::size_of(like) * static_cast<std::size_t>(casts ? 1 : ranks);
       one.prepare = [data, rank, casts](std::uint64_t iteration) {
         if (!casts || rank == 0) {
-          contest_objects::fill(data->at(iteration), rank, iteration);
+          sample_objects::fill(data->at(iteration), rank, iteration);
         }
         data->received.clear();
       };
@@ -136,14 +136,14 @@ void enter_objects(contest& all, const peers& others, const std::string& type, c
         std::size_t wrong = 0;
         T expected = data->at(iteration);
         if (casts) {
-          contest_objects::fill(expected, 0, iteration);
+          sample_objects::fill(expected, 0, iteration);
           return std::size_t{data->at(iteration) != expected};
         }
         if (name == "gather" && rank != 0) {
           return wrong;
         }
         for (int source = 0; source < ranks; ++source) {
-          contest_objects::fill(expected, source, iteration);
+          sample_objects::fill(expected, source, iteration);
           const auto place = static_cast<std::size_t>(source);
           wrong += place >= data->received.size() || data->received[place] != expected ? 1 : 0;
         }
@@ -155,9 +155,9 @@ void enter_objects(contest& all, const peers& others, const std::string& type, c
 }
 
 template <class Library>
-void enter_all_objects(contest& all, const peers& others) {
-  enter_objects<Library>(all, others, "small_map", contest_objects::make_map());
-  enter_objects<Library>(all, others, "small_vectors", contest_objects::make_vectors());
+void add_all_objects(compared_operations& all, const peers& others) {
+  add_objects<Library>(all, others, "small_map", sample_objects::make_map());
+  add_objects<Library>(all, others, "small_vectors", sample_objects::make_vectors());
 }
 
 }  // namespace bench

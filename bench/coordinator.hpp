@@ -23,20 +23,20 @@
 
 namespace bench {
 
-/// Where the ranks of one job meet beside the library that they measure: memory of their own in the job's folder, the
-/// same for all libraries, so that all of them start from the same line, and none works while another is measured.
-class meeting {
+/// Coordinates the ranks of one job without the library that they measure, through shared memory in the job's folder.
+/// It is the same for all libraries, so that all are measured alike, and no library works while another is measured.
+class coordinator {
  public:
-  /// `folder` has the file "meeting", of `bytes` zeros.
+  /// `folder` has the file "coordinator", of `bytes` zeros.
   static constexpr std::size_t most_samples = 16 << 10;
   static constexpr std::size_t bytes = 4096 + sizeof(double) * most_samples * 64;
 
-  meeting(const std::filesystem::path& folder, int rank, int size) : rank_(rank), size_(size) {
-    const int file = ::open((folder / "meeting").c_str(), O_RDWR | O_CLOEXEC);
+  coordinator(const std::filesystem::path& folder, int rank, int size) : rank_(rank), size_(size) {
+    const int file = ::open((folder / "coordinator").c_str(), O_RDWR | O_CLOEXEC);
     void* memory =
         file < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
     if (memory == MAP_FAILED) {
-      throw std::runtime_error("cannot map the file meeting in " + folder.string());
+      throw std::runtime_error("cannot map the file coordinator in " + folder.string());
     }
     ::close(file);
     page_ = static_cast<page*>(memory);
@@ -47,12 +47,12 @@ class meeting {
     }
   }
 
-  /// What a measurement needs of the other ranks.
+  /// The functions with which a measurement reaches the other ranks.
   [[nodiscard]] peers others() {
     return {rank_, size_, [this] { barrier(); }, [this](std::span<double> values) { maximum(values); }};
   }
 
-  /// The next command, on all ranks; "quit" at the end of the commands. Whoever waits sleeps.
+  /// Returns the next command on all ranks; "quit" after the last one. Waiting ranks sleep.
   [[nodiscard]] std::string next_command() {
     barrier();
     if (rank_ == 0) {
@@ -74,7 +74,7 @@ class meeting {
     return page_->command;
   }
 
-  /// A line for whoever gives the commands.
+  /// Writes a line to the process that gives the commands.
   void answer(const std::string& line) {
     if (rank_ == 0) {
       results_ << line << std::endl;
@@ -97,8 +97,8 @@ class meeting {
       page_->generation.fetch_add(1, std::memory_order_acq_rel);
       return;
     }
-    for (int look = 0; page_->generation.load(std::memory_order_acquire) == now; ++look) {
-      if (!spins_ || look > 20'000) {
+    for (int spins = 0; page_->generation.load(std::memory_order_acquire) == now; ++spins) {
+      if (!spins_ || spins > 20'000) {
         ::sched_yield();
       }
     }
