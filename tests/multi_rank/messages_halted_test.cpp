@@ -55,13 +55,13 @@ using message_ptr = std::shared_ptr<engines::transfer>;
 
 /// Starts a message that only the calling thread advances, so that halting this thread halts the message.
 message_ptr start_send(int value, int destination, const process_group& world, int tag) {
-  auto message = detail::outgoing_object("send", value, destination, detail::partner::any_rank, world, tag,
+  auto message = detail::outgoing_object("send", value, destination, detail::allowed_peer::any_rank, world, tag,
                                          std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;
 }
 message_ptr start_recv(int source, const process_group& world, int tag) {
-  auto message = detail::incoming_object<int>("recv", source, detail::partner::any_rank, world, tag,
+  auto message = detail::incoming_object<int>("recv", source, detail::allowed_peer::any_rank, world, tag,
                                               std::source_location::current());
   detail::group_access::engine(world).post({&message, 1});
   return message;

@@ -52,7 +52,7 @@ inline void report(const std::string& text) {
   [[maybe_unused]] const auto written = ::write(report_pipe(), line.data(), line.size());
 }
 
-/// Children that run `body(index)`; an exception is output, and ends the child with status 1.
+/// Children that run `body(index)`; an exception is reported and ends the child with status 1.
 class child_processes {
  public:
   child_processes(int count, const std::function<void(int)>& body) {
