@@ -196,6 +196,26 @@ TEST_CASE("any_source: it is a peer_error only when all other ranks have left") 
   }
 }
 
+TEST_CASE("any_source: a rank that all others have left may still send to itself") {
+  run_noted(2, {}, [](const process_group& world) {
+    {
+      const auto group = world.split(0);
+      if (world.rank() == 0) {
+        auto coming = irecv<int>(any_source, group);
+        std::this_thread::sleep_for(100ms);  // the other has left, and the messages' thread has noticed
+        CHECK_FALSE(coming.done());
+        CHECK_FALSE(group.broken());
+        auto going = isend(7, 0, group);
+        const auto [value, source] = coming.wait();
+        going.wait();
+        CHECK(value == 7);
+        CHECK(source == 0);
+      }
+    }
+    check_usable(world);
+  });
+}
+
 TEST_CASE("messages: those sent before the sender left are received, and only the next receive fails") {
   run_noted(2, {}, [](const process_group& world) {
     for (int turn = 0; turn < 50; ++turn) {

@@ -62,7 +62,8 @@ work<T> irecv(int source, const process_group& group = world(), int tag = 0,
       group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
 }
 
-/// Starts to receive an object from any rank; the work's value is the object and its sender.
+/// Starts to receive an object from any rank, this one included; the work's value is the object and its sender. Where
+/// all other ranks have left, that is a peer_error only once a thread waits for the work.
 template <serializable T>
 work<received<T>> irecv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                         std::source_location where = std::source_location::current()) {
@@ -82,7 +83,8 @@ work<void> irecv(R&& data, int source, const process_group& group = world(), int
   return detail::start_message(group, message, [](const engines::transfer& /*came*/) {});
 }
 
-/// Starts to receive elements from any rank; the work's value is the sender.
+/// Starts to receive elements from any rank, this one included; the work's value is the sender. Where all other ranks
+/// have left, that is a peer_error only once a thread waits for the work.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,

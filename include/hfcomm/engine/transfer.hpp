@@ -43,6 +43,9 @@ struct transfer {
   /// peer_error. No thread waits for it, and it is no error if no rank takes it.
   bool is_failure = false;
 
+  /// Set by the engine: a thread waits for it. Before that, this rank may still send itself what it wants.
+  std::atomic<bool> awaited{false};
+
   // The engine sets these; read them once `finished` is set.
   int source = -1;               ///< The rank that sent it.
   std::exception_ptr problem{};  ///< The error; null where it went well.

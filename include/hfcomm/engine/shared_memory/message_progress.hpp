@@ -83,8 +83,9 @@ class message_progress {
         const auto missing = awaited_ranks(message);
         const int peer = peer_of(message);
         const auto place = static_cast<std::size_t>(peer >= 0 ? peer : endpoint_.size());
-        const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing);
-        alive[place] = !lost;
+        const bool awaited = message.job->awaited.load();
+        const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing, awaited);
+        alive[place] = !lost && (peer >= 0 || awaited);
         const auto waited = now - (sends ? outbox_.idle_since(message) : inbox_.idle_since(message));
         const auto limit = message.job->call.timeout;
         if (lost || (limit.count() > 0 && waited >= limit)) {
@@ -139,16 +140,19 @@ class message_progress {
     count_finished(finished, before);
   }
 
-  /// Returns the lost rank because of which no message can come from, or go to, `peer` (-1: any rank).
-  [[nodiscard]] std::optional<group_watch::loss> find_loss(int peer, const std::vector<int>& missing) const {
+  /// Returns the lost rank because of which no message can come from, or go to, `peer` (-1: any rank). `awaited`: a
+  /// thread of this rank waits for it.
+  [[nodiscard]] std::optional<group_watch::loss> find_loss(int peer, const std::vector<int>& missing,
+                                                           bool awaited) const {
     auto lost = endpoint_.watch().find_loss(missing, [](int) { return false; });
     if (!lost || peer >= 0 || lost->end.how != group_watch::kind::left) {
       return lost;
     }
-    // A message from any rank may come as long as one of them is there.
-    const bool all_left = std::all_of(missing.begin(), missing.end(),
-                                      [&](int rank) { return endpoint_.watch().ending(rank).has_value(); });
-    return all_left ? lost : std::nullopt;
+    // A message from any rank may come as long as one of them is there, or this rank has not begun to wait: it may send
+    // to itself.
+    const bool none_left = awaited && std::all_of(missing.begin(), missing.end(),
+                                                  [&](int rank) { return endpoint_.watch().ending(rank).has_value(); });
+    return none_left ? lost : std::nullopt;
   }
 
   void break_group(const pending_message& message, const std::optional<group_watch::loss>& lost,

@@ -65,6 +65,9 @@ class point_to_point {
 
   /// Waits until all of them are finished. Their errors stay in the transfers.
   void complete(std::span<const std::shared_ptr<transfer>> transfers) {
+    for (const auto& one : transfers) {
+      one->awaited.store(true);
+    }
     const auto all_finished = [&] {
       return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
     };
