@@ -31,9 +31,12 @@ class group_memory {
     sizes_.slot_bytes = header().slot_bytes;
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
-    // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
-    // message slots get their pages with the first message.
-    ::madvise(segment_->data(), sizes_.message_slots_offset(), rendezvous::shared_segment::populate_write);
+    if (segment_->fd() >= 0) {
+      // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
+      // message slots get their pages with the first message. Ranks that are threads share all pages, and their groups
+      // are short-lived, so they touch few of them.
+      ::madvise(segment_->data(), sizes_.message_slots_offset(), rendezvous::shared_segment::populate_write);
+    }
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
                   layout::page_bytes();
   }
