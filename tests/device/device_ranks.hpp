@@ -82,7 +82,7 @@ inline void until_broken(const process_group& world) {
 }
 
 /// Returns the text of the exception that `run_ranks` throws; empty without one.
-inline std::string cause_of(int ranks, const std::function<void(const process_group&)>& rank_main) {
+inline std::string cause_of(int ranks, function_ref<void(const process_group&)> rank_main) {
   try {
     testing::run_ranks(ranks, rank_main);
   } catch (const std::exception& problem) {
@@ -92,7 +92,7 @@ inline std::string cause_of(int ranks, const std::function<void(const process_gr
 }
 
 /// Runs `rank_main(world, stream)` on `ranks` ranks over the double. Checks that no object of the double is left.
-inline void run_devices(int ranks, const std::function<void(const process_group&, stream_ref)>& rank_main,
+inline void run_devices(int ranks, function_ref<void(const process_group&, stream_ref)> rank_main,
                         const testing::run_ranks_options& options = {}) {
   testing::run_ranks(
       ranks,
@@ -113,7 +113,7 @@ inline void run_devices(int ranks, const std::function<void(const process_group&
 }
 
 /// The same with each number of ranks from `least` on, each on a fresh double.
-inline void at_every_size(const std::function<void(const process_group&, stream_ref)>& rank_main, int least = 1) {
+inline void at_every_size(function_ref<void(const process_group&, stream_ref)> rank_main, int least = 1) {
   for (const int ranks : multi_rank::rank_counts_from(least)) {
     INFO("with ", ranks, " ranks");
     const fake_cuda::install fake;

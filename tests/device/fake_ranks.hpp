@@ -24,7 +24,7 @@ using hfcomm::cuda::nccl;
 using hfcomm::cuda::runtime;
 
 /// Runs `body(rank)` on a thread for each rank, whose device is the rank's number; rethrows what one throws.
-inline void on_ranks(int ranks, const std::function<void(int)>& body) {
+inline void on_ranks(int ranks, hfcomm::function_ref<void(int)> body) {
   std::mutex mutex;
   std::exception_ptr problem;
   {
