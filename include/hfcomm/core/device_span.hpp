@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include <hfcomm/core/element_type.hpp>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <ratio>
 #include <source_location>
 
 #include <hfcomm/core/stream_ref.hpp>
