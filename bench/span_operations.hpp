@@ -34,7 +34,7 @@ class span_buffers {
   [[nodiscard]] std::span<T> out(std::uint64_t iteration) { return out_[iteration % out_.size()]; }
 
   void fill(std::uint64_t iteration) { bench::fill(in(iteration), rank_, size_, iteration); }
-  /// What the root sent is in `in`.
+  /// Checks `in`, which holds the root's elements.
   [[nodiscard]] std::size_t wrong_broadcast(std::uint64_t iteration, int root) {
     return count_wrong<T>(in(iteration), root, size_, iteration);
   }

@@ -24,7 +24,7 @@ inline void activate_backward(std::span<const float> inputs, std::span<float> gr
   }
 }
 
-/// What layer_norm() computed and layer_norm_backward() needs again.
+/// Values that layer_norm() computed and layer_norm_backward() needs again.
 struct norm_record {
   std::vector<float> normalised;         // one row per example: (input - mean) / deviation
   std::vector<float> inverse_deviation;  // one per example

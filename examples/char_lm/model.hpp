@@ -108,7 +108,7 @@ class model {
   }
 
  private:
-  // Where a layer's parameters are in parameters_.
+  // Positions of a layer's parameters in parameters_.
   struct block {
     std::size_t scale, shift, weight, bias;
     norm_record norm;

@@ -21,7 +21,7 @@ struct text_split {
   std::size_t context = 0;
   std::size_t train_end = 0;
   std::size_t size = 0;
-  /// What the user should be told about a short text; empty otherwise.
+  /// A note to the user about a short text; empty otherwise.
   std::string note;
 
   [[nodiscard]] std::size_t train_count() const noexcept { return train_end - context; }

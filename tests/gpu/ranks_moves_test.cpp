@@ -16,7 +16,7 @@ using gpu::as_index;
 using gpu::each_of;
 using gpu::require;
 
-/// Of no type that reductions know, and of an odd size.
+/// A type that reductions do not know, of an odd size.
 struct particle {
   std::array<std::int16_t, 3> place;
   std::uint8_t charge;

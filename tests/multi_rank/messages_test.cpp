@@ -16,7 +16,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 constexpr std::size_t ring = std::size_t{1} << 16;  // of a message's slot, with up to eight ranks
-// What fits into an envelope and what just does not, a ring and its quarters, and several times around.
+// Sizes around an envelope's payload, a ring and its quarters, and several times around the ring.
 constexpr auto message_sizes = each_of(0, 1, 7, 56, 57, 64, ring / 4 - 1, ring / 4, ring / 4 + 1, ring / 2, ring - 1,
                                        ring, ring + 1, ring + ring / 4, 3 * ring + 5, (std::size_t{2} << 20) + 3);
 

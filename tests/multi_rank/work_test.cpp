@@ -304,7 +304,7 @@ TEST_CASE("work: operations inside an operation of the same group are a usage_er
     };
     expect("called inside an operation of this group", [&] { barrier(world); });
     expect("started inside an asynchronous operation", [&] { barrier_async(world).wait(); });
-    // Of another group they are fine.
+    // Operations of another group are allowed there.
     const auto other = world.split(0);
     std::atomic<int> sum{0};
     (void)all_gather_async(calls_while_saved{[&] {

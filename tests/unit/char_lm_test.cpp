@@ -405,7 +405,7 @@ TEST_CASE("char_lm: a batch depends only on step and seed, and stays in the trai
   const auto [least, most] = std::minmax_element(positions.begin(), positions.end());
   CHECK(*least >= split.context);
   CHECK(*most < split.train_end);
-  // Of 434 places, examples 12000 to 16000: eight whole epochs, the end of one and the beginning of another.
+  // Examples 12000 to 16000 over 434 places are eight whole epochs, the end of one and the beginning of another.
   for (std::size_t place = split.context; place < split.train_end; ++place) {
     const auto times = std::count(positions.begin(), positions.end(), place);
     CHECK(times >= 8);

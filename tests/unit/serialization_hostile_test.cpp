@@ -137,7 +137,7 @@ constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
 template <class T>
 std::string refusal(const std::vector<std::byte>& bytes) {
   CAPTURE(hfcomm::type_name<T>());
-  // Of exactly that size, so that the sanitizer sees the first byte too many.
+  // A copy of exactly that size, so that the sanitizer sees the first byte too many.
   const std::vector<std::byte> exact(bytes.begin(), bytes.end());
   try {
     static_cast<void>(hfcomm::decode<T>(exact));

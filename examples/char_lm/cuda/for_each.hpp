@@ -14,7 +14,7 @@
 #include <utility>
 #endif
 
-/// What nvcc makes for the GPU as well as for the host; other compilers know the host only.
+/// Marks a function that nvcc compiles for the GPU as well as for the host; other compilers know the host only.
 #ifdef __CUDACC__
 #define CHAR_LM_KERNEL __host__ __device__
 #else

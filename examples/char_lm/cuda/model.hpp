@@ -71,7 +71,7 @@ class device_model {
   [[nodiscard]] hfcomm::device_span<float> values() noexcept { return values_.span(); }
   [[nodiscard]] hfcomm::device_span<float> gradients() noexcept { return gradients_.span(); }
 
-  /// Of the loss too.
+  /// Sets all gradients and the training loss to zero.
   void zero_gradients() {
     run(gradients_.size(), kernels::fill<float>{gradients_.data(), 0.0F});
     run(1, kernels::fill<double>{losses_.data() + training, 0.0});
@@ -138,7 +138,7 @@ class device_model {
     buffer normalised, input, activation, output;
   };
 
-  // Where a layer's parameters are in parameters_.
+  // Positions of a layer's parameters in parameters_.
   static constexpr std::size_t embedding_index = 0;
   static constexpr std::size_t hidden_index = 1;
   [[nodiscard]] static constexpr std::size_t scale_of(std::size_t block) noexcept { return 3 + 4 * block; }

@@ -13,7 +13,7 @@
 
 namespace hfcomm {
 
-/// Where a failure happened: the rank, the operation, its number in the group, and the line of the user's program that
+/// The place of a failure: the rank, the operation, its number in the group, and the line of the user's program that
 /// called it. `rank` is a rank of the group; -1 where no group was involved (starting up, parsing options).
 struct error_context {
   int rank = -1;

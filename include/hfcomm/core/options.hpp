@@ -8,7 +8,7 @@ namespace hfcomm {
 
 /// Options for joining a job. The environment gives the defaults; an option that is set here takes precedence.
 struct init_options {
-  /// Where the ranks find each other.
+  /// The place at which the ranks find each other.
   ///   ""                 the launcher's variables; without any, a job of one
   ///   "env://"           the launcher's variables, and an error without them
   ///   "tcp://host:port"  any address and port that all ranks name alike

@@ -30,7 +30,7 @@ class no_receiver final : public receiver {
   void receive(int, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {}
 };
 
-/// What one rank gives to an all-to-allv: a part for each rank.
+/// One rank's contribution to an all-to-allv: a part for each rank.
 struct rank_parts {
   /// The part for each rank. May be empty where `operation::pattern` has this rank send nothing. Not read where the
   /// parts are equal (payload::buffer).

@@ -196,7 +196,7 @@ class nccl final : public nccl_plane {
 
   void barrier(const operation& call, stream_ref stream) override {
     nccl_call scope(*this, call, {}, {});
-    // Of one element, because NCCL does nothing for none.
+    // The reduction has one element, because NCCL does nothing for none.
     finish_launch(call, scope,
                   nccl_.ncclAllReduce(scope.dummy_element(), scope.dummy_element(), 1, ncclUint8, ncclMax, scope.comm(),
                                       stream.get()));

@@ -217,7 +217,8 @@ struct reduction_loops {
   narrowing narrow = nullptr;     ///< Accumulators to results; null but for floats of 8 bits.
 };
 
-/// What sums and products are calculated in: those of two's complement integers have the same bits, signed or not.
+/// The type in which sums and products are calculated. Those of two's complement integers have the same bits, signed or
+/// not; signed ones would overflow.
 template <class T>
 struct wrapping {
   using type = T;
@@ -231,7 +232,7 @@ struct wrapping<T> {
 /// take so many instructions that one copy of them for each operation would be most of all kernels' code.
 template <class Blocks, reduce_kind Op, class T>
 [[nodiscard]] inline reduction_loops loops_of() noexcept {
-  // What is divided at the end is added up before.
+  // An average is a sum that is divided at the end.
   constexpr reduce_kind step = Op == reduce_kind::average ? reduce_kind::sum : Op;
   if constexpr (is_float8<T>) {
     constexpr reduce_kind end = Op == reduce_kind::average ? Op : reduce_kind::sum;
