@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # consumer.sh WAY SOURCE_ROOT CEREAL_INCLUDE COMPILER...: builds and runs tests/consumer_meson/consumer.cpp as another
-# project would, header-only and with the compiled part. CEREAL_INCLUDE is empty where cereal is installed, and its
-# folder where Meson has brought it along.
+# project would, header-only and with the compiled part. (The README's commands show how by hand.) CEREAL_INCLUDE is
+# empty where cereal is installed, and its folder where Meson has brought it along.
 set -eu
 way=$1
 root=$2
@@ -36,7 +36,7 @@ case $way in
     ln -s "$root" consumer/subprojects/hfcomm
     # A source folder of cereal that is there already is used, not downloaded once more.
     [ -z "$cereal" ] || ln -s "${cereal%/include}" consumer/subprojects/
-    meson setup consumer/build consumer
+    meson setup consumer/build consumer -Ddebug=false
     ninja -C consumer/build
     run consumer/build/consumer
     run consumer/build/consumer_compiled
@@ -68,13 +68,6 @@ case $way in
       run consumer/consumer
       run consumer/consumer_compiled
     fi
-    ;;
-  plain)
-    set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -pthread
-    "$@" "$root/tests/consumer_meson/consumer.cpp" -o consumer
-    run ./consumer
-    "$@" -DHFCOMM_COMPILED "$root/tests/consumer_meson/consumer.cpp" "$root/packaging/hfcomm.cpp" -o consumer_compiled
-    run ./consumer_compiled
     ;;
   mixed)
     # Files of both ways must not become one program, and the linker says why.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # nvcc.sh SOURCE_ROOT CEREAL_INCLUDE: a CUDA source file with a kernel that puts device operations behind it, on a
 # thrust::device_vector too, compiles, and so do the kernels of the tests that need a GPU; the kernels that hfcomm has in
-# PTX assemble. (That everything may be included there shows where the example for GPUs is built.)
+# PTX assemble. This is the compiled way; the example for GPUs shows that the header-only way works there.
 set -eu
 nvcc=$("$1/tools/find-cuda" nvcc) && includes=$("$1/tools/find-cuda") || {
   echo 'skipped: there is no nvcc here, or no header of NCCL'
@@ -33,14 +33,14 @@ set -- -I "$1/include" ${2:+-I "$2"}
 for include in $includes; do
   set -- "$@" -isystem "$include"
 done
-"$nvcc" -std=c++20 -DHFCOMM_NCCL=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
+"$nvcc" -std=c++20 -DHFCOMM_NCCL=1 -DHFCOMM_COMPILED=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
 "$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-Werror "$@" -c "$root/tests/gpu/kernels.cu" \
   -o "$folder/kernels.o"
 
 cat >"$folder/ptx.cpp" <<'EOF'
 #include <cstdio>
 
-#include <hfcomm/nccl.hpp>
+#include <hfcomm/engine/device/device_scaling.hpp>
 
 int main() { return std::fputs(hfcomm::engines::device_scaling::source().c_str(), stdout) < 0; }
 EOF

@@ -87,11 +87,11 @@ inline std::unique_ptr<processes::child_processes> start_ranks(const std::string
 }
 
 /// Time limit of a case with ranks: far more than it needs.
-inline constexpr std::chrono::seconds patience{150};
+inline constexpr std::chrono::seconds time_limit{150};
 
 /// Runs `body` on `ranks` ranks; each must end with status 0 and no output.
 inline void run_ranks(const std::string& job, int ranks, const rank_main& body) {
-  const auto outcomes = start_ranks(job, ranks, body)->wait(patience);
+  const auto outcomes = start_ranks(job, ranks, body)->wait(time_limit);
   for (int rank = 0; rank < ranks; ++rank) {
     INFO(job, ": rank ", rank, " of ", ranks);
     CHECK(outcomes[as_index(rank)].output == "");

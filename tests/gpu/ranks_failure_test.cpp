@@ -64,7 +64,7 @@ TEST_CASE("SIGKILL: the others name a rank killed during operations, and end wel
     std::this_thread::sleep_for(std::chrono::milliseconds(37 * round));
     const auto killed = processes::clock::now();
     children->kill(victim, SIGKILL);
-    const auto outcomes = children->wait(gpu::patience);
+    const auto outcomes = children->wait(gpu::time_limit);
     CHECK(all_begun);
     for (int rank = 0; rank < ranks; ++rank) {
       INFO("rank ", rank);
@@ -138,7 +138,7 @@ TEST_CASE("ranks on a GPU: an exception that ends a rank frees the others' devic
     require(problem.peer() == 1, problem.what());
     gpu::drain(stream);
   });
-  const auto outcomes = children->wait(gpu::patience);
+  const auto outcomes = children->wait(gpu::time_limit);
   for (int rank = 0; rank < 4; ++rank) {
     INFO("rank ", rank);
     CHECK(outcomes[as_index(rank)].output == (rank == 1 ? "out of data\n" : ""));
@@ -253,7 +253,7 @@ TEST_CASE("device_watch: it notices a lost rank") {
     });
     require(problem.peer() == 1, problem.what());
   });
-  for (const auto& outcome : children->wait(gpu::patience)) {
+  for (const auto& outcome : children->wait(gpu::time_limit)) {
     CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }

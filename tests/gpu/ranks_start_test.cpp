@@ -36,7 +36,7 @@ TEST_CASE("connect_device: two ranks of one machine on one GPU are an error that
     require(gpu::says(problem, "ranks 0 and 1 use the same GPU"), problem.what());
     barrier();  // the group goes on
   });
-  for (const auto& outcome : children.wait(gpu::patience)) {
+  for (const auto& outcome : children.wait(gpu::time_limit)) {
     CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }
@@ -71,7 +71,7 @@ TEST_CASE("connect_device: a rank that dies while the others connect is named") 
     const auto problem = gpu::expect_error<peer_error>([] { connect_device(); });
     require(problem.peer() == 1, problem.what());
   });
-  for (const auto& outcome : children->wait(gpu::patience)) {
+  for (const auto& outcome : children->wait(gpu::time_limit)) {
     CHECK(outcome.output == "");
     CHECK(outcome.exited_with(0));
   }

@@ -144,7 +144,7 @@ TEST_CASE("scopes: without init they are plain blocks") {
   CHECK(run_master_first(
             [] {
               return run_local_master_first([] { return run_barrier_scope([] { return 4; }, process_group()); },
-                                            master_first::default_patience);
+                                            master_first::default_timeout);
             },
             process_group()) == 4);
   CHECK_THROWS_AS(run_master_first([] { throw std::domain_error("x"); }), std::domain_error);

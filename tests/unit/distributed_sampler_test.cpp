@@ -139,7 +139,7 @@ TEST_CASE("distributed_sampler: an interrupted epoch resumes where it stopped") 
     CHECK(resumed.size() == 34);
     CHECK(of(resumed) == all);
     CHECK(left_of(resumed) == indices(all.begin() + static_cast<std::ptrdiff_t>(position), all.end()));
-    CHECK_THROWS_WITH_AS(resumed.start_at(35), doctest::Contains("position 35 is behind the 34 items"),
+    CHECK_THROWS_WITH_AS(resumed.start_at(35), doctest::Contains("position 35 is beyond the 34 items"),
                          hfcomm::usage_error);
     CHECK(resumed.position() == position);
     resumed.set_epoch(4);

@@ -23,7 +23,7 @@ operation uneven_call(operation_name name, movement pattern, std::size_t count, 
 /// Returns a hash of a list that must be equal on all ranks; never 0.
 [[nodiscard]] std::uint64_t fingerprint(std::span<const std::size_t> counts) noexcept;
 
-/// Returns the parts of a buffer: `counts[r]` elements of `width` bytes for each rank, one part behind the other.
+/// Returns the parts of a buffer: `counts[r]` elements of `width` bytes for each rank, one part after another.
 [[nodiscard]] std::vector<std::span<std::byte>> parts_of(std::span<std::byte> buffer,
                                                          std::span<const std::size_t> counts, std::size_t width);
 [[nodiscard]] std::vector<std::span<const std::byte>> parts_of(std::span<const std::byte> buffer,
@@ -34,7 +34,7 @@ operation uneven_call(operation_name name, movement pattern, std::size_t count, 
 
 [[nodiscard]] std::vector<std::uint64_t> byte_counts(std::span<const std::size_t> counts, std::size_t width);
 
-/// Returns the bytes of objects for several ranks, one behind the other.
+/// Returns the bytes of objects for several ranks, one after another.
 template <class T>
 std::vector<std::span<const std::byte>> encode_parts(running_call& running, operation& call,
                                                      const std::vector<T>& values) {

@@ -31,7 +31,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Gathers every rank's elements, one part behind the other, in `out` on every rank. Rank r contributes `counts[r]`
+/// Gathers every rank's elements, one part after another, in `out` on every rank. Rank r contributes `counts[r]`
 /// elements. The counts are equal on all ranks (mismatch_error otherwise). This rank's count is the length of `in`, and
 /// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather` of a
 /// vector as an object transfers them, too. (MPI's `MPI_Allgatherv`.)

@@ -45,7 +45,7 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
       detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Sends `in_counts[r]` elements of `in` to rank r, one part behind the other, and receives `out_counts[r]` from it.
+/// Sends `in_counts[r]` elements of `in` to rank r, one part after another, and receives `out_counts[r]` from it.
 /// The sender's count must equal its receiver's; otherwise every rank throws mismatch_error naming the first two that
 /// differ. Counts that do not match one rank's own buffers are a usage_error there. The buffers must not overlap.
 /// (torch's `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)

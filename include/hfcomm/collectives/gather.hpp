@@ -31,7 +31,7 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Gathers every rank's elements, one part behind the other, in the root's `out`. The root expects `counts[r]` elements
+/// Gathers every rank's elements, one part after another, in the root's `out`. The root expects `counts[r]` elements
 /// from rank r. Where a rank contributes another number, every rank throws mismatch_error; usage_error for the root's
 /// own. Only the root's `out` and `counts` are used. The root's `in` may be its own part of `out`. Where the root does
 /// not know the counts, `gather` of a vector as an object transfers them, too. (MPI's `MPI_Gatherv`.)

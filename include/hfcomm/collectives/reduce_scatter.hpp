@@ -25,7 +25,7 @@ void reduce_scatter(const In& in, Out&& out, detail::op_for<std::ranges::range_v
                                 detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Reduces element by element and leaves rank r `counts[r]` elements of the result, one part behind the other. The
+/// Reduces element by element and leaves rank r `counts[r]` elements of the result, one part after another. The
 /// counts are the same on all ranks (mismatch_error otherwise), their sum is `in`'s length, and this rank's is `out`'s.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>

@@ -54,7 +54,7 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
                          detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
-/// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part behind the other. Each rank's
+/// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part after another. Each rank's
 /// `out` has as many elements as the root has for it (mismatch_error on every rank otherwise; usage_error for the
 /// root's own). Only the root's `in` and `counts` are used. `out` may be the root's own part of `in`. (MPI's
 /// `MPI_Scatterv`.)

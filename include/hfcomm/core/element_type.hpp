@@ -31,7 +31,7 @@ enum class element_type : std::uint8_t {
   float8_e5m2,
 };
 
-/// All element types, for loops.
+/// The last element type, for loops over all of them.
 inline constexpr element_type last_element_type = element_type::float8_e5m2;
 
 [[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {

@@ -83,7 +83,7 @@ struct float16 {
   std::uint16_t bits = 0;
 
   constexpr float16() noexcept = default;
-  /// To nearest, ties to even. From 65520 on infinity; NaN stays NaN, quiet.
+  /// Rounds to nearest, ties to even. From 65520 on it gives infinity; NaN stays NaN, quiet.
   explicit constexpr float16(float value) noexcept : bits(detail::narrow_float16(value)) {}
 
   [[nodiscard]] static constexpr float16 from_bits(std::uint16_t bits) noexcept {
@@ -101,7 +101,7 @@ struct bfloat16 {
   std::uint16_t bits = 0;
 
   constexpr bfloat16() noexcept = default;
-  /// To nearest, ties to even. Beyond the largest bfloat16, infinity; NaN stays NaN, quiet.
+  /// Rounds to nearest, ties to even. Beyond the largest bfloat16 it gives infinity; NaN stays NaN, quiet.
   explicit constexpr bfloat16(float value) noexcept : bits(detail::narrow_bfloat16(value)) {}
 
   [[nodiscard]] static constexpr bfloat16 from_bits(std::uint16_t bits) noexcept {

@@ -58,7 +58,7 @@ struct float8_e4m3 {
   std::uint8_t bits = 0;
 
   constexpr float8_e4m3() noexcept = default;
-  /// To nearest, ties to even; too large becomes 448, as CUDA's conversions saturate; NaN stays NaN.
+  /// Rounds to nearest, ties to even; too large becomes 448, as CUDA's conversions saturate; NaN stays NaN.
   explicit constexpr float8_e4m3(float value) noexcept : bits(detail::narrow_float8<3, 7, 0x7e, 0x7f>(value)) {}
 
   [[nodiscard]] static constexpr float8_e4m3 from_bits(std::uint8_t bits) noexcept {
@@ -77,7 +77,8 @@ struct float8_e5m2 {
   std::uint8_t bits = 0;
 
   constexpr float8_e5m2() noexcept = default;
-  /// To nearest, ties to even; too large becomes 57344, infinity too, as CUDA's conversions saturate; NaN stays NaN.
+  /// Rounds to nearest, ties to even; too large becomes 57344, infinity too, as CUDA's conversions saturate. NaN stays
+  /// NaN.
   explicit constexpr float8_e5m2(float value) noexcept : bits(detail::narrow_float8<2, 15, 0x7b, 0x7e>(value)) {}
 
   [[nodiscard]] static constexpr float8_e5m2 from_bits(std::uint8_t bits) noexcept {

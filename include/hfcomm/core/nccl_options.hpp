@@ -12,6 +12,7 @@ struct nccl_options {
   std::chrono::nanoseconds teardown_timeout = std::chrono::seconds(5);
 };
 
+/// Returns the options in use. Not thread-safe: change them before the first device operation.
 inline nccl_options& default_nccl_options() noexcept {
   static nccl_options options;
   return options;

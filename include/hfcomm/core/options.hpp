@@ -21,9 +21,9 @@ struct init_options {
   int rank = -1;        ///< This process's rank; -1: from the environment.
   int world_size = -1;  ///< The number of processes; -1: from the environment.
 
-  /// How long an operation of the world group waits for other ranks; zero or less: for ever.
+  /// The time that an operation of the world group waits for other ranks; zero or less: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-  /// How long init() waits for the other ranks to start.
+  /// The time that init() waits for the other ranks to start.
   std::chrono::nanoseconds start_timeout = std::chrono::minutes(5);
 };
 

@@ -13,7 +13,7 @@
 namespace hfcomm {
 
 /// True if objects of a class are sent as raw bytes, whatever serialization functions the class has. May be specialized
-/// for a trivially copyable class:
+/// for a trivially copyable class: `template <> inline constexpr bool hfcomm::enable_raw_bytes<my_class> = true;`.
 template <class T>
 inline constexpr bool enable_raw_bytes = false;
 

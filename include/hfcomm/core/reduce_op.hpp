@@ -56,8 +56,8 @@ class typed_reduce_op<reduce_kind::premultiplied_sum> {
   double factor_;
 };
 
-/// A reduction of the ranks' values. Reductions run in rank order, 16-bit floats with a float32 accumulator that is
-/// rounded once, so every rank gets the same bits, on every run.
+/// A reduction of the ranks' values. On the host, reductions run in rank order. Floats of 16 and 8 bits are accumulated
+/// in float32 and rounded once. So every rank gets the same bits, on every run. On devices the order is NCCL's.
 ///
 /// `reduce_op::sum` and the other constants each have a type of their own and convert to `reduce_op`: given to a
 /// collective they are checked against the elements' type while compiling; a `reduce_op` object may hold any of them

@@ -13,7 +13,7 @@ namespace hfcomm {
 /// As a value of a dictionary, `reduce_dict` and `all_reduce_dict` add up sums and counts under `sum` and `average`
 /// alike; other reductions are a usage_error. A single one is reduced by `all_reduce(mean, std::plus<>())`.
 struct weighted_mean {
-  double sum = 0;    ///< Of the values, each times its weight.
+  double sum = 0;    ///< The sum of the values, each times its weight.
   double count = 0;  ///< The sum of the weights.
 
   /// Adds one value, or the mean of `weight` values.

@@ -25,6 +25,7 @@ void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t
 
 /// Copies elements on the stream: to a device, from a device, or within one. Throws usage_error where the ranges differ
 /// in length. Returns at once where the host's memory is pinned; that memory must stay until the copy is done.
+/// Throws engine_error where CUDA fails or is not found.
 template <std::ranges::contiguous_range In, writable_device_range Out>
   requires(!device_range<In>) && std::ranges::borrowed_range<In> &&
           std::same_as<std::ranges::range_value_t<In>, device_value_t<Out>>

@@ -29,7 +29,7 @@ class device_event {
 
   [[nodiscard]] CUevent_st* get() const noexcept { return event_; }
 
-  /// Records the point after the work that is on the stream by now. It replaces the point that was recorded before.
+  /// Records the point after the work already on the stream. It replaces the point that was recorded before.
   void record(stream_ref stream, std::source_location where = std::source_location::current());
   /// Makes the following work on `stream` wait until the event is reached. It does not wait where nothing was recorded.
   void order(stream_ref stream, std::source_location where = std::source_location::current()) const;

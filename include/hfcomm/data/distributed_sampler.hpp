@@ -47,10 +47,10 @@ struct sampler_options {
 /// the orders of (seed, epoch + 1) and (seed + 1, epoch) are the same.)
 class distributed_sampler {
  public:
-  /// For `size` items (0 is legal) and the ranks of `group`, at epoch 0.
+  /// Makes a sampler for `size` items (0 is legal) and the ranks of `group`, at epoch 0.
   explicit distributed_sampler(std::size_t size, sampler_options options = {}, const process_group& group = world());
 
-  /// For rank `rank` of `ranks` that need not be a group's. Throws usage_error where there is no such rank.
+  /// Makes a sampler for rank `rank` of `ranks`, which need not be a group's. Throws usage_error for any other rank.
   distributed_sampler(std::size_t size, sampler_options options, int rank, int ranks,
                       std::source_location where = std::source_location::current());
 

@@ -11,8 +11,8 @@ namespace hfcomm {
 
 /// Options of `distributed_data_parallel`. All but `stream` must be equal on all ranks.
 struct ddp_options {
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Of the bucket that is ready first: small, to start early.
-  std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Of the other buckets.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Limit of the first bucket: small, to start early.
+  std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Limit of every other bucket.
   /// Parameters and buffers are packed into broadcasts of up to this size; a larger one is sent alone. (haiscale:
   /// 250 MiB.)
   std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;

@@ -59,7 +59,7 @@ class join_scope {
   join_scope(const join_scope&) = delete;
   join_scope& operator=(const join_scope&) = delete;
 
-  /// Without `finish` before it: tells the other ranks that this one has left. Does not wait for them.
+  /// Tells the other ranks that this one has left, unless `finish` has been called. Does not wait for them.
   ~join_scope();
 
   /// Ends this rank's part, for which there is no data any more: takes part in the other ranks' passes until none has

@@ -8,7 +8,7 @@
 namespace hfcomm {
 
 /// Reduces device memory element by element into every rank's `out`, which is as long as `in` and may be `in`. Runs on
-/// the stream, after the work before it and before the work behind it. Returns at once.
+/// the stream, after the earlier work and before the later work. Returns at once.
 ///
 /// The order of additions is NCCL's. All ranks get the same bits, but 16-bit floats may be rounded more than once, and
 /// `average` divides in the elements' type.
@@ -36,7 +36,7 @@ void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> o
       range, range, detail::on_stream{stream}, group);
 }
 
-/// The same on a stream of the group's own, which waits for the work that is on `stream` by now. The following work on
+/// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>

@@ -11,7 +11,7 @@ namespace hfcomm {
 /// Gives every rank its part of every rank's device memory: rank r's `out` has the r-th parts of all `in`s, in rank
 /// order. Any trivially copyable type.
 ///
-/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
+/// Returns at once. On the stream it runs after the earlier work and before the later work.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),

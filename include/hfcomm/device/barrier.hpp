@@ -14,7 +14,7 @@ namespace hfcomm {
 void barrier(stream_ref stream, const process_group& group = world(),
              std::source_location where = std::source_location::current());
 
-/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work already on `stream`.
 device_work barrier_async(stream_ref stream, const process_group& group = world(),
                           std::source_location where = std::source_location::current());
 

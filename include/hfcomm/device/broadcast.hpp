@@ -10,7 +10,7 @@ namespace hfcomm {
 /// Gives every rank the root's device memory, in place. The length is the same on all ranks. Any trivially copyable
 /// type.
 ///
-/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
+/// Returns at once. On the stream it runs after the earlier work and before the later work.
 template <writable_device_range R>
 void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
@@ -19,7 +19,7 @@ void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& g
                            detail::device_elements(data), detail::on_stream{stream}, group);
 }
 
-/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <writable_device_range R>
 device_work broadcast_async(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {

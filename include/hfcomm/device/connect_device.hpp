@@ -20,7 +20,7 @@ namespace hfcomm {
 ///   timeout_error and peer_error as every collective.
 void connect_device(const process_group& group = world(), std::source_location where = std::source_location::current());
 
-/// Waits until the work that is on the stream by now is done, as cudaStreamSynchronize does.
+/// Waits until the work already on the stream is done, as cudaStreamSynchronize does.
 ///
 /// Throws peer_error where an operation of this group waits there for a rank that died, left, or refused its part.
 /// Throws timeout_error, which names the ranks that have not come, where the group's deadline passes, counted from the

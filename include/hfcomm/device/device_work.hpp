@@ -13,8 +13,8 @@ namespace hfcomm {
 /// A device operation that was started on a stream of the group's own and may still run. Its buffers must stay, and no
 /// other stream may use them, until a stream or the host has waited for the operation.
 ///
-/// Where nobody has waited, the destructor makes the stream wait that the operation was started from. So that stream
-/// must still exist then. The destructor does not block.
+/// Where no stream and no host has waited, the destructor makes the stream from which the operation was started wait
+/// for it. So that stream must still exist then. The destructor does not block.
 ///
 /// Thread-safety: one thread at a time for each work; different works from different threads.
 class [[nodiscard]] device_work {
@@ -37,7 +37,8 @@ class [[nodiscard]] device_work {
   /// Waits on the host until the operation is done. Throws peer_error where a rank died, left, or refused its part, and
   /// timeout_error where the group's deadline passes, counted from the call. Both free the device and break the group.
   void synchronize();
-  /// Waits for at most `limit`, and returns whether the operation is done. The operation continues in either case.
+  /// Waits for at most `limit`, and returns whether the operation is done; zero or less only asks. Throws as above, and
+  /// also where the group's deadline passes before `limit`. The operation continues where this returns false.
   [[nodiscard]] bool synchronize(std::chrono::nanoseconds limit);
 
  private:

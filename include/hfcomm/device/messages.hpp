@@ -21,7 +21,7 @@ void send(const R& data, stream_ref stream, int destination, const process_group
                          where);
 }
 
-/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <device_range R>
 device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
@@ -40,7 +40,7 @@ void recv(R&& data, stream_ref stream, int source, const process_group& group = 
                          where);
 }
 
-/// The same on a stream of the group's own, which waits for the work that is on `stream` by now.
+/// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <writable_device_range R>
 device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {

@@ -11,7 +11,7 @@ namespace hfcomm {
 /// Gives each rank its part of the root's device memory `in`, which is `group.size()` times as long as `out`. The other
 /// ranks' `in` is ignored and may be empty. Any trivially copyable type.
 ///
-/// Runs on the stream, after the work before it and before the work behind it. Returns at once.
+/// Returns at once. On the stream it runs after the earlier work and before the later work.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void scatter(const In& in, Out&& out, stream_ref stream, int root = 0, const process_group& group = world(),

@@ -120,7 +120,7 @@ class device_engine {
   /// Returns this engine's own stream on the memory's device, after making it wait for the work that is on `stream` by
   /// now.
   virtual stream_ref own_stream_after(const operation& call, device_memory memory, stream_ref stream) = 0;
-  /// Returns an event that is reached once the work that is on the stream by now is done. `release_event` frees it.
+  /// Returns an event that is reached once the work already on the stream is done. `release_event` frees it.
   virtual event_handle record_event(const operation& call, device_memory memory, stream_ref stream) = 0;
   /// Frees an event. Streams that wait for it are not affected.
   virtual void release_event(event_handle event) noexcept = 0;
@@ -144,8 +144,8 @@ class device_engine {
   };
   /// Returns whether the target has been reached. Throws CUDA's error.
   virtual bool is_reached(const operation& call, target what) = 0;
-  /// Waits until the target is reached and returns true, or returns false once `limit` has passed. A `limit` of zero or
-  /// less stands for the operation's deadline, which breaks the group. `number` is the operation that is waited for.
+  /// Waits until the target is reached and returns true, or returns false once `limit` has passed; zero or less is no
+  /// limit. The operation's deadline holds in any case, and breaks the group. `number` is the operation to wait for.
   ///
   /// Throws peer_error, timeout_error or engine_error where the target will never be reached. Then the group is broken,
   /// and no kernel of this engine waits on the device any more.

@@ -18,8 +18,8 @@
 namespace hfcomm::engines {
 
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes, and
-/// hands both to one of these functions. An engine is one class that implements them; who is alive it asks the group's
-/// health.
+/// hands both to one of these functions. An engine is one class that implements them. The group's health tells which
+/// ranks are alive.
 ///
 /// Every operation is collective unless it says otherwise. It compares the ranks' signatures inside the algorithm that
 /// it runs anyway, and throws
@@ -58,8 +58,9 @@ class host_engine {
   virtual void reduce_scatter(const operation& call, std::span<const std::byte> in,
                               std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
 
-  /// Takes part without waiting for any rank. With `failure`, every rank that takes part throws peer_error with that
-  /// text.
+  /// Takes part without waiting for this operation's ranks; it may wait for those of the one before (see `prepare`).
+  /// With `failure`, every rank that takes part throws peer_error with that text. An empty text means that an exception
+  /// is unwinding this rank: the others wait up to 300 ms for the text that its handler publishes.
   virtual void announce(const operation& call, const std::string* failure) = 0;
 
   /// Takes part and waits for `source` alone.
@@ -86,10 +87,10 @@ class host_engine {
   /// completed.
   [[nodiscard]] virtual std::string matching_call(int rank) const = 0;
 
-  /// Returns whether all ranks called this rank's last operation by the same name, and met its error. Ranks that
-  /// announced a failure count only with `failures_count`. The same answer on all ranks that met the error. To be
-  /// called in a handler of that error.
-  [[nodiscard]] virtual bool same_name_everywhere(bool failures_count) const noexcept = 0;
+  /// Returns whether all ranks called this rank's last operation by the same name, and all got its error. Ranks that
+  /// announced a failure are accepted only with `accept_failures`. The answer is the same on all ranks that got the
+  /// error. To be called in a handler of that error.
+  [[nodiscard]] virtual bool same_name_everywhere(bool accept_failures) const noexcept = 0;
 
   // Messages: not collective, and independent of operations. Any thread may call, at any time.
 

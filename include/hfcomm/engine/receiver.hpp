@@ -35,7 +35,7 @@ struct rank_parts {
   /// The part for each rank. May be empty where `operation::pattern` has this rank send nothing. Not read where the
   /// parts are equal (payload::buffer).
   std::span<const std::span<const std::byte>> outgoing{};
-  /// Equal parts, one behind the other, each `operation::bytes` long; empty where this rank sends nothing.
+  /// Equal parts, one after another, each `operation::bytes` long; empty where this rank sends nothing.
   std::span<const std::byte> equal{};
   /// The bytes that this rank expects from each rank; empty where it takes any number. Not read where the parts are
   /// equal (payload::buffer).

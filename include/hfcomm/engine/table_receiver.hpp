@@ -10,7 +10,7 @@
 
 namespace hfcomm::detail {
 
-/// Collects equally long contributions, one behind the other in rank order.
+/// Collects equally long contributions, one after another in rank order.
 class table_receiver final : public receiver {
  public:
   /// `own` is this rank. Its contribution may be in the table already; then it is not copied.

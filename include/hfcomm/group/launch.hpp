@@ -26,8 +26,9 @@ int launch(int processes, function_ref<int()> main, std::source_location where);
 /// process. Call it before starting threads and before init(). The children leave without running static
 /// destructors or exit handlers; their output is flushed.
 ///
-/// Throws usage_error where `processes` is below 1, where this process is a rank already, or where a launcher has
-/// started it as one of several.
+/// Throws usage_error where `processes` is not from 1 to 1024, where this process is a rank already, or where
+/// `processes` is more than 1 and a launcher has started this process as one of several. Throws engine_error where the
+/// system has no process or memory for a rank.
 template <std::invocable Main>
 int launch(int processes, Main main, std::source_location where = std::source_location::current()) {
   const auto status_of_main = [&main]() -> int {

@@ -16,7 +16,8 @@ class roster;
 }  // namespace rendezvous
 
 /// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
-/// also whether an exception was the reason. Then world() is a group of one again. Never blocks, never throws.
+/// also whether an exception was the reason. Then world() is a group of one again. Never waits for other ranks, never
+/// throws. The end of a group with a device plane takes up to nccl_options::teardown_timeout.
 class session {
  public:
   session(session&& other) noexcept;

@@ -120,9 +120,9 @@ class [[nodiscard]] work {
   /// Waits until it is done or the deadline has passed; returns whether it is done. The operation continues either way:
   /// its own deadline is the group's.
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point deadline) { return shared()->wait_until(&deadline); }
-  [[nodiscard]] bool wait(std::chrono::nanoseconds patience) {
+  [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) {
     const auto now = std::chrono::steady_clock::now();
-    return wait(now + std::min<std::chrono::nanoseconds>(patience, std::chrono::steady_clock::time_point::max() - now));
+    return wait(now + std::min<std::chrono::nanoseconds>(timeout, std::chrono::steady_clock::time_point::max() - now));
   }
 
   /// Returns its error; null while it is under way and where it went well.

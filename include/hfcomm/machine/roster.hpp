@@ -103,11 +103,11 @@ class roster {
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
   /// Returns whether the ranks are processes; false where they are threads.
-  [[nodiscard]] bool of_processes() const noexcept { return segment_->fd() >= 0; }
+  [[nodiscard]] bool ranks_are_processes() const noexcept { return segment_->fd() >= 0; }
 
   /// Enters this rank. From now on the other ranks notice when it ends.
   void enter() {
-    if (of_processes()) {
+    if (ranks_are_processes()) {
       struct flock lock{};
       lock.l_type = F_WRLCK;
       lock.l_whence = SEEK_SET;
@@ -156,7 +156,7 @@ class roster {
         return rank_ending{kind::failed_because_of_another, "failed: " + other.failure.read().value_or("(no text)")};
       case presence::here: break;
     }
-    if (!of_processes() || index == index_) {
+    if (!ranks_are_processes() || index == index_) {
       return std::nullopt;
     }
     struct flock lock{};
@@ -186,7 +186,7 @@ class roster {
     if (other.state.load() == presence::absent) {
       return "not started";
     }
-    return (of_processes() ? "pid " : "thread of pid ") + std::to_string(other.pid.load()) + " on " + other.host;
+    return (ranks_are_processes() ? "pid " : "thread of pid ") + std::to_string(other.pid.load()) + " on " + other.host;
   }
 
  private:
@@ -216,7 +216,7 @@ class roster {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    return {kind::died, "ended without a word (it was killed or it crashed)"};
+    return {kind::died, "ended without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"};
   }
 
   std::shared_ptr<shared_segment> segment_;

@@ -51,7 +51,8 @@ class coordinator {
       check_connections();
       if (deadline_.passed()) {
         const auto absent = absent_ranks();
-        fail_with_timeout(absent, "the job did not start in time: " + engines::list_ranks(absent) + " did not come");
+        fail_with_timeout(absent, "timed out: the job did not start in time: " + engines::list_ranks(absent) +
+                                      " did not come; were all ranks started, with the same job key?");
       }
     }
   }
@@ -150,8 +151,8 @@ class coordinator {
       std::optional<packet> answer;
       while (!(answer = connections_[rank]->receive(slice))) {
         if (deadline_.passed()) {
-          fail_with_timeout({static_cast<int>(rank)}, "the job did not start in time: rank " + std::to_string(rank) +
-                                                          " came but did not sign in");
+          fail_with_timeout({static_cast<int>(rank)}, "timed out: the job did not start in time: rank " +
+                                                          std::to_string(rank) + " came but did not sign in");
         }
       }
       if (answer->bytes.empty() || answer->bytes.front() != ready) {

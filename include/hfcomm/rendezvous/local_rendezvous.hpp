@@ -32,8 +32,8 @@ inline local_connection connect_to_rank_0(const std::string& key, deadline give_
       return std::move(*connection);
     }
     if (give_up.passed()) {
-      throw timeout_error(error_context{}, "the job did not start in time: rank 0 did not come (socket @" + name + ")",
-                          {0});
+      throw timeout_error(error_context{},
+                          "timed out: the job did not start in time: rank 0 did not come (socket @" + name + ")", {0});
     }
     std::this_thread::sleep_for(pause);
   }
@@ -48,7 +48,8 @@ inline packet receive_from_rank_0(local_connection& connection, deadline give_up
     }
     // Rank 0 sends the missing ranks at its own deadline. This rank's deadline is for a rank 0 that does not.
     if (give_up.passed_by(std::chrono::seconds(5))) {
-      throw timeout_error(error_context{}, "the job did not start in time: rank 0 is there, but does not answer", {0});
+      throw timeout_error(error_context{},
+                          "timed out: the job did not start in time: rank 0 is there, but does not answer", {0});
     }
   }
 }

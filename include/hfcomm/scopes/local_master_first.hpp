@@ -14,9 +14,9 @@ namespace hfcomm {
 /// one that shares memory with the others.)
 class local_master_first {
  public:
-  explicit local_master_first(std::chrono::nanoseconds patience = master_first::default_patience,
+  explicit local_master_first(std::chrono::nanoseconds timeout = master_first::default_timeout,
                               std::source_location where = std::source_location::current())
-      : section_("local_master_first", local_group(), patience, where) {}
+      : section_("local_master_first", local_group(), timeout, where) {}
 
  private:
   detail::master_section section_;
@@ -24,10 +24,10 @@ class local_master_first {
 
 /// Runs `function` as `run_master_first` does, on each machine by itself.
 template <class Function>
-std::invoke_result_t<Function&> run_local_master_first(
-    Function function, std::chrono::nanoseconds patience = master_first::default_patience,
-    std::source_location where = std::source_location::current()) {
-  return detail::master_section("local_master_first", local_group(), patience, where).run(function);
+std::invoke_result_t<Function&> run_local_master_first(Function function,
+                                                       std::chrono::nanoseconds timeout = master_first::default_timeout,
+                                                       std::source_location where = std::source_location::current()) {
+  return detail::master_section("local_master_first", local_group(), timeout, where).run(function);
 }
 
 }  // namespace hfcomm

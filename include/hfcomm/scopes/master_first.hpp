@@ -19,7 +19,7 @@ namespace detail {
 /// the others when it closes the section. The others wait in the constructor.
 class master_section {
  public:
-  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds patience,
+  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds timeout,
                  std::source_location where);
   master_section(const master_section&) = delete;
   master_section& operator=(const master_section&) = delete;
@@ -55,7 +55,7 @@ class master_section {
 ///     hfcomm::master_first guard;
 ///     load_or_download(data);      // rank 0 downloads, the others find it there
 ///
-/// The other ranks wait in the constructor, up to `patience` (a deadline of its own: a download may take longer than
+/// The other ranks wait in the constructor, up to `timeout` (a deadline of its own: a download may take longer than
 /// any operation should), but notice a dead rank 0 at once. Where rank 0 leaves the scope by an exception, their
 /// constructors throw peer_error, and their body does not run. The error has the exception's text only if the exception
 /// ends the rank, because a destructor does not know the exception. With `run_master_first` it always has the text.
@@ -64,11 +64,11 @@ class master_section {
 /// neither blocks nor throws. (TRELLIS' `master_first`, accelerate's `main_process_first`.)
 class master_first {
  public:
-  static constexpr std::chrono::nanoseconds default_patience = std::chrono::hours(24);
+  static constexpr std::chrono::nanoseconds default_timeout = std::chrono::hours(24);
 
-  explicit master_first(const process_group& group = world(), std::chrono::nanoseconds patience = default_patience,
+  explicit master_first(const process_group& group = world(), std::chrono::nanoseconds timeout = default_timeout,
                         std::source_location where = std::source_location::current())
-      : section_("master_first", group, patience, where) {}
+      : section_("master_first", group, timeout, where) {}
 
  private:
   detail::master_section section_;
@@ -78,9 +78,9 @@ class master_first {
 /// other rank throws peer_error with the exception's text and does not run it.
 template <class Function>
 std::invoke_result_t<Function&> run_master_first(Function function, const process_group& group = world(),
-                                                 std::chrono::nanoseconds patience = master_first::default_patience,
+                                                 std::chrono::nanoseconds timeout = master_first::default_timeout,
                                                  std::source_location where = std::source_location::current()) {
-  return detail::master_section("master_first", group, patience, where).run(function);
+  return detail::master_section("master_first", group, timeout, where).run(function);
 }
 
 }  // namespace hfcomm

@@ -26,7 +26,7 @@ detail::run_result_t<Function> master_only(Function function, const process_grou
 
 /// Runs `function` on the group's rank 0 alone and returns its value on every rank. The value is serializable, or void.
 ///
-/// Collective. The other ranks wait for the function to end, up to `patience` (a deadline of its own, 24 hours unless
+/// Collective. The other ranks wait for the function to end, up to `timeout` (a deadline of its own, 24 hours unless
 /// given, as in `master_first`), but notice a dead rank 0 at once. Rank 0 waits until they have received the value, up
 /// to the group's deadline. It does not wait where the function returns nothing. Where the function throws, or
 /// serializing its value does, rank 0 throws that exception and every other rank peer_error with its text; the group
@@ -38,18 +38,18 @@ template <std::invocable Function>
            serializable<std::remove_cvref_t<std::invoke_result_t<Function&>>>
 std::remove_cvref_t<std::invoke_result_t<Function&>> run_master_only(
     Function function, const process_group& group = world(),
-    std::chrono::nanoseconds patience = master_first::default_patience,
+    std::chrono::nanoseconds timeout = master_first::default_timeout,
     std::source_location where = std::source_location::current()) {
   using value_type = std::remove_cvref_t<std::invoke_result_t<Function&>>;
   if constexpr (std::is_void_v<value_type>) {
-    detail::master_section section("run_master_only", group, patience, where);
+    detail::master_section section("run_master_only", group, timeout, where);
     if (group.rank() == 0) {
       section.run(function);
     }
   } else {
     std::optional<value_type> value;
     {
-      detail::master_section section("run_master_only", group, patience, where);
+      detail::master_section section("run_master_only", group, timeout, where);
       if (group.rank() == 0) {
         value.emplace(section.run(function));
       } else {

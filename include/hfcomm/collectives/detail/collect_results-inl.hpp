@@ -13,7 +13,7 @@
 
 namespace hfcomm::detail {
 
-/// Returns "3, 5, 9 and more": the first few items of an error text.
+/// The items of an error text, cut after the first few: "3, 5, 9 and more".
 class short_list {
  public:
   void add(const std::string& text) {

@@ -27,7 +27,7 @@ HFCOMM_INLINE void fold_chunks(
       std::max<std::size_t>(fold_table_bytes / ranks / data.element_bytes, 1) * data.element_bytes;
   const std::size_t table_bytes = folds ? std::min(chunk, total) * ranks : 0;
   auto& table = running.scratch();
-  running.attempt("it found no memory: ", [&] { table.resize(std::max(table.size(), table_bytes)); });
+  running.attempt("out of memory: ", [&] { table.resize(std::max(table.size(), table_bytes)); });
 
   const auto describe_whole_call = [&] {
     call.pattern = movement::none;

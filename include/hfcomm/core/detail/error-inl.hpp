@@ -26,7 +26,10 @@ HFCOMM_INLINE std::string describe(const error_context& context, std::string_vie
   if (context.sequence != 0) {
     text += " #" + std::to_string(context.sequence);
   }
-  text += " at " + describe(context.where) + ": ";
+  if (!context.operation.empty()) {  // else the place is in hfcomm
+    text += " at " + describe(context.where);
+  }
+  text += ": ";
   text += detail;
   return text;
 }

@@ -42,7 +42,7 @@ HFCOMM_INLINE void distributed_sampler::start_at(std::size_t position, std::sour
   if (position > size()) {
     throw usage_error(
         {rank_, ranks_, "distributed_sampler::start_at", 0, where},
-        "position " + std::to_string(position) + " is behind the " + std::to_string(size()) + " items of this rank");
+        "position " + std::to_string(position) + " is beyond the " + std::to_string(size()) + " items of this rank");
   }
   position_ = position;
 }

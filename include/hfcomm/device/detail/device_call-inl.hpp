@@ -49,7 +49,7 @@ HFCOMM_INLINE void connect_device_once(const process_group& group, std::source_l
 }
 
 HFCOMM_INLINE void part_lengths::require(checked_call& running) const {
-  if (what_ != nullptr) {
+  if (has_list_) {
     require_sum(running, counts_, length_, what_);
   }
 }

@@ -39,19 +39,18 @@ class part_lengths {
   explicit part_lengths(std::size_t each) noexcept : each_(each) {}
   /// A list of lengths, which must add up to the buffer's `length`. `what` names the buffer in error texts.
   part_lengths(std::span<const std::size_t> counts, std::size_t length, const char* what) noexcept
-      : counts_(counts), length_(length), what_(what) {}
+      : has_list_(true), counts_(counts), length_(length), what_(what) {}
 
-  [[nodiscard]] std::size_t operator[](std::size_t rank) const noexcept {
-    return what_ != nullptr ? counts_[rank] : each_;
-  }
+  [[nodiscard]] std::size_t operator[](std::size_t rank) const noexcept { return has_list_ ? counts_[rank] : each_; }
   /// Throws usage_error where the list does not fit.
   void require(checked_call& running) const;
 
  private:
+  bool has_list_ = false;
   std::size_t each_ = 0;
   std::span<const std::size_t> counts_{};
   std::size_t length_ = 0;
-  const char* what_ = nullptr;
+  const char* what_ = "";
 };
 
 /// The lengths of the parts that a rank sends to each rank and expects from each, in elements of `width` bytes.
@@ -105,9 +104,9 @@ class running_device_call final : public checked_call {
   }
 
  private:
-  /// Returns the engine's own stream, which waits for the work that is on `stream` by now.
+  /// Returns the engine's own stream, which waits for the work already on `stream`.
   [[nodiscard]] stream_ref own_stream_after(stream_ref stream, device_memory memory);
-  /// Returns a device_work that is done with the work that is on `own` by now. It was started from `origin`.
+  /// Returns a device_work that is done with the work already on `own`. It was started from `origin`.
   [[nodiscard]] device_work work_on(stream_ref own, device_memory memory, stream_ref origin);
   /// Does the same as `put` for a group with a device_watch.
   void put_watched(stream_ref stream, device_memory memory, const std::function<void()>& launch);

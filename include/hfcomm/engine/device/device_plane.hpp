@@ -176,7 +176,7 @@ class device_plane : public device_engine {
     }
     // The other ranks throw the same text.
     std::string why = "the work that rank " + std::to_string(host_->rank()) +
-                      " put on its device has not ended within " + format_duration(call.timeout);
+                      " put on its device has not ended within " + format_duration(call.timeout) + " (timed out)";
     why += missing.empty() ? "."
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";

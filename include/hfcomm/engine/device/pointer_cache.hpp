@@ -11,8 +11,8 @@
 
 namespace hfcomm::engines {
 
-/// Caches which device memory is on, because asking CUDA takes longer than the rest of hfcomm's part of an operation.
-/// Memory that was freed, and whose address is now in use on another device, is still taken for the former device's.
+/// Caches the device that a piece of memory is on, because asking CUDA takes longer than the rest of hfcomm's part of
+/// an operation. An address that was freed and is in use again on another device is still found on the former device.
 /// One thread at a time.
 class pointer_cache {
  public:

@@ -127,7 +127,8 @@ class nccl_communicator {
         next_check = now + std::chrono::milliseconds(5);
       }
       if (timeout > std::chrono::nanoseconds::zero() && now - start >= timeout) {
-        throw timeout_error(context, std::string(what) + " has not ended within " + format_duration(timeout), {});
+        throw timeout_error(
+            context, std::string(what) + " has not ended within " + format_duration(timeout) + " (timed out)", {});
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(1000));
@@ -161,7 +162,8 @@ class nccl_communicator {
         },
         [&] { host.health().check_device_operation(context, 0); });
     if (!has_ended) {
-      throw timeout_error(context, "ncclCommWindowRegister has not ended within " + format_duration(call.timeout), {});
+      throw timeout_error(
+          context, "ncclCommWindowRegister has not ended within " + format_duration(call.timeout) + " (timed out)", {});
     }
     if (result->load() != ncclSuccess) {
       throw engine_error(context, "registering it: " + nccl_text(nccl_, result->load()));

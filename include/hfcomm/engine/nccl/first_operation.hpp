@@ -48,7 +48,8 @@ class nccl_first_operation {
           }
         });
     if (!has_ended) {
-      throw timeout_error(context, error_text("it has not ended within " + format_duration(call.timeout)), {});
+      throw timeout_error(context,
+                          error_text("it has not ended within " + format_duration(call.timeout) + " (timed out)"), {});
     }
     if (result->nccl != ncclSuccess) {
       throw engine_error(context, error_text(nccl_text(nccl_, result->nccl)));

@@ -99,7 +99,7 @@ class all_to_all_v {
       rounds = std::max(rounds, sources_.back().rounds());
     }
 
-    // An exception of the receiver must not leave the peers alone in the middle: take all steps, then throw.
+    // An exception of the receiver must not end this rank's steps, for which the peers wait: take all, then throw.
     std::exception_ptr problem;
     for (std::uint64_t round = 0; round < rounds; ++round) {
       const std::uint64_t step = steps_.step();
@@ -176,7 +176,7 @@ class all_to_all_v {
   [[nodiscard]] bool read_in_place(const operation& call, const rank_parts& mine, std::uint64_t first, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
-    // An exception of the receiver must not leave the peers alone: take the last step, then throw.
+    // An exception of the receiver must not keep this rank from the last step, for which the peers wait.
     std::exception_ptr problem;
     bool found_all = true;
     try {

@@ -14,7 +14,7 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 
-/// How a call is written into shared memory, and read from there for an error message.
+/// A call's form in shared memory: how it is written, and how error messages read it.
 namespace hfcomm::engines {
 
 inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {

@@ -50,7 +50,7 @@ class exchange {
 
     const bool reads_heaps = read_lengths(call);
     const bool receives = call.receives(rank());
-    // An exception of the receiver must not leave the peers alone in the middle: take all steps, then throw.
+    // An exception of the receiver must not end this rank's steps, for which the peers wait: take all, then throw.
     std::exception_ptr problem;
     const auto receive = [&](int source, std::span<const std::byte> piece, std::uint64_t offset, std::uint64_t total) {
       if (receives && !problem) {

@@ -58,7 +58,7 @@ class group_watch final : public group_health {
 
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept {
-    return detail::ranks_share_cores(job_->roster->size(), job_->roster->of_processes());
+    return detail::ranks_share_cores(job_->roster->size(), job_->roster->ranks_are_processes());
   }
 
   /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
@@ -233,7 +233,7 @@ class group_watch final : public group_health {
   [[noreturn]] void throw_verdict(const error_context& context) const {
     const layout::verdict& lost = header().lost;
     const std::string text =
-        lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and the one that noticed too";
+        lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and so was the rank that was to report which";
     if (lost.culprit >= 0) {
       // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;

@@ -215,13 +215,13 @@ class lockstep {
   }
 
   /// Returns whether all ranks have published the step that this rank published last, with operations of one name. A
-  /// rank that published a failure counts only with `failures_count`. All ranks that have checked the step come to the
+  /// rank that published a failure counts only with `accept_failures`. All ranks that have checked the step come to the
   /// same answer: the cells stay as they are until all ranks have taken another step.
-  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept {
+  [[nodiscard]] bool same_name_everywhere(bool accept_failures) const noexcept {
     const std::uint32_t name = cell(rank_, step_).site.load(std::memory_order_relaxed) & name_bits;
     for (int rank = 0; rank < size(); ++rank) {
       const layout::flag_cell& theirs = cell(rank, step_);
-      if (theirs.sequence.load(std::memory_order_acquire) != step_ || (!failures_count && announces_failure(theirs)) ||
+      if (theirs.sequence.load(std::memory_order_acquire) != step_ || (!accept_failures && announces_failure(theirs)) ||
           (theirs.site.load(std::memory_order_relaxed) & name_bits) != name) {
         return false;
       }
@@ -256,7 +256,7 @@ class lockstep {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
     if (cancelled_.load(std::memory_order_relaxed)) {
-      throw engine_error(context(call), "the group is being closed");
+      throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
     }
     require_whole(call);
     if (verified_ < step_) {
@@ -300,7 +300,7 @@ class lockstep {
       if (cancelled_.load()) {
         // The others must know before this rank frees its memory.
         watch_->abandon(context(call), unwinding_.load());
-        throw engine_error(context(call), "the group is being closed");
+        throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
       }
       require_whole(call);
       const auto now = clock::now();
@@ -323,7 +323,8 @@ class lockstep {
         watch_->break_group(context(call), missing,
                             list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
                                 std::to_string(operations()) + " (" + detail::describe(call.where) + ") within " +
-                                format_duration(call.timeout) + ", so rank " + std::to_string(rank_) + " gave up.");
+                                format_duration(call.timeout) + " (timed out), so rank " + std::to_string(rank_) +
+                                " gave up.");
       }
     }
   }

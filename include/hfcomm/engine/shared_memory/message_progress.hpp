@@ -173,7 +173,7 @@ class message_progress {
     std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
                        call_name(call) + " #" + std::to_string(message.number) + " (" + detail::describe(call.where) +
                        ") with tag " + std::to_string(call.tag) + " within " + format_duration(call.timeout) +
-                       ", so rank " + std::to_string(endpoint_.rank()) + " gave up.";
+                       " (timed out), so rank " + std::to_string(endpoint_.rank()) + " gave up.";
     if (!sends) {
       text += inbox_.unwanted();  // often the explanation
     } else if (message.envelope == nullptr) {
@@ -190,7 +190,8 @@ class message_progress {
           if (endpoint_.watch().is_broken()) {
             endpoint_.watch().throw_verdict(endpoint_.context(message));
           }
-          throw engine_error(endpoint_.context(message), "the group is being closed");
+          throw engine_error(endpoint_.context(message),
+                             "cancelled: this rank is destroying the group or the object that uses it");
         } catch (...) {
           message_endpoint::finish(message, std::current_exception());
         }

@@ -98,7 +98,7 @@ class self final : public host_engine {
   [[nodiscard]] std::string_view name() const noexcept override { return "self"; }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
-  [[nodiscard]] bool same_name_everywhere(bool /*failures_count*/) const noexcept override { return true; }
+  [[nodiscard]] bool same_name_everywhere(bool /*accept_failures*/) const noexcept override { return true; }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     ++sequence_;

@@ -37,8 +37,8 @@ class shared_memory final : public host_engine {
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
   [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
-  [[nodiscard]] bool same_name_everywhere(bool failures_count) const noexcept override {
-    return steps_.same_name_everywhere(failures_count);
+  [[nodiscard]] bool same_name_everywhere(bool accept_failures) const noexcept override {
+    return steps_.same_name_everywhere(accept_failures);
   }
   void cancel() noexcept override {
     steps_.cancel();
@@ -162,7 +162,7 @@ class shared_memory final : public host_engine {
   /// Thrown while waiting for a rank that has announced that it will not come.
   struct member_failed {};
 
-  /// Inside a handler: tells the others that this rank could not become one of the new group, and throws why.
+  /// Tells the other ranks that this one could not join the new group, and throws why not. To be called in a handler.
   [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
     if (!watch_->is_broken()) {  // a lost rank is known to all already; what went wrong here alone is not
       const std::string text = detail::current_exception_detail();
@@ -182,8 +182,8 @@ class shared_memory final : public host_engine {
     }
   }
 
-  /// The new group's first rank has the memory and gives it to the others, or, on these, `segment` becomes it. False
-  /// where a member has announced that it failed: who and why, the next exchange will tell everyone.
+  /// Hands the new group's memory from its first rank to the others, which get it in `segment`. Returns false where a
+  /// member has announced that it failed. The next exchange then throws that member's error on every rank.
   bool hand_over(const operation& call, const std::string& token, std::shared_ptr<rendezvous::shared_segment>& segment,
                  std::span<const int> members) {
     if (members.size() == 1) {
@@ -196,9 +196,10 @@ class shared_memory final : public host_engine {
         throw member_failed();
       }
       if (deadline.passed()) {
-        throw timeout_error(
-            steps_.context(call),
-            "the ranks of the new group did not all come for its memory within " + format_duration(call.timeout), {});
+        throw timeout_error(steps_.context(call),
+                            "the ranks of the new group did not all come for its memory within " +
+                                format_duration(call.timeout) + " (timed out)",
+                            {});
       }
     };
     try {

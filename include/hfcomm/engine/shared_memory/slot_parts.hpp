@@ -10,7 +10,7 @@
 namespace hfcomm::engines {
 
 /// The layout of one rank's slot: where the part for each other rank lies. Where all parts fit into `capacity`, they
-/// lie one behind the other. Otherwise each gets an equal share of the slot and passes in several rounds. All ranks
+/// lie one after another. Otherwise each gets an equal share of the slot and passes in several rounds. All ranks
 /// calculate the same layout from the lengths.
 class slot_parts {
  public:

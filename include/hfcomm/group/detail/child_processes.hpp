@@ -58,7 +58,7 @@ class child_processes {
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) {
-      rendezvous::throw_system("starting rank " + std::to_string(index));
+      rendezvous::throw_system("fork for rank " + std::to_string(index) + " failed");
     }
     if (pid == 0) {
       // Ends this process with its parent, so that no orphan is left.

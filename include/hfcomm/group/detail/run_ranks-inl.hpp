@@ -49,7 +49,8 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   }
   if (!options.machines.empty() && (std::accumulate(options.machines.begin(), options.machines.end(), 0) != ranks ||
                                     *std::min_element(options.machines.begin(), options.machines.end()) < 1)) {
-    throw usage_error({-1, 0, "run_ranks", 0, where}, "the machines' ranks do not add up to " + std::to_string(ranks));
+    throw usage_error({-1, 0, "run_ranks", 0, where},
+                      "the machines must have at least 1 rank each and " + std::to_string(ranks) + " altogether");
   }
   const auto sizes = engines::layout::dimensions::for_ranks(ranks);
   auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks));

@@ -13,8 +13,8 @@
 namespace hfcomm::detail {
 
 HFCOMM_INLINE master_section::master_section(operation_name name, const process_group& group,
-                                             std::chrono::nanoseconds patience, std::source_location where)
-    : group_(group.with_timeout(patience)),
+                                             std::chrono::nanoseconds timeout, std::source_location where)
+    : group_(group.with_timeout(timeout)),
       call_{.name = name, .where = where},
       exceptions_(std::uncaught_exceptions()) {
   running_call running(group_, call_);

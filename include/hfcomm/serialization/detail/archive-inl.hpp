@@ -38,7 +38,7 @@ HFCOMM_INLINE void output_archive::fail_for_depth() {
 HFCOMM_INLINE void input_archive::fail(std::string detail) { throw decode_error({}, std::move(detail)); }
 
 HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
-  fail(std::to_string(keys) + " keys are " + std::to_string(different) + " different ones");
+  fail(std::to_string(keys) + " keys are declared, but only " + std::to_string(different) + " of them are distinct");
 }
 
 HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail("a bool is " + std::to_string(value)); }
@@ -48,11 +48,11 @@ HFCOMM_INLINE void input_archive::fail_for_depth() {
 }
 
 HFCOMM_INLINE void input_archive::fail_for_bytes(std::uint64_t size) const {
-  fail(std::to_string(size) + " bytes are wanted where " + std::to_string(remaining()) + " are left");
+  fail("truncated: " + std::to_string(size) + " bytes are read where " + std::to_string(remaining()) + " are left");
 }
 
 HFCOMM_INLINE void input_archive::fail_for_elements(std::uint64_t count, std::size_t element_size) const {
-  fail("there are " + std::to_string(count) + " elements " +
+  fail("truncated or corrupt: " + std::to_string(count) + " elements " +
        (element_size != 0 ? "of " + std::to_string(element_size) + " bytes " : std::string()) + "in " +
        std::to_string(remaining()) + " bytes");
 }
@@ -66,7 +66,7 @@ HFCOMM_INLINE void input_archive::fail_for_rest() const {
 namespace detail {
 
 HFCOMM_INLINE void fail_for_size(std::size_t wanted, std::size_t bytes) {
-  throw decode_error({}, std::to_string(wanted) + " bytes are wanted where there are " + std::to_string(bytes));
+  throw decode_error({}, "wrong size: " + std::to_string(bytes) + " bytes for an object of " + std::to_string(wanted));
 }
 
 HFCOMM_INLINE void rethrow_as_decode_error() {
@@ -75,7 +75,7 @@ HFCOMM_INLINE void rethrow_as_decode_error() {
   } catch (const error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    throw decode_error({}, "there is not enough memory for it");
+    throw decode_error({}, "out of memory");
   } catch (const std::exception& problem) {
     throw decode_error({}, problem.what());
   } catch (...) {

@@ -91,9 +91,9 @@ template <reduce_kind Op, class A>
   }
 }
 
-/// From the accumulator to the element. A NaN that was calculated becomes the one quiet NaN: which operand's payload an
-/// addition hands on depends on the order the compiler chose for the operands, and results are to be equal to the bit.
-/// Minima and maxima of what is not rounded are not calculated, and stay as they are.
+/// Converts an accumulator to an element. A NaN that was calculated becomes the one quiet NaN: which operand's payload
+/// an addition hands on depends on the order the compiler chose for the operands, and results are to be equal to the
+/// bit. Minima and maxima of what is not rounded are not calculated, and stay as they are.
 template <reduce_kind Op, class T>
 [[nodiscard, gnu::always_inline]] inline T conclude(accumulator_of<T> value,
                                                     [[maybe_unused]] accumulator_of<T> inputs) noexcept {
@@ -273,8 +273,8 @@ template <class Blocks, class T>
   return {};
 }
 
-/// The element types that gradients and counters are of. Integers of other widths are less often added up than they
-/// are compiled: once is enough.
+/// True for the element types of gradients and counters. Reductions of other integers are rare, so one copy of their
+/// loops, for the plain unit, saves compile time.
 template <class T>
 inline constexpr bool has_loops_for_each_unit =
     !std::integral<T> || std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
