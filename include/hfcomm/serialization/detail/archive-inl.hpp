@@ -66,7 +66,8 @@ HFCOMM_INLINE void input_archive::fail_for_rest() const {
 namespace detail {
 
 HFCOMM_INLINE void fail_for_size(std::size_t wanted, std::size_t bytes) {
-  throw decode_error({}, "wrong size: " + std::to_string(bytes) + " bytes for an object of " + std::to_string(wanted));
+  throw decode_error(
+      {}, "wrong size: " + std::to_string(bytes) + " bytes for an object of " + std::to_string(wanted) + " bytes");
 }
 
 HFCOMM_INLINE void rethrow_as_decode_error() {
