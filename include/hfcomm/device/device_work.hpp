@@ -13,8 +13,8 @@ namespace hfcomm {
 /// A device operation that was started on a stream of the group's own and may still run. Its buffers must stay, and no
 /// other stream may use them, until a stream or the host has waited for the operation.
 ///
-/// Where no stream and no host has waited, the destructor makes the stream from which the operation was started wait
-/// for it. So that stream must still exist then. The destructor does not block.
+/// The destructor does not block. If neither a stream nor the host has waited for the operation, it makes the stream
+/// from which the operation was started wait for it. So that stream must still exist then.
 ///
 /// Thread-safety: one thread at a time for each work; different works from different threads.
 class [[nodiscard]] device_work {
