@@ -25,7 +25,7 @@
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 #include <hfcomm/collectives/all_gather.hpp>

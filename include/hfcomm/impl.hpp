@@ -9,10 +9,10 @@
 
 #include <hfcomm/comm.hpp>
 
+#include <hfcomm/call/detail/announce_failure-inl.hpp>
+#include <hfcomm/call/detail/argument_checks-inl.hpp>
 #include <hfcomm/call/detail/async-inl.hpp>
-#include <hfcomm/call/detail/checks-inl.hpp>
-#include <hfcomm/call/detail/refuse-inl.hpp>
-#include <hfcomm/call/detail/uneven-inl.hpp>
+#include <hfcomm/call/detail/uneven_parts-inl.hpp>
 #include <hfcomm/collectives/detail/barrier-inl.hpp>
 #include <hfcomm/collectives/detail/broadcast_object_list-inl.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives-inl.hpp>

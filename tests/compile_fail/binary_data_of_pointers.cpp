@@ -3,7 +3,7 @@
 // Nor as bytes.
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct holder {
   const char* names[2] = {};

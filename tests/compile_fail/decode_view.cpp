@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 int main() {
   const std::vector<std::byte> bytes;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct named {
   std::string name;

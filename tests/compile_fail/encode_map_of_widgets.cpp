@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct widget {
   int x = 0;

@@ -3,7 +3,7 @@
 // Within a user's function, where no concept looks.
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct holder {
   int* pointer = nullptr;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct holder {
   std::shared_ptr<int> pointer;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 struct holder {
   std::weak_ptr<int> pointer;

@@ -319,7 +319,7 @@ TEST_CASE("all_to_all: an exception of a user's type is an error on every rank a
     } else {
       const auto problem = error_of<peer_error>([&] { (void)all_to_all(list); });
       CHECK(problem.peer() == last);
-      CHECK_CONTAINS(problem.what(), "an exception ended its part before that began");
+      CHECK_CONTAINS(problem.what(), "an exception ended its call before the operation began");
     }
     construction_fails() = false;
     check_usable(world);

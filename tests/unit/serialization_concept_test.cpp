@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <hfcomm/core/concepts.hpp>
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace {
 

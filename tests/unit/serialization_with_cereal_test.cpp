@@ -13,7 +13,7 @@
 
 #include <sstream>
 
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace {
 

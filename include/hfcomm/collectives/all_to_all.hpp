@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
@@ -84,6 +84,7 @@ work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = wor
   return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), detail::view_of(out));
 }
 
+/// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 
 /// Collectives on many spans in one call, which need few operations instead of one for each span.
@@ -143,6 +143,7 @@ work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t
   return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op);
 }
 
+/// The same with chunks of another size than 25 MiB.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
                            const process_group& group = world(),
@@ -150,6 +151,7 @@ work<void> broadcast_async(const L& list, int root, const coalesce_options& opti
   return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root, options);
 }
 
+/// The same with chunks of another size than 25 MiB.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,

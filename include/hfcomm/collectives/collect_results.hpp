@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/collectives/detail/dictionary_message.hpp>

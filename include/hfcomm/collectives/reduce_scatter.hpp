@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
@@ -58,6 +58,7 @@ work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_for<std::ranges::
                        detail::view_of(out), op);
 }
 
+/// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, lasting_buffer Out>
   requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
            std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
 namespace hfcomm {
@@ -91,6 +91,7 @@ work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& 
   return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out), root);
 }
 
+/// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,

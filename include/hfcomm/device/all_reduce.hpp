@@ -50,6 +50,7 @@ device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
+/// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
 device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                              const process_group& group = world(),

@@ -12,6 +12,9 @@ namespace hfcomm {
 /// order. Any trivially copyable type.
 ///
 /// Returns at once. On the stream it runs after the earlier work and before the later work.
+///
+/// Throws usage_error for a wrong length, and for memory of a device that the group is not connected on. The other
+/// ranks then get peer_error where they wait (`synchronize`). Throws engine_error where NCCL or the CUDA runtime fails.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
@@ -35,6 +38,8 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                             detail::on_stream{stream}, group);
 }
 
+/// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
+/// `stream` does not wait for it.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
@@ -45,6 +50,7 @@ device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const p
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
+/// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, writable_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work all_to_all_async(const In& in, std::span<const std::size_t> in_counts, Out&& out,

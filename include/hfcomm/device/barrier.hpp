@@ -10,7 +10,8 @@
 namespace hfcomm {
 
 /// Makes the following work on the stream wait until the streams of all ranks have reached their barriers. Returns at
-/// once: the host does not wait.
+/// once: the host does not wait. Throws usage_error where the group is not connected on the current device, and
+/// engine_error where NCCL or the CUDA runtime fails.
 void barrier(stream_ref stream, const process_group& group = world(),
              std::source_location where = std::source_location::current());
 

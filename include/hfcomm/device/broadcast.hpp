@@ -11,6 +11,9 @@ namespace hfcomm {
 /// type.
 ///
 /// Returns at once. On the stream it runs after the earlier work and before the later work.
+///
+/// Throws usage_error for a wrong root, and for memory of a device that the group is not connected on. The other ranks
+/// then get peer_error where they wait (`synchronize`). Throws engine_error where NCCL or the CUDA runtime fails.
 template <writable_device_range R>
 void broadcast(R&& data, stream_ref stream, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {

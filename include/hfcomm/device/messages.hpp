@@ -13,6 +13,9 @@ namespace hfcomm {
 ///
 /// Runs on the stream, and returns at once. Two ranks that both send first wait for each other on their devices for
 /// ever: use `send_receive`, or an nccl_group_scope.
+///
+/// Throws usage_error for a rank that the group does not have, for a message to oneself, and for memory of a device
+/// that the group is not connected on. Throws engine_error where NCCL or the CUDA runtime fails.
 template <device_range R>
 void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
@@ -31,7 +34,7 @@ device_work isend(const R& data, stream_ref stream, int destination, const proce
 }
 
 /// Receives the next device memory that one rank sends to this one: as many elements of the same type. Runs on the
-/// stream, and returns at once.
+/// stream, and returns at once. Throws as `send` does.
 template <writable_device_range R>
 void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
@@ -50,7 +53,7 @@ device_work irecv(R&& data, stream_ref stream, int source, const process_group& 
 }
 
 /// Sends device memory to one rank and receives other memory from a rank, at the same time. Both may be the same rank,
-/// or this one. Runs on the stream, and returns at once.
+/// or this one. Runs on the stream, and returns at once. Throws as `send` does, but for a message to oneself.
 template <device_range Out, writable_device_range In>
 void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
                   const process_group& group = world(), std::source_location where = std::source_location::current()) {

@@ -29,6 +29,8 @@ void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t
                         range, range, detail::on_stream{stream}, group);
 }
 
+/// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
+/// `stream` does not wait for it.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
@@ -40,6 +42,7 @@ device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
+/// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
 device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
                          const process_group& group = world(),

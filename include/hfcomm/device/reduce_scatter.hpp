@@ -33,6 +33,8 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
       detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream}, group);
 }
 
+/// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
+/// `stream` does not wait for it.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
@@ -45,6 +47,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
       detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
 }
 
+/// The same with parts of different lengths, on a stream of the group's own.
 template <reducible_device_range In, writable_reducible_device_range Out>
   requires std::same_as<device_value_t<In>, device_value_t<Out>>
 device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,

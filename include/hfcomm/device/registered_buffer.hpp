@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/device_span.hpp>
 
 namespace hfcomm {

@@ -23,8 +23,8 @@ struct device_board {
   std::atomic<std::uint64_t>
       reason[text_bytes / 8]{};  ///< Of the last refusal. Atomic, because others read it meanwhile.
 
-  /// Refuses a collective. The first reason for it stays.
-  void refuse(std::uint64_t number, std::string_view why) noexcept {
+  /// Records that this rank refuses a collective. The first reason for it stays.
+  void record_refusal(std::uint64_t number, std::string_view why) noexcept {
     if (has_refused(number)) {
       return;
     }

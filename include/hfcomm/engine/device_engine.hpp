@@ -37,7 +37,7 @@ struct device_memory {
 /// buffers, but not which device they are on.
 ///
 /// One thread at a time calls operations; the process group sees to that. Any thread may call `wait_for`, `is_reached`,
-/// `wait_for_event`, `release_event`, `check_operation`, `expire` and `abort`.
+/// `wait_for_event`, `release_event`, `check_operation`, `break_for_timeout` and `abort`.
 class device_engine {
  public:
   /// A cudaEvent_t. An asynchronous operation ends with one.
@@ -69,7 +69,7 @@ class device_engine {
   /// Begins an operation and returns its number; 0 for a message. Throws the group's error where the group is broken.
   virtual std::uint64_t begin(const operation& call) = 0;
   /// Tells the other ranks that this rank does not do its part, because their devices would wait for it for ever.
-  virtual void refuse(std::uint64_t number, std::string_view why) noexcept = 0;
+  virtual void announce_failure(std::uint64_t number, std::string_view why) noexcept = 0;
 
   // Operations.
 
@@ -156,7 +156,7 @@ class device_engine {
   /// Throws where the operation can never end, after freeing the device. To be called now and then in a wait for it.
   virtual void check_operation(const operation& call, std::uint64_t number) = 0;
   /// Frees the device, breaks the group and throws timeout_error, because the operation's deadline has passed.
-  [[noreturn]] virtual void expire(const operation& call, std::uint64_t number) = 0;
+  [[noreturn]] virtual void break_for_timeout(const operation& call, std::uint64_t number) = 0;
   /// Ends all work on devices that waits for other ranks. Returns in bounded time. The group is broken afterwards.
   virtual void abort() noexcept = 0;
 };

@@ -10,7 +10,7 @@
 
 namespace hfcomm::engines {
 
-/// The liveness of one group's ranks, and the verdict that breaks the group. A group is broken once: every rank then
+/// The liveness of one group's ranks, and the error that breaks the group. A group is broken once: every rank then
 /// throws the same error from every call, with the same culprit.
 ///
 /// It carries no bytes, so all engines of a machine share one implementation. The device plane asks and tells it what a
@@ -34,12 +34,12 @@ class group_health {
 
   /// Breaks the group with this rank as the culprit, because of an error of its device plane. `what` continues a
   /// sentence that begins with this rank.
-  virtual void condemn(const error_context& context, const std::string& what) const noexcept = 0;
+  virtual void break_by_this_rank(const error_context& context, const std::string& what) const noexcept = 0;
 
   /// Breaks the group because a deadline of the device plane has passed. `what` is a sentence, `missing` the ranks that
   /// had not come.
-  virtual void expire(const error_context& context, const std::string& what,
-                      const std::vector<int>& missing) const noexcept = 0;
+  virtual void break_for_timeout(const error_context& context, const std::string& what,
+                                 const std::vector<int>& missing) const noexcept = 0;
 
   /// Throws peer_error where device operation `number` can never end: a rank is lost, or has left or refused without
   /// having put its part on its device. 0 stands for a message, which is not counted.

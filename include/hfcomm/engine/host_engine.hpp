@@ -107,7 +107,7 @@ class host_engine {
   virtual void cancel() noexcept = 0;
 
   /// Prefers sleeping to spinning, for a communication thread that shares its core with computation.
-  virtual void set_polite(bool /*polite*/) noexcept {}
+  virtual void set_yields_core(bool /*yields*/) noexcept {}
 
   /// Returns memory in which this group's operations are fastest: memory that its ranks share, where they share a
   /// machine. It allocates zeros, and may outlive the engine. Any thread may call.

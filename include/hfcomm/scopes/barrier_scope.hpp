@@ -15,10 +15,10 @@ namespace hfcomm {
 namespace detail {
 
 /// Tells the ranks that wait in the barrier called from `where` that this rank does not enter it.
-void refuse_barrier(const process_group& group, const std::string& why, std::source_location where) noexcept;
+void announce_barrier_failure(const process_group& group, const std::string& why, std::source_location where) noexcept;
 
 /// Tells them the exception's text. To be called in a handler.
-void refuse_barrier_for_exception(const process_group& group, std::source_location where);
+void announce_barrier_exception(const process_group& group, std::source_location where);
 
 }  // namespace detail
 
@@ -53,7 +53,7 @@ std::invoke_result_t<Function&> run_barrier_scope(Function function, const proce
     try {
       return std::invoke(function);
     } catch (...) {
-      detail::refuse_barrier_for_exception(group, where);
+      detail::announce_barrier_exception(group, where);
       throw;
     }
   };

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>

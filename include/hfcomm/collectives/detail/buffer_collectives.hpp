@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include <hfcomm/call/checks.hpp>
+#include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>

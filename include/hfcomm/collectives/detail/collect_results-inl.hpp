@@ -71,9 +71,9 @@ HFCOMM_INLINE void require_enough(const error_context& context, const std::vecto
     }
   }
   if (!lacking.empty()) {
-    throw usage_error(context, std::to_string(size) +
-                                   " results, one from each rank in turn, cannot be had: " + lacking.text() +
-                                   "; where the ranks' shares are of another kind, give the results' indices too");
+    throw usage_error(context, std::to_string(size) + " results, one from each rank in turn, are wanted, but " +
+                                   lacking.text() +
+                                   "; where the ranks have other shares, give the indices of their results too");
   }
 }
 

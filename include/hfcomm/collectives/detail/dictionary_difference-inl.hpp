@@ -70,7 +70,7 @@ HFCOMM_INLINE std::string dictionary_difference::describe() const {
     const std::string types = different_types(key);
     text += types.empty() || text.empty() ? types : "; " + types;
   }
-  return text.empty() ? "they have the same ones in another order" : text;
+  return text.empty() ? "the ranks have the same keys in another order" : text;
 }
 
 /// Returns the text about missing keys. Ranks that lack the same keys are named together.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 /// Error texts about dictionaries that cannot be reduced. Every rank has every rank's structure, so all ranks find the
 /// same text.

@@ -15,7 +15,7 @@
 #include <hfcomm/collectives/detail/leaf_kernel.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 /// The message of a dictionary: its structure, then its values. Values of one kind stand together, so that one run of a
 /// kernel reduces each kind.

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/function_ref.hpp>
 
 /// Reductions of buffers by a callable. The engines reduce with their own kernels only, so the elements are exchanged

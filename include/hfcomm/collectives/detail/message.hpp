@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
 

@@ -13,7 +13,7 @@
 
 #include <sys/stat.h>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
 #include <hfcomm/core/config.hpp>
 
@@ -112,7 +112,7 @@ HFCOMM_INLINE std::uint64_t distribute_file(const file_path& path, function_ref<
     operation call = object_call<std::string>("read_file_dist", movement::from_root, 0, where);
     running_call running(group, call);
     if (received.problem()) {
-      running.reject(received.text());
+      running.announce_failure(received.text());
       std::rethrow_exception(received.problem());
     }
     if (reads) {

@@ -110,7 +110,7 @@ class results_directory {
       fail("cannot open " + (path_ / file_name).string());
     }
     if (!S_ISREG(state.st_mode)) {
-      throw std::runtime_error((path_ / file_name).string() + " is no file");
+      throw std::runtime_error((path_ / file_name).string() + " is not a regular file");
     }
     std::vector<std::byte> bytes(static_cast<std::size_t>(state.st_size));
     std::size_t done = 0;
@@ -151,7 +151,7 @@ class results_directory {
     }
     if (state.st_uid != ::geteuid() || (state.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
       (void)directory_.close();
-      throw std::runtime_error(path_.string() + " is open to others");
+      throw std::runtime_error(path_.string() + " can be read or written by other users, or belongs to one");
     }
   }
 

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/shared_random_seed.hpp>
 #include <hfcomm/core/config.hpp>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/all_reduce_params.hpp>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/refuse.hpp>
+#include <hfcomm/call/announce_failure.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/join_session.hpp>
 #include <hfcomm/ddp/detail/make_reducer.hpp>
@@ -203,7 +203,7 @@ class ddp_state {
       if (joined->is_in_pass()) {
         joined->averages() ? reducer_->abandon(text, where) : reducer_->skip_pass();
       }
-      refuse(group_, {.name = "join_scope", .where = where}, text);
+      announce_failure(group_, {.name = "join_scope", .where = where}, text);
     } catch (...) {
       return;  // the others learn it when this rank ends, or by their deadline
     }

@@ -100,7 +100,7 @@ class device_reducer final : public reducer {
     if (find_unused_) {
       combine_usage(used, pass_number(), where);
       for (std::size_t index = 0; own_stream_ && index < buckets_.size(); ++index) {
-        unpack(refusal_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_,
+        unpack(failed_pass_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_,
                [&](const bucket::place& place) { return used[place.parameter] != 0; });
       }
     }
@@ -109,7 +109,8 @@ class device_reducer final : public reducer {
 
   void clean_up(std::source_location where) noexcept override {
     try {
-      engine_.check_operation(refusal_call(where), engine_.sequence());  // frees the device of work that will not end
+      engine_.check_operation(failed_pass_call(where),
+                              engine_.sequence());  // frees the device of work that will not end
     } catch (...) {
       // The caller throws the error that it is cleaning up after.
     }
@@ -120,7 +121,7 @@ class device_reducer final : public reducer {
     }
   }
 
-  void refuse(bool is_incomplete, const std::string& why, std::source_location where) override {
+  void announce_failure(bool is_incomplete, const std::string& why, std::source_location where) override {
     if (is_incomplete) {
       tell_others(why, where);
     }
@@ -133,7 +134,7 @@ class device_reducer final : public reducer {
 
   /// Tells the other ranks that this one does not finish its pass.
   void tell_others(const std::string& why, std::source_location where) {
-    operation call = refusal_call(where);
+    operation call = failed_pass_call(where);
     if (!group_.checks_devices()) {
       try {
         running_device_call running(group_, call);
@@ -146,7 +147,7 @@ class device_reducer final : public reducer {
     // each bucket, which they then do not put on their devices.
     if (find_unused_ || group_.checks_devices()) {
       try {
-        running_call(group_, call).reject(why);
+        running_call(group_, call).announce_failure(why);
       } catch (const error&) {
         // The group has a worse problem, which its next operation reports.
       }
@@ -158,7 +159,7 @@ class device_reducer final : public reducer {
     if (!own_stream_) {
       return;
     }
-    const operation call = refusal_call(where);
+    const operation call = failed_pass_call(where);
     const auto event = engine_.record_event(call, last_memory_, *own_stream_);
     try {
       engine_.wait_for_event(call, event, stream_);

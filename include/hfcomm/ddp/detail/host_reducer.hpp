@@ -31,7 +31,7 @@ class host_reducer final : public reducer {
     const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });
     wide_.resize(has_narrow ? wide_elements : 0);
-    group_access::engine(group_).set_polite(true);
+    group_access::engine(group_).set_yields_core(true);
     worker_.start(worker_.lock(), {group_.rank(), group_.size(), "distributed_data_parallel", 0, where},
                   "the gradients", [this] { perform_jobs(); });
   }
@@ -45,9 +45,9 @@ class host_reducer final : public reducer {
  private:
   enum class job_kind : std::uint8_t {
     reduce_bucket,
-    combine_usage,  ///< After the last bucket, where parameters may be unused.
-    refuse_pass,    ///< Tells the other ranks that this one does not finish its pass.
-    end_pass,       ///< The same, where the other ranks need not be told.
+    combine_usage,     ///< After the last bucket, where parameters may be unused.
+    announce_failure,  ///< Tells the other ranks that this one does not finish its pass.
+    end_pass,          ///< The same, where the other ranks need not be told.
   };
 
   struct job {
@@ -56,7 +56,7 @@ class host_reducer final : public reducer {
     std::source_location where;
     std::size_t bucket = 0;                     // of reduce_bucket
     std::vector<std::uint8_t>* used = nullptr;  // of combine_usage
-    std::string why = {};                       // of refuse_pass
+    std::string why = {};                       // of announce_failure
   };
 
   void start_bucket(std::size_t index, std::source_location where) override {
@@ -81,8 +81,8 @@ class host_reducer final : public reducer {
 
   void clean_up(std::source_location /*where*/) noexcept override {}
 
-  void refuse(bool is_incomplete, const std::string& why, std::source_location where) override {
-    push({.kind = is_incomplete ? job_kind::refuse_pass : job_kind::end_pass,
+  void announce_failure(bool is_incomplete, const std::string& why, std::source_location where) override {
+    push({.kind = is_incomplete ? job_kind::announce_failure : job_kind::end_pass,
           .pass = pass_number(),
           .where = where,
           .why = why});
@@ -119,7 +119,7 @@ class host_reducer final : public reducer {
         held.lock();
         failure_ = problem;
       }
-      if (next.kind == job_kind::refuse_pass || next.kind == job_kind::end_pass) {
+      if (next.kind == job_kind::announce_failure || next.kind == job_kind::end_pass) {
         failure_ = nullptr;  // this rank has thrown its own error for this pass
       }
       is_working_ = false;
@@ -133,9 +133,9 @@ class host_reducer final : public reducer {
     switch (next.kind) {
       case job_kind::reduce_bucket: reduce(next); break;
       case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
-      case job_kind::refuse_pass: {
-        operation call = refusal_call(next.where);
-        running_call(group_, call).reject(next.why);
+      case job_kind::announce_failure: {
+        operation call = failed_pass_call(next.where);
+        running_call(group_, call).announce_failure(next.why);
         break;
       }
       case job_kind::end_pass: break;

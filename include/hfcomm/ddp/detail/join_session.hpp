@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/table_receiver.hpp>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 

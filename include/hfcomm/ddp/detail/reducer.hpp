@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/ddp/detail/bucket.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
@@ -90,7 +90,7 @@ class reducer {
   /// gradients may be touched again after `end_abandoned_pass`.
   void abandon(const std::string& why, std::source_location where) {
     const bool is_incomplete = next_ < buckets_.size() || find_unused_;
-    refuse(is_incomplete, why, where);
+    announce_failure(is_incomplete, why, where);
     abandoned_ = true;
   }
 
@@ -116,7 +116,7 @@ class reducer {
   virtual void clean_up(std::source_location where) noexcept = 0;
   /// Ends a pass that this rank does not finish. Tells the other ranks `why` if the pass `is_incomplete`. Does not
   /// throw where they cannot be told.
-  virtual void refuse(bool is_incomplete, const std::string& why, std::source_location where) = 0;
+  virtual void announce_failure(bool is_incomplete, const std::string& why, std::source_location where) = 0;
   /// Waits for the reductions that were started, where the host has to.
   virtual void wait_for_started() = 0;
 
@@ -158,8 +158,8 @@ class reducer {
             .where = where};
   }
 
-  /// Returns the call that this rank refuses instead of a reduction.
-  [[nodiscard]] operation refusal_call(std::source_location where) const {
+  /// Returns the operation in whose place this rank announces that its pass failed.
+  [[nodiscard]] operation failed_pass_call(std::source_location where) const {
     return reduction_call_without_kernel<float>("distributed_data_parallel", movement::to_all, 0, -1,
                                                 reduce_op::average, where);
   }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/parameter.hpp>

@@ -108,13 +108,13 @@ HFCOMM_INLINE running_device_call::running_device_call(const process_group& grou
 
 HFCOMM_INLINE running_device_call::~running_device_call() {
   if (!is_put_) {
-    engine_.refuse(number_, "an exception ended its part before that began");
+    engine_.announce_failure(number_, "an exception ended its call before the operation began");
   }
 }
 
-HFCOMM_INLINE void running_device_call::reject(const std::string& text) noexcept {
+HFCOMM_INLINE void running_device_call::announce_failure(const std::string& text) noexcept {
   is_put_ = true;
-  engine_.refuse(number_, text);
+  engine_.announce_failure(number_, text);
 }
 
 HFCOMM_INLINE stream_ref running_device_call::own_stream_after(stream_ref stream, device_memory memory) {

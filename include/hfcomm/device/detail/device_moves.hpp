@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
 /// The operations that move elements between devices, without the elements' type. Each begins an operation of the

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
 /// The operations that reduce elements on devices, without the elements' type. They have the form of the operations in

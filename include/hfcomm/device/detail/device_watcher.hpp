@@ -87,7 +87,7 @@ class device_watcher {
       if (watched.started && timeout_ > std::chrono::nanoseconds::zero() &&
           clock::now() - *watched.started >= timeout_) {
         watched.call.timeout = timeout_;
-        engine_->expire(watched.call, watched.number);
+        engine_->break_for_timeout(watched.call, watched.number);
       }
       latest = std::max(latest, watched.number);
       ++place;

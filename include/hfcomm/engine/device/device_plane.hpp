@@ -63,9 +63,9 @@ class device_plane : public device_engine {
     return number;
   }
 
-  void refuse(std::uint64_t number, std::string_view why) noexcept override {
+  void announce_failure(std::uint64_t number, std::string_view why) noexcept override {
     if (board_ != nullptr && number != 0) {
-      board_->refuse(number, why);
+      board_->record_refusal(number, why);
     }
   }
 
@@ -77,7 +77,7 @@ class device_plane : public device_engine {
     const cudaError_t recorded = api_.cudaEventRecord(event, stream.get());
     const cudaError_t waits = recorded == cudaSuccess ? api_.cudaStreamWaitEvent(own.get(), event, 0) : recorded;
     resources.give_back(event);
-    api_.check(waits, "putting an operation behind what is on its stream", call.where);
+    api_.check(waits, recorded == cudaSuccess ? "cudaStreamWaitEvent" : "cudaEventRecord", call.where);
     return own;
   }
 
@@ -131,7 +131,7 @@ class device_plane : public device_engine {
       (void)api_.cudaGetLastError();
       return false;
     }
-    api_.check(status, "waiting for a device", call.where);
+    api_.check(status, what.event != nullptr ? "cudaEventQuery" : "cudaStreamQuery", call.where);
     return true;
   }
 
@@ -160,14 +160,14 @@ class device_plane : public device_engine {
         return false;
       }
       if (call.timeout > std::chrono::nanoseconds::zero() && now - start >= call.timeout) {
-        expire(call, number);
+        break_for_timeout(call, number);
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(200));
     }
   }
 
-  [[noreturn]] void expire(const operation& call, std::uint64_t number) override {
+  [[noreturn]] void break_for_timeout(const operation& call, std::uint64_t number) override {
     std::vector<int> missing;
     for (int rank = 0; number != 0 && rank < host_->size(); ++rank) {
       if (const auto* theirs = host_->health().board_of(rank); theirs != nullptr && theirs->begun.load() < number) {
@@ -181,7 +181,7 @@ class device_plane : public device_engine {
                            : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
                                  (missing.size() == 1 ? " has" : " have") + " not begun.";
     set_failure(why);
-    host_->health().expire(context(call, number), why, missing);
+    host_->health().break_for_timeout(context(call, number), why, missing);
     abort();
     host_->health().check_device_operation(context(call, number), 0);
     throw timeout_error(context(call, number), why, missing);
@@ -212,7 +212,7 @@ class device_plane : public device_engine {
     const int device = device_of(call, out.bytes != 0 ? out : in);
     if (in.bytes != 0 && in.data != out.data) {
       if (const int other = device_of(call, in); other != device) [[unlikely]] {
-        reject(call,
+        refuse(call,
                "the input is on device " + std::to_string(other) + ", the output on device " + std::to_string(device));
       }
     }
@@ -223,8 +223,8 @@ class device_plane : public device_engine {
   [[nodiscard]] std::uint64_t current_number() const noexcept { return current_number_; }
 
   /// Refuses this rank's part of the operation, because of an argument, and throws usage_error.
-  [[noreturn]] void reject(const operation& call, const std::string& why) {
-    refuse(current_number_, why);
+  [[noreturn]] void refuse(const operation& call, const std::string& why) {
+    announce_failure(current_number_, why);
     throw usage_error(context(call, current_number_), why);
   }
 
@@ -240,7 +240,7 @@ class device_plane : public device_engine {
   /// Breaks the group with this rank as the culprit, and frees the device.
   void break_group(const operation& call, std::uint64_t number, const std::string& why) {
     set_failure(why);
-    host_->health().condemn(context(call, number), why);
+    host_->health().break_by_this_rank(context(call, number), why);
     abort();
   }
   /// Sets the text that `throw_broken` throws. The first text stays.
@@ -262,7 +262,7 @@ class device_plane : public device_engine {
     std::string problem;
     const int device = pointers_.query(api_, memory, problem);
     if (device < 0) {
-      reject(call, problem);
+      refuse(call, problem);
     }
     return device;
   }

@@ -71,7 +71,7 @@ class device_scaling {
     constexpr unsigned threads = 256;
     const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((elements + threads - 1) / threads, 4096));
     api_.check(api_.cudaLaunchKernel(kernel(type, where), dim3(blocks), dim3(threads), arguments, 0, stream.get()),
-               "multiplying on the device", where);
+               "cudaLaunchKernel", where);
   }
 
   /// Returns the PTX of a kernel for each type: `(out, in, count, factor)`, for types of 8 bits

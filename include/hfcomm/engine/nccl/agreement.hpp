@@ -21,7 +21,7 @@
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 
 namespace hfcomm::engines {
 

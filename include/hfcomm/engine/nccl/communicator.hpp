@@ -20,8 +20,8 @@
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/nccl/agreement.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 #include <hfcomm/engine/nccl/registered_memory.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm::engines {

@@ -14,7 +14,7 @@
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/communicator.hpp>
 #include <hfcomm/engine/nccl/first_operation.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 
 namespace hfcomm::engines {
 

@@ -14,7 +14,7 @@
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm::engines {

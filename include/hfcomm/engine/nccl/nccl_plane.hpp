@@ -118,7 +118,7 @@ class nccl_plane : public device_plane {
   [[nodiscard]] nccl_reduction reduction_of(const operation& call, nccl_call& scope) {
     nccl_reduction reduction(nccl_, call, scope.comm());
     if (!reduction.is_supported()) [[unlikely]] {
-      reject(call, nccl_reduction::problem(call));
+      refuse(call, nccl_reduction::problem(call));
     }
     if (reduction.result() != ncclSuccess) [[unlikely]] {
       require_success(call, scope, reduction.result());
@@ -180,7 +180,7 @@ class nccl_plane : public device_plane {
     const int device = device_of(call, in, out);
     nccl_communicator* const found = communicators_.find(device);
     if (found == nullptr) [[unlikely]] {
-      reject(call, "the buffer is on device " + std::to_string(device) +
+      refuse(call, "the buffer is on device " + std::to_string(device) +
                        ", for which this group has no communicator (" + communicators_.describe_devices() +
                        "); make it current and call connect_device on every rank first");
     }
@@ -198,7 +198,7 @@ class nccl_plane : public device_plane {
             [&] { host_->health().check_device_operation(context, sequence()); });
       } catch (const timeout_error&) {
         leave_nccl();
-        expire(call, sequence());
+        break_for_timeout(call, sequence());
       } catch (...) {
         leave_nccl();
         abort();
@@ -221,7 +221,7 @@ class nccl_plane : public device_plane {
     leave_nccl();
     const std::string text = nccl_text(nccl_, result);
     if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
-      reject(call, text);
+      refuse(call, text);
     }
     // Most often another rank has died. The host plane knows its number now, or in a moment.
     const auto here = context(call, current_number());
@@ -235,7 +235,7 @@ class nccl_plane : public device_plane {
       abort();
       throw;
     }
-    break_group(call, current_number(), "met in " + call_name(call) + " an error of its device plane: " + text);
+    break_group(call, current_number(), "got an error of NCCL in " + call_name(call) + ": " + text);
     throw engine_error(here, text);
   }
 

@@ -30,7 +30,7 @@ class one_device final : public device_plane {
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
       // A copy would do, but a program that works with one rank has to work with more.
-      reject(call, "NCCL has no " + std::string(to_string(call.op)));
+      refuse(call, "NCCL has no " + std::string(to_string(call.op)));
     }
     if (call.op == reduce_kind::premultiplied_sum && call.factor != 1.0) {
       scale(call, in, out, count, stream);
@@ -87,7 +87,7 @@ class one_device final : public device_plane {
           "in a group of one a premultiplied sum needs a CUDA runtime of 12.8 or later, both at compile time and at "
           "run "
           "time; scale the buffer with a kernel of your own";
-      refuse(current_number(), why);
+      announce_failure(current_number(), why);
       throw engine_error(context(call, current_number()), why);
     }
     scaling.scale(call.element, call.factor, in, out, count, stream, call.where);

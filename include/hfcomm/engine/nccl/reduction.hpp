@@ -10,7 +10,7 @@
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 #include <hfcomm/engine/operation.hpp>
 
 namespace hfcomm::engines {

@@ -15,7 +15,7 @@
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/cuda/teardown.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
-#include <hfcomm/engine/nccl/types.hpp>
+#include <hfcomm/engine/nccl/nccl_translation.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 

@@ -49,15 +49,16 @@ class all_to_all_v {
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
-    const bool reaches_all = call.pattern == movement::to_all && peers_.reaches_all();
-    const layout::outgoing_places places{reinterpret_cast<std::uintptr_t>(mine.equal.data()), reaches_all ? 1U : 0U,
-                                         reaches_all && has_long_part(me) ? 1U : 0U};
-    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
+    const bool can_read_all = call.pattern == movement::to_all && peers_.can_read_all();
+    const bool has_empty_slot = can_read_all && has_long_part(me);
+    put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
+                                .can_read_all = can_read_all ? 1U : 0U,
+                                .has_empty_slot = has_empty_slot ? 1U : 0U});
     if (listed) {
       write_lists(mine);
     }
     const slot_parts my_slot(row(me), me, capacity);
-    if (places.keeps == 0 && !mine.lengths_only) {
+    if (!has_empty_slot && !mine.lengths_only) {
       fill(call, mine, my_slot, 0, header);
     }
     steps_.publish(call);
@@ -76,15 +77,15 @@ class all_to_all_v {
     if (mine.lengths_only) {
       return;
     }
-    bool everyone_reaches_all = true;
-    bool anything_kept = false;
+    bool all_can_read_all = true;
+    bool any_has_empty_slot = false;
     for (std::size_t from = 0; from < ranks; ++from) {
-      const auto theirs = places_of(from, first);
-      everyone_reaches_all = everyone_reaches_all && theirs.reaches_all != 0;
-      anything_kept = anything_kept || theirs.keeps != 0;
+      const auto theirs = get<layout::outgoing_places>(from, first);
+      all_can_read_all = all_can_read_all && theirs.can_read_all != 0;
+      any_has_empty_slot = any_has_empty_slot || theirs.has_empty_slot != 0;
     }
-    if (anything_kept) {
-      if (everyone_reaches_all && read_in_place(call, mine, first, out)) {
+    if (any_has_empty_slot) {
+      if (all_can_read_all && read_in_place(call, mine, first, out)) {
         return;
       }
       peers_.stop_reading();
@@ -165,10 +166,17 @@ class all_to_all_v {
     return false;
   }
 
-  [[nodiscard]] layout::outgoing_places places_of(std::size_t rank, std::uint64_t step) const {
-    layout::outgoing_places places;
-    std::memcpy(&places, steps_.cell(static_cast<int>(rank), step).payload, sizeof(places));
-    return places;
+  /// Puts a value into this rank's cell of the next step.
+  template <class T>
+  void put(const T& value) const {
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &value, sizeof(value));
+  }
+  /// Returns the value in another rank's cell of a step.
+  template <class T>
+  [[nodiscard]] T get(std::size_t rank, std::uint64_t step) const {
+    T value;
+    std::memcpy(&value, steps_.cell(static_cast<int>(rank), step).payload, sizeof(value));
+    return value;
   }
 
   /// Reads all parts for this rank in place. Returns false, on all ranks, where one rank could not: some memory only
@@ -188,20 +196,20 @@ class all_to_all_v {
           out.receive(static_cast<int>(from), own, 0, total);
           continue;
         }
-        const std::uint64_t address = call.content == payload::buffer ? places_of(from, first).equal + me * total
-                                                                      : number_at(from, first, 2 * ranks + me);
+        const std::uint64_t address = call.content == payload::buffer
+                                          ? get<layout::outgoing_places>(from, first).equal + me * total
+                                          : number_at(from, first, 2 * ranks + me);
         found_all = read_part(static_cast<int>(from), address, total, out);
       }
     } catch (...) {
       problem = std::current_exception();
     }
-    steps_.require_whole(call);
-    const layout::outgoing_places outcome{0, found_all ? 1U : 0U, 0};
-    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &outcome, sizeof(outcome));
+    steps_.throw_if_broken(call);
+    put(layout::read_outcome{.has_read_all = found_all ? 1U : 0U});
     steps_.publish(call);
     steps_.wait_all(call);
     for (std::size_t from = 0; from < ranks; ++from) {
-      if (places_of(from, steps_.step()).reaches_all == 0) {
+      if (get<layout::read_outcome>(from, steps_.step()).has_read_all == 0) {
         return false;
       }
     }

@@ -112,7 +112,7 @@ class exchange {
     }
     steps_.wait_all(call);
     if (reads_heaps) {  // no rank may change its buffer before all have read it
-      steps_.require_whole(call);
+      steps_.throw_if_broken(call);
       steps_.publish(call);
       steps_.wait_all(call);
     }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/shared_memory/messages.hpp>
+#include <hfcomm/engine/shared_memory/message_endpoint.hpp>
 
 namespace hfcomm::engines {
 
@@ -99,7 +99,7 @@ class inbox {
 
   /// Looks for an offer that the message wants, and accepts it; returns false where there is none.
   bool find_offer(pending_message& message) {
-    const operation& call = message.job->call;
+    const operation& call = message.request->call;
     const int ranks = endpoint_.size();
     for (int turn = 0; turn < (call.root < 0 ? ranks : 1); ++turn) {
       // Starting behind the last source gives every rank a turn.
@@ -116,35 +116,35 @@ class inbox {
   /// Returns the first receive that wants the offer, which is not always `finder`: an earlier one may have looked
   /// before the offer was there.
   [[nodiscard]] pending_message& first_that_wants(const found_offer& found, const pending_message& finder) {
-    const auto& wanted = finder.job->call;
+    const auto& wanted = finder.request->call;
     return *std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
-      const auto& call = message.job->call;
+      const auto& call = message.request->call;
       return message.envelope == nullptr && call.tag == wanted.tag && (call.root < 0 || call.root == found.source);
     });
   }
 
   /// Pairs the receive with the offer: refuses it, takes a small message, or asks for the bytes of a larger one.
   void accept(pending_message& message, const found_offer& found) {
-    transfer& job = *message.job;
+    transfer& request = *message.request;
     layout::envelope& envelope = *found.envelope;
     message.envelope = &envelope;
     message.offer = found.number;
     message.peer = found.source;
     message.total = envelope.bytes.load();
     message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
-    message.appends = message.carries_failure || job.call.content == payload::object;
+    message.appends = message.carries_failure || request.call.content == payload::object;
     message.active = pending_message::clock::now();
-    job.source = message.peer;
-    if (!message.carries_failure && (envelope.fit.load() != message_endpoint::fit(job.call) ||
-                                     (!message.appends && message.total != job.into.size()))) {
-      refuse(message);
+    request.source = message.peer;
+    if (!message.carries_failure && (envelope.fit.load() != message_endpoint::fit(request.call) ||
+                                     (!message.appends && message.total != request.into.size()))) {
+      answer_mismatch(message);
       return;
     }
     const bool is_in_envelope = message.total <= sizeof(envelope.payload);
     try {
       if (message.appends) {
-        job.object.clear();
-        job.object.reserve(message.total);  // not resize: the bytes are written once
+        request.object.clear();
+        request.object.reserve(message.total);  // not resize: the bytes are written once
       }
     } catch (const std::exception&) {  // bad_alloc, length_error
       message_endpoint::finish(message, std::make_exception_ptr(engine_error(
@@ -165,8 +165,8 @@ class inbox {
   }
 
   /// Refuses an offer that does not fit; both sides throw mismatch_error.
-  void refuse(pending_message& message) {
-    const operation& call = message.job->call;
+  void answer_mismatch(pending_message& message) {
+    const operation& call = message.request->call;
     layout::envelope& envelope = *message.envelope;
     envelope.their_what.store(pack_call(call, false));
     envelope.their_bytes.store(call.bytes);
@@ -198,11 +198,11 @@ class inbox {
   }
 
   static void take(pending_message& message, const std::byte* from, std::uint64_t count) {
-    transfer& job = *message.job;
+    transfer& request = *message.request;
     if (message.appends) {
-      job.object.insert(job.object.end(), from, from + count);
+      request.object.insert(request.object.end(), from, from + count);
     } else if (count != 0) {
-      detail::copy_bytes(job.into.data() + message.moved, from, count);
+      detail::copy_bytes(request.into.data() + message.moved, from, count);
     }
     message.moved += count;
   }
@@ -211,10 +211,10 @@ class inbox {
   void finish_received(pending_message& message) {
     std::exception_ptr problem;
     if (message.carries_failure) {
-      const auto& text = message.job->object;
+      const auto& text = message.request->object;
       problem = std::make_exception_ptr(peer_error(
           endpoint_.context(message),
-          endpoint_.watch().who(message.peer) + " failed in " + endpoint_.text_of(message.peer, *message.envelope) +
+          endpoint_.health().who(message.peer) + " failed in " + endpoint_.text_of(message.peer, *message.envelope) +
               ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size()),
           message.peer, false));
     }

@@ -32,15 +32,15 @@ inline constexpr std::size_t site_bytes = 256;
 inline constexpr int max_ranks = 1024;
 
 /// A rank's part of one step: two cache lines, of which a payload of up to 16 bytes needs only the first. The fields
-/// beside `sequence` are atomics, because an error message may read them while the rank still writes.
+/// beside `step` are atomics, because an error message may read them while the rank still writes.
 struct alignas(128) flag_cell {
-  std::atomic<std::uint64_t> sequence{0};   // the step; stored last, with release order
+  std::atomic<std::uint64_t> step{0};       // stored last, with release order
   std::atomic<std::uint64_t> signature{0};  // operation::signature()
   std::atomic<std::uint64_t> bytes{0};      // operation::bytes
   std::atomic<std::uint64_t> what{0};       // pack_call()
   std::atomic<std::uint64_t> tag{0};        // operation::tag
   std::atomic<std::uint32_t> site{0};       // index into the rank's sites, modulo site_count; above it, the name's hash
-  std::atomic<std::uint32_t> number{0};     // low half of the operation's number
+  std::atomic<std::uint32_t> sequence{0};   // low half of the operation's sequence number
   std::byte payload[inline_bytes]{};        // the contribution, where it fits
   std::atomic<double> factor{1};            // operation::factor; only stored for a premultiplied sum
 };
@@ -105,7 +105,7 @@ struct memory_probe {
 };
 
 /// The reason why the group is broken. The rank that notices first writes it, so that all ranks throw the same error.
-struct verdict {
+struct break_record {
   std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
   bool by_exception = false;            // the culprit is still there and may publish a text
   std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
@@ -122,7 +122,7 @@ struct alignas(128) group_header {
   std::uint64_t one_shot_bytes = 0;                       // up to here every rank reduces everything, in one step less
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
   alignas(128) std::atomic<std::uint32_t> sleepers{0};
-  alignas(128) verdict lost;
+  alignas(128) break_record lost;
 };
 
 struct alignas(128) rank_block {
@@ -146,11 +146,16 @@ static_assert(sizeof(buffer_places) <= inline_bytes);
 
 /// A rank's part of the cell that begins an all-to-all.
 struct outgoing_places {
-  std::uint64_t equal = 0;        // address of its parts, if they are equally long
-  std::uint32_t reaches_all = 0;  // 1: it can read the memory of all others; in the last step: it has read it
-  std::uint32_t keeps = 0;        // 1: its slot has no parts yet, because all ranks may be able to read them in place
+  std::uint64_t equal = 0;           // address of its parts, if they are equally long
+  std::uint32_t can_read_all = 0;    // 1: it can read the memory of all others
+  std::uint32_t has_empty_slot = 0;  // 1: its slot has no parts yet: all ranks may be able to read them in place
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
+
+/// A rank's part of the cell that ends an all-to-all whose parts were read in place.
+struct read_outcome {
+  std::uint32_t has_read_all = 0;  // 1: it has read its parts of all others; 0: some memory only its owner can read
+};
 
 inline constexpr std::uint64_t magic = 0x6866636f6d6d3031;  // "hfcomm01"
 

@@ -21,8 +21,8 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
-#include <hfcomm/engine/shared_memory/group_watch.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
@@ -36,11 +36,11 @@ namespace hfcomm::engines {
 /// it does not read.
 class lockstep {
  public:
-  explicit lockstep(std::shared_ptr<const group_watch> watch)
-      : watch_(std::move(watch)),
-        memory_(watch_->memory()),
-        rank_(watch_->rank()),
-        shares_cores_(watch_->shares_cores()),
+  explicit lockstep(std::shared_ptr<const shared_memory_health> watch)
+      : health_(std::move(watch)),
+        memory_(health_->memory()),
+        rank_(health_->rank()),
+        shares_cores_(health_->shares_cores()),
         spin_limits_(detail::spin_limits::of(!shares_cores_)) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
@@ -84,15 +84,15 @@ class lockstep {
       mine.factor.store(call.factor, std::memory_order_relaxed);
     }
     mine.site.store(sites_.index_of(call, block(rank_).sites) | name_part(call), std::memory_order_relaxed);
-    mine.number.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
+    mine.sequence.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
     if (failure != nullptr) {
       auto* text = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::failure_text{};
       text->write(*failure);
-      excused_ = step;
+      reported_step_ = step;
     }
     step_ = step;
     // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
-    mine.sequence.store(step, std::memory_order_seq_cst);
+    mine.step.store(step, std::memory_order_seq_cst);
     if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (wake_everyone || all_arrived())) {
       memory_.wake();
     }
@@ -135,7 +135,7 @@ class lockstep {
         throw_mismatch(call, std::min(source, rank_), std::max(source, rank_));
       }
     } catch (...) {
-      excused_ = step_;
+      reported_step_ = step_;
       throw;
     }
   }
@@ -143,7 +143,7 @@ class lockstep {
   /// Compares an operation's first step over all ranks. All ranks see the same cells, so all come to the same verdict
   /// without a further exchange.
   void check(const operation& call) {
-    if (excused_ == step_) {
+    if (reported_step_ == step_) {
       return;
     }
     const std::uint64_t reference = cell(0, step_).signature.load(std::memory_order_relaxed);
@@ -157,20 +157,20 @@ class lockstep {
     }
   }
 
-  /// Throws the verdict of a broken group; returns where the group is whole. Also to be called after the last access to
-  /// other ranks' own memory, before the step that tells them so. A rank that leaves an operation early breaks the
+  /// Throws the error that broke the group; returns where the group is whole. Also to be called after the last access
+  /// to other ranks' own memory, before the step that tells them so. A rank that leaves an operation early breaks the
   /// group before it frees that memory. So where the group is whole, what was read there is right.
-  void require_whole(const operation& call) const {
-    if (watch_->is_broken()) {
-      watch_->throw_verdict(context(call));
+  void throw_if_broken(const operation& call) const {
+    if (health_->is_broken()) {
+      health_->throw_break_error(context(call));
     }
   }
 
-  /// Breaks the group where one of `ranks` is lost, and throws the verdict. For waits outside this class.
+  /// Breaks the group where one of `ranks` is lost, and throws that error. For waits outside this class.
   void throw_if_lost(const operation& call, const std::vector<int>& ranks) {
-    require_whole(call);
-    if (const auto loss = watch_->find_loss(ranks, [](int) { return false; })) {
-      watch_->break_group(context(call), *loss);
+    throw_if_broken(call);
+    if (const auto loss = health_->find_loss(ranks, [](int) { return false; })) {
+      health_->break_group(context(call), *loss);
     }
   }
 
@@ -179,7 +179,7 @@ class lockstep {
   [[nodiscard]] bool failure_is_next(std::span<const int> ranks) const noexcept {
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
       const layout::flag_cell& theirs = cell(rank, step_ + 1);
-      return theirs.sequence.load(std::memory_order_acquire) == step_ + 1 && announces_failure(theirs);
+      return theirs.step.load(std::memory_order_acquire) == step_ + 1 && announces_failure(theirs);
     });
   }
 
@@ -201,8 +201,8 @@ class lockstep {
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
-  void set_polite(bool polite) noexcept {
-    spin_limits_ = polite ? detail::spin_limits{} : detail::spin_limits::of(!shares_cores_);
+  void set_yields_core(bool yields) noexcept {
+    spin_limits_ = yields ? detail::spin_limits{} : detail::spin_limits::of(!shares_cores_);
   }
 
   [[nodiscard]] error_context context(const operation& call) const {
@@ -221,7 +221,7 @@ class lockstep {
     const std::uint32_t name = cell(rank_, step_).site.load(std::memory_order_relaxed) & name_bits;
     for (int rank = 0; rank < size(); ++rank) {
       const layout::flag_cell& theirs = cell(rank, step_);
-      if (theirs.sequence.load(std::memory_order_acquire) != step_ || (!accept_failures && announces_failure(theirs)) ||
+      if (theirs.step.load(std::memory_order_acquire) != step_ || (!accept_failures && announces_failure(theirs)) ||
           (theirs.site.load(std::memory_order_relaxed) & name_bits) != name) {
         return false;
       }
@@ -252,13 +252,13 @@ class lockstep {
   }
 
   void catch_up(const operation& call) {
-    if (!watch_->in_creating_process()) {
+    if (!health_->in_creating_process()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
     if (cancelled_.load(std::memory_order_relaxed)) {
       throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
     }
-    require_whole(call);
+    throw_if_broken(call);
     if (verified_ < step_) {
       wait_all(call);
       try {
@@ -290,7 +290,7 @@ class lockstep {
     while (true) {
       header().sleepers.fetch_add(1);
       const std::uint32_t epoch = header().wake_epoch.load();
-      if (!arrived() && !watch_->is_broken() && !cancelled_.load()) {
+      if (!arrived() && !health_->is_broken() && !cancelled_.load()) {
         detail::futex_wait(header().wake_epoch, epoch, check_interval);
       }
       header().sleepers.fetch_sub(1);
@@ -299,38 +299,38 @@ class lockstep {
       }
       if (cancelled_.load()) {
         // The others must know before this rank frees its memory.
-        watch_->abandon(context(call), unwinding_.load());
+        health_->abandon(context(call), unwinding_.load());
         throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
       }
-      require_whole(call);
+      throw_if_broken(call);
       const auto now = clock::now();
       if (now < next_check) {
         continue;
       }
       next_check = now + check_interval;
       const auto missing = missing_ranks(source, step);
-      if (const auto loss = watch_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
-        watch_->break_group(context(call), *loss);
+      if (const auto loss = health_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
+        health_->break_group(context(call), *loss);
       }
       if (!warned && now - start >= warn_after_) {
         warned = true;
-        watch_->warn(context(call), missing, now - start);
+        health_->warn(context(call), missing, now - start);
       }
       if (call.timeout.count() > 0 && now - start >= call.timeout) {
         if (arrived()) {
           return;
         }
-        watch_->break_group(context(call), missing,
-                            list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
-                                std::to_string(operations()) + " (" + detail::describe(call.where) + ") within " +
-                                format_duration(call.timeout) + " (timed out), so rank " + std::to_string(rank_) +
-                                " gave up.");
+        health_->break_group(context(call), missing,
+                             list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
+                                 std::to_string(operations()) + " (" + detail::describe(call.where) + ") within " +
+                                 format_duration(call.timeout) + " (timed out), so rank " + std::to_string(rank_) +
+                                 " gave up.");
       }
     }
   }
 
   [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept {
-    return cell(rank, step).sequence.load(std::memory_order_seq_cst) >= step;
+    return cell(rank, step).step.load(std::memory_order_seq_cst) >= step;
   }
 
   [[nodiscard]] std::vector<int> missing_ranks(int source, std::uint64_t step) const {
@@ -348,11 +348,11 @@ class lockstep {
     if (rank != rank_ && announces_failure(theirs)) {
       std::string text = block(rank).failures[step_ % layout::depth].read().value_or(std::string());
       if (text.empty()) {
-        text = watch_->failure_text_of(rank);
+        text = health_->failure_text_of(rank);
       }
       throw peer_error(context(call),
-                       watch_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text, rank,
-                       false);
+                       health_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text,
+                       rank, false);
     }
   }
 
@@ -367,7 +367,7 @@ class lockstep {
   }
 
   [[noreturn]] void throw_mismatch(const operation& call, int first, int second) const {
-    const std::string number = std::to_string(cell(first, step_).number.load());
+    const std::string number = std::to_string(cell(first, step_).sequence.load());
     const std::string one = describe_call(cell(first, step_), block(first).sites);
     const std::string other = describe_call(cell(second, step_), block(second).sites);
     // Not everything that must agree is in the texts, and not everything in them must.
@@ -380,7 +380,7 @@ class lockstep {
                          first, second);
   }
 
-  std::shared_ptr<const group_watch> watch_;
+  std::shared_ptr<const shared_memory_health> health_;
   const group_memory& memory_;
   int rank_;
   const bool shares_cores_;
@@ -390,7 +390,7 @@ class lockstep {
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
   std::uint64_t step_ = 0;                    // the last step this rank published
   std::uint64_t verified_ = 0;                // the last step that all ranks are known to have published
-  std::uint64_t excused_ = 0;                 // a step whose failure this rank has already reported or caused
+  std::uint64_t reported_step_ = 0;           // a step whose failure this rank has already reported or caused
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
 };

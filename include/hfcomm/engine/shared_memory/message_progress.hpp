@@ -25,7 +25,7 @@ class message_progress {
  public:
   using clock = pending_message::clock;
 
-  explicit message_progress(std::shared_ptr<const group_watch> watch) : endpoint_(std::move(watch)) {}
+  explicit message_progress(std::shared_ptr<const shared_memory_health> watch) : endpoint_(std::move(watch)) {}
   message_progress(const message_progress&) = delete;
   message_progress& operator=(const message_progress&) = delete;
 
@@ -37,12 +37,12 @@ class message_progress {
     message_list outgoing;
     message_list incoming;
     for (const auto& one : transfers) {
-      (one->call.pattern == movement::send ? outgoing : incoming).push_back({.job = one, .active = clock::now()});
+      (one->call.pattern == movement::send ? outgoing : incoming).push_back({.request = one, .active = clock::now()});
     }
     for (auto* fresh : {&outgoing, &incoming}) {
       for (pending_message& message : *fresh) {
         message.number = ++last_number_;
-        unattended_ += message.job->listener ? 1 : 0;
+        unattended_ += message.request->listener ? 1 : 0;
       }
     }
     outbox_.entries().splice(outbox_.entries().end(), outgoing);
@@ -52,7 +52,7 @@ class message_progress {
   /// Makes every transfer fail, those under way and those to come.
   void cancel() noexcept { cancelled_.store(true); }
   /// Returns whether no message can finish any more: the group is broken, or its messages were cancelled.
-  [[nodiscard]] bool is_halted() const noexcept { return endpoint_.watch().is_broken() || cancelled_.load(); }
+  [[nodiscard]] bool is_halted() const noexcept { return endpoint_.health().is_broken() || cancelled_.load(); }
 
   /// Returns whether transfers with a listener are under way. Nobody waits for those, so a thread moves them on.
   [[nodiscard]] bool has_unattended() const noexcept { return unattended_ != 0; }
@@ -77,17 +77,17 @@ class message_progress {
     std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: the ranks that may send
     for (const bool sends : {true, false}) {
       for (pending_message& message : sends ? outbox_.entries() : inbox_.entries()) {
-        if (message.job->is_failure) {
+        if (message.request->is_failure) {
           continue;
         }
         const auto missing = awaited_ranks(message);
         const int peer = peer_of(message);
         const auto place = static_cast<std::size_t>(peer >= 0 ? peer : endpoint_.size());
-        const bool awaited = message.job->awaited.load();
+        const bool awaited = message.request->awaited.load();
         const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing, awaited);
         alive[place] = !lost && (peer >= 0 || awaited);
         const auto waited = now - (sends ? outbox_.idle_since(message) : inbox_.idle_since(message));
-        const auto limit = message.job->call.timeout;
+        const auto limit = message.request->call.timeout;
         if (lost || (limit.count() > 0 && waited >= limit)) {
           // The peer may have sent or taken it at the last moment.
           if (!advance(finished) && !is_halted()) {
@@ -98,7 +98,7 @@ class message_progress {
         }
         if (!message.warned && waited >= warn_after_) {
           message.warned = true;
-          endpoint_.watch().warn(endpoint_.context(message), missing, waited);
+          endpoint_.health().warn(endpoint_.context(message), missing, waited);
         }
       }
     }
@@ -113,7 +113,7 @@ class message_progress {
 
   /// Returns the other rank of a message; -1 where any rank may send it.
   [[nodiscard]] static int peer_of(const pending_message& message) {
-    return message.peer >= 0 ? message.peer : message.job->call.root;
+    return message.peer >= 0 ? message.peer : message.request->call.root;
   }
 
   /// Returns the ranks that a transfer waits for.
@@ -132,7 +132,7 @@ class message_progress {
   void drop_failure_texts(finished_transfers& finished) {
     const std::size_t before = finished.size();
     for (pending_message& message : outbox_.entries()) {
-      if (message.job->is_failure && endpoint_.watch().ending(message.job->call.root)) {
+      if (message.request->is_failure && endpoint_.health().ending(message.request->call.root)) {
         outbox_.withdraw(message);
       }
     }
@@ -142,33 +142,34 @@ class message_progress {
 
   /// Returns the lost rank because of which no message can come from, or go to, `peer` (-1: any rank). `awaited`: a
   /// thread of this rank waits for it.
-  [[nodiscard]] std::optional<group_watch::loss> find_loss(int peer, const std::vector<int>& missing,
-                                                           bool awaited) const {
-    auto lost = endpoint_.watch().find_loss(missing, [](int) { return false; });
-    if (!lost || peer >= 0 || lost->end.how != group_watch::kind::left) {
+  [[nodiscard]] std::optional<shared_memory_health::loss> find_loss(int peer, const std::vector<int>& missing,
+                                                                    bool awaited) const {
+    auto lost = endpoint_.health().find_loss(missing, [](int) { return false; });
+    if (!lost || peer >= 0 || lost->end.how != shared_memory_health::kind::left) {
       return lost;
     }
     // A message from any rank may come as long as one of them is there, or this rank has not begun to wait: it may send
     // to itself.
-    const bool none_left = awaited && std::all_of(missing.begin(), missing.end(),
-                                                  [&](int rank) { return endpoint_.watch().ending(rank).has_value(); });
+    const bool none_left = awaited && std::all_of(missing.begin(), missing.end(), [&](int rank) {
+                             return endpoint_.health().ending(rank).has_value();
+                           });
     return none_left ? lost : std::nullopt;
   }
 
-  void break_group(const pending_message& message, const std::optional<group_watch::loss>& lost,
+  void break_group(const pending_message& message, const std::optional<shared_memory_health::loss>& lost,
                    const std::vector<int>& missing) {
     try {
       if (lost) {
-        endpoint_.watch().break_group(endpoint_.context(message), *lost);
+        endpoint_.health().break_group(endpoint_.context(message), *lost);
       }
-      endpoint_.watch().break_group(endpoint_.context(message), missing, timeout_text(message, missing));
+      endpoint_.health().break_group(endpoint_.context(message), missing, timeout_text(message, missing));
     } catch (const error&) {
-      // Each transfer gets the verdict with its own context: see fail_everything.
+      // Each transfer gets the error with its own context: see fail_everything.
     }
   }
 
   [[nodiscard]] std::string timeout_text(const pending_message& message, const std::vector<int>& missing) const {
-    const operation& call = message.job->call;
+    const operation& call = message.request->call;
     const bool sends = call.pattern == movement::send;
     std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
                        call_name(call) + " #" + std::to_string(message.number) + " (" + detail::describe(call.where) +
@@ -187,8 +188,8 @@ class message_progress {
     for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
       for (pending_message& message : *messages) {
         try {
-          if (endpoint_.watch().is_broken()) {
-            endpoint_.watch().throw_verdict(endpoint_.context(message));
+          if (endpoint_.health().is_broken()) {
+            endpoint_.health().throw_break_error(endpoint_.context(message));
           }
           throw engine_error(endpoint_.context(message),
                              "cancelled: this rank is destroying the group or the object that uses it");

@@ -9,7 +9,7 @@
 #include <exception>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/shared_memory/messages.hpp>
+#include <hfcomm/engine/shared_memory/message_endpoint.hpp>
 
 namespace hfcomm::engines {
 
@@ -68,15 +68,15 @@ class outbox {
     if (envelope == end) {
       return false;
     }
-    const operation& call = message.job->call;
-    const auto data = message.job->data;
+    const operation& call = message.request->call;
+    const auto data = message.request->data;
     // Release: a rank may still read an earlier message in this envelope, which was not its own. Where it sees the
     // destination of the new one, it must also see that the earlier one is gone.
     envelope->destination.store(call.root, std::memory_order_release);
     envelope->tag.store(call.tag, std::memory_order_relaxed);
     envelope->site.store(endpoint_.site_of(call), std::memory_order_relaxed);
     envelope->fit.store(message_endpoint::fit(call), std::memory_order_relaxed);
-    envelope->what.store(pack_call(call, message.job->is_failure), std::memory_order_relaxed);
+    envelope->what.store(pack_call(call, message.request->is_failure), std::memory_order_relaxed);
     envelope->bytes.store(call.bytes, std::memory_order_relaxed);
     envelope->filled.store(0, std::memory_order_relaxed);
     if (!data.empty() && data.size() <= sizeof(envelope->payload)) {
@@ -98,7 +98,7 @@ class outbox {
     if (reply / 4 != message.number) {
       return false;
     }
-    const int receiver = message.job->call.root;
+    const int receiver = message.request->call.root;
     std::exception_ptr problem;
     switch (static_cast<message_answer>(reply % 4)) {
       case message_answer::accepted: message.streaming = true; return fill_slot(message);
@@ -109,8 +109,8 @@ class outbox {
       case message_answer::failed:
         problem =
             std::make_exception_ptr(peer_error(endpoint_.context(message),
-                                               endpoint_.watch().who(receiver) + " has no memory for a message of " +
-                                                   std::to_string(message.job->call.bytes) + " bytes",
+                                               endpoint_.health().who(receiver) + " has no memory for a message of " +
+                                                   std::to_string(message.request->call.bytes) + " bytes",
                                                receiver, false));
         break;
     }
@@ -131,7 +131,7 @@ class outbox {
       message.envelope->slot.store(static_cast<std::uint32_t>(message.slot));
     }
     const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
-    const std::uint64_t left = message.job->data.size() - message.moved;
+    const std::uint64_t left = message.request->data.size() - message.moved;
     const std::uint64_t room = ring - (message.moved - message.envelope->drained.load());
     // A quarter at a time, so that both sides copy at once.
     const std::uint64_t count = std::min(left, ring / 4);
@@ -140,10 +140,10 @@ class outbox {
     }
     detail::copy_bytes(endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
                            message.moved % ring,
-                       message.job->data.data() + message.moved, count);
+                       message.request->data.data() + message.moved, count);
     message.moved += count;
     message.envelope->filled.store(message.moved);
-    endpoint_.memory().notify(message.job->call.root);
+    endpoint_.memory().notify(message.request->call.root);
     return true;
   }
 

@@ -62,15 +62,15 @@ class peer_memory {
   [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return memory_.at(place); }
 
   /// Returns whether this rank can read the private memory of all others.
-  [[nodiscard]] bool reaches_all() {
-    if (!reaches_all_ && all_have_published()) {
-      reaches_all_ = try_all();
+  [[nodiscard]] bool can_read_all() {
+    if (!can_read_all_ && all_have_published()) {
+      can_read_all_ = try_all();
     }
-    return reaches_all_.value_or(false);
+    return can_read_all_.value_or(false);
   }
 
-  /// Makes `reaches_all` return false, once all ranks have seen that one of them cannot read.
-  void stop_reading() noexcept { reaches_all_ = false; }
+  /// Makes `can_read_all` return false, once all ranks have seen that one of them cannot read.
+  void stop_reading() noexcept { can_read_all_ = false; }
 
   /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
@@ -114,7 +114,7 @@ class peer_memory {
   const group_memory& memory_;
   std::optional<bool> all_have_heaps_;
   std::uint64_t word_ = 0;
-  std::optional<bool> reaches_all_;
+  std::optional<bool> can_read_all_;
 };
 
 }  // namespace hfcomm::engines

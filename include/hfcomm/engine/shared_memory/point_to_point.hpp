@@ -29,14 +29,14 @@ namespace hfcomm::engines {
 /// call.
 class point_to_point {
  public:
-  explicit point_to_point(std::shared_ptr<const group_watch> watch)
+  explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
       : spin_limits_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
   point_to_point(const point_to_point&) = delete;
   point_to_point& operator=(const point_to_point&) = delete;
 
-  void abandon(const error_context& context) noexcept { watch().abandon(context); }
-  [[nodiscard]] bool is_broken() const noexcept { return watch().is_broken(); }
-  [[nodiscard]] bool in_creating_process() const noexcept { return watch().in_creating_process(); }
+  void abandon(const error_context& context) noexcept { health().abandon(context); }
+  [[nodiscard]] bool is_broken() const noexcept { return health().is_broken(); }
+  [[nodiscard]] bool in_creating_process() const noexcept { return health().in_creating_process(); }
 
   /// Starts transfers, in this order. Throws usage_error in the child of a fork, and engine_error where the worker
   /// cannot be started; then no transfer was started. Other errors are kept in the transfers.
@@ -114,7 +114,7 @@ class point_to_point {
   static constexpr std::chrono::milliseconds check_interval{20};
 
   [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
-  [[nodiscard]] const group_watch& watch() const noexcept { return endpoint().watch(); }
+  [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
   void notify_own_threads() const noexcept { endpoint().memory().notify(endpoint().rank()); }
 
   void run_worker() {

@@ -116,7 +116,7 @@ class reduce {
       }
     }
     detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
-    steps_.require_whole(call);
+    steps_.throw_if_broken(call);
     steps_.publish(call);
     steps_.wait_all(call);
   }

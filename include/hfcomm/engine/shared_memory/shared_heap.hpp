@@ -99,7 +99,7 @@ class shared_heap final : public std::pmr::memory_resource {
   }
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
-  const std::atomic<std::uint32_t>& state_;  // of the group's verdict, in the segment
+  const std::atomic<std::uint32_t>& state_;  // of the group's break record, in the segment
   rendezvous::fork_guard creator_;
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // gaps: offset and size

@@ -30,8 +30,8 @@ class shared_memory final : public host_engine {
   /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
   shared_memory(std::string id, std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                 std::vector<int> members, int rank)
-      : shared_memory(std::move(id), std::make_shared<const group_watch>(std::move(segment), std::move(job),
-                                                                         std::move(members), rank)) {}
+      : shared_memory(std::move(id), std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
+                                                                                  std::move(members), rank)) {}
   ~shared_memory() override { messages_->stop(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
@@ -45,7 +45,7 @@ class shared_memory final : public host_engine {
     messages_->cancel();
   }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
-  void set_polite(bool polite) noexcept override { steps_.set_polite(polite); }
+  void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     exchange_.run(call, contribution, out);
@@ -91,12 +91,12 @@ class shared_memory final : public host_engine {
   }
 
   std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) override {
-    const auto& job = watch_->job();
+    const auto& job = health_->job();
     const auto mine = std::find(members.begin(), members.end(), rank());
     const bool leads = !members.empty() && members.front() == rank();
     std::vector<int> indices;
     for (const int member : members) {
-      indices.push_back(watch_->members()[static_cast<std::size_t>(member)]);
+      indices.push_back(health_->members()[static_cast<std::size_t>(member)]);
     }
     // Every member derives the same name from what it knows already, so the name needs no exchange.
     std::string token;
@@ -150,12 +150,12 @@ class shared_memory final : public host_engine {
   }
 
  private:
-  shared_memory(std::string id, std::shared_ptr<const group_watch> watch)
+  shared_memory(std::string id, std::shared_ptr<const shared_memory_health> watch)
       : host_engine(watch),
-        watch_(std::move(watch)),
-        steps_(watch_),
-        heap_(watch_->memory().heap_bytes() != 0
-                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(watch_->memory(), rank()))
+        health_(std::move(watch)),
+        steps_(health_),
+        heap_(health_->memory().heap_bytes() != 0
+                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(health_->memory(), rank()))
                   : std::make_shared<ordinary_memory>()),
         id_(std::move(id)) {}
 
@@ -164,12 +164,12 @@ class shared_memory final : public host_engine {
 
   /// Tells the other ranks that this one could not join the new group, and throws why not. To be called in a handler.
   [[noreturn]] void fail_to_join(const operation& call, const std::string& token, bool leads) {
-    if (!watch_->is_broken()) {  // a lost rank is known to all already; what went wrong here alone is not
+    if (!health_->is_broken()) {  // a lost rank is known to all already; what went wrong here alone is not
       const std::string text = detail::current_exception_detail();
       announce(call, &text);
     }
     if (leads) {
-      watch_->job()->broker->withdraw(token);
+      health_->job()->broker->withdraw(token);
     }
     try {
       throw;
@@ -204,10 +204,10 @@ class shared_memory final : public host_engine {
     };
     try {
       if (members.front() == rank()) {
-        watch_->job()->broker->serve(token, check);
+        health_->job()->broker->serve(token, check);
       } else {
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
-        segment = watch_->job()->broker->take(token, sizes.total_bytes(), check);
+        segment = health_->job()->broker->take(token, sizes.total_bytes(), check);
       }
     } catch (const member_failed&) {
       return false;
@@ -215,9 +215,9 @@ class shared_memory final : public host_engine {
     return true;
   }
 
-  std::shared_ptr<const group_watch> watch_;
+  std::shared_ptr<const shared_memory_health> health_;
   lockstep steps_;
-  std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(watch_);
+  std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(health_);
   std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};

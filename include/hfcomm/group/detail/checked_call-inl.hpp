@@ -16,7 +16,7 @@ HFCOMM_INLINE error_context checked_call::context() const {
 
 HFCOMM_INLINE void checked_call::refuse(const std::string& text) {
   const auto where = context();
-  reject(text);
+  announce_failure(text);
   throw usage_error(where, text);
 }
 
@@ -34,7 +34,7 @@ HFCOMM_INLINE void checked_call::throw_deferred() {
   try {
     std::rethrow_exception(problem);
   } catch (...) {
-    reject("an earlier operation of this rank failed: " + current_exception_text());
+    announce_failure("an earlier operation of this rank failed: " + current_exception_text());
     throw;
   }
 }

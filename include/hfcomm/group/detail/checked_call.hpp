@@ -26,7 +26,7 @@ class checked_call {
 
   /// Takes part in the operation as a failure, because this rank's arguments or its data are unusable: the other ranks
   /// throw peer_error with `text` instead of waiting. The caller throws its own error afterwards.
-  virtual void reject(const std::string& text) noexcept = 0;
+  virtual void announce_failure(const std::string& text) noexcept = 0;
 
   /// Tells the other ranks, and throws usage_error.
   [[noreturn]] void refuse(const std::string& text);

@@ -8,7 +8,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/shared_memory/self.hpp>
+#include <hfcomm/engine/shared_memory/self_engine.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 

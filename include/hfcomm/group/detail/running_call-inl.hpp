@@ -30,7 +30,7 @@ HFCOMM_INLINE group_guard::group_guard(const process_group& group, const operati
     state_.busy.store(false, std::memory_order_release);
     throw usage_error(
         context_of(group, call),
-        "called inside a master-first section: the other ranks wait for the section to end and cannot answer");
+        "called inside a master-first section or run_master_only: the other ranks wait for its end and cannot answer");
   }
 }
 
@@ -66,7 +66,7 @@ HFCOMM_INLINE running_call::running_call(const process_group& group, operation& 
 
 HFCOMM_INLINE running_call::~running_call() {
   if (!begun_) {
-    reject("an exception ended its part before that began");
+    announce_failure("an exception ended its call before the operation began");
   }
   if (state_.devices && engine_.health().is_broken()) [[unlikely]] {
     state_.devices->abort();  // its kernels wait for ranks that will not come
@@ -77,7 +77,7 @@ HFCOMM_INLINE running_call::~running_call() {
 HFCOMM_INLINE std::vector<std::byte>& running_call::scratch() noexcept { return state_.scratch; }
 HFCOMM_INLINE std::pmr::vector<std::byte>& running_call::objects() { return state_.objects(); }
 
-HFCOMM_INLINE void running_call::reject(const std::string& text) noexcept {
+HFCOMM_INLINE void running_call::announce_failure(const std::string& text) noexcept {
   try {
     engine().announce(call_, &text);
   } catch (...) {

@@ -55,7 +55,7 @@ class running_call final : public checked_call {
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
   /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
-  void reject(const std::string& text) noexcept override;
+  void announce_failure(const std::string& text) noexcept override;
 
   /// Returns `work()`. Where that throws, the other ranks get its text after the prefix `what`.
   template <class Work>
@@ -63,7 +63,7 @@ class running_call final : public checked_call {
     try {
       return std::forward<Work>(work)();
     } catch (...) {
-      reject(std::string(what) + current_exception_text());
+      announce_failure(std::string(what) + current_exception_text());
       throw;
     }
   }

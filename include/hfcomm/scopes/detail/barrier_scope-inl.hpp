@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include <hfcomm/call/refuse.hpp>
+#include <hfcomm/call/announce_failure.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
@@ -13,13 +13,13 @@ namespace hfcomm {
 
 namespace detail {
 
-HFCOMM_INLINE void refuse_barrier(const process_group& group, const std::string& why,
-                                  std::source_location where) noexcept {
-  refuse(group, {.name = "barrier", .where = where}, why);
+HFCOMM_INLINE void announce_barrier_failure(const process_group& group, const std::string& why,
+                                            std::source_location where) noexcept {
+  announce_failure(group, {.name = "barrier", .where = where}, why);
 }
 
-HFCOMM_INLINE void refuse_barrier_for_exception(const process_group& group, std::source_location where) {
-  refuse_barrier(group, current_exception_text(), where);
+HFCOMM_INLINE void announce_barrier_exception(const process_group& group, std::source_location where) {
+  announce_barrier_failure(group, current_exception_text(), where);
 }
 
 }  // namespace detail
@@ -32,7 +32,7 @@ HFCOMM_INLINE barrier_scope::barrier_scope(const process_group& group, std::sour
 HFCOMM_INLINE barrier_scope::~barrier_scope() {
   try {
     if (std::uncaught_exceptions() > exceptions_) {
-      detail::refuse_barrier(group_, {}, where_);
+      detail::announce_barrier_failure(group_, {}, where_);
     } else {
       barrier(group_, where_);
     }

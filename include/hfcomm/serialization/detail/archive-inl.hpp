@@ -10,7 +10,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/serialization/archive.hpp>
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace hfcomm {
 

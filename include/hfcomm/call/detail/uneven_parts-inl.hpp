@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <hfcomm/call/uneven.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/operation.hpp>
 

@@ -24,8 +24,9 @@
 
 namespace hfcomm::engines {
 
-/// The liveness of ranks that share a machine. It reads the job's roster, and keeps the verdict in the group's memory.
-class group_watch final : public group_health {
+/// The liveness of ranks that share a machine. It reads the job's roster, and keeps the break record in the group's
+/// memory.
+class shared_memory_health final : public group_health {
  public:
   using kind = rendezvous::rank_ending::kind;
   struct loss {
@@ -33,14 +34,14 @@ class group_watch final : public group_health {
     rendezvous::rank_ending end;
   };
 
-  group_watch(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
-              std::vector<int> members, int rank)
+  shared_memory_health(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+                       std::vector<int> members, int rank)
       : group_health(rank, static_cast<int>(members.size())),
         memory_(std::move(segment), static_cast<int>(members.size())),
         job_(std::move(job)),
         members_(std::move(members)) {}
 
-  ~group_watch() override {
+  ~shared_memory_health() override {
     if (creator_.in_creating_process()) {
       block(rank()).departed.store(std::uncaught_exceptions() > 0 ? 2 : 1);
       memory_.wake();
@@ -70,14 +71,15 @@ class group_watch final : public group_health {
   [[nodiscard]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
     for (const auto& candidate : block(rank).cells) {
-      if (latest == nullptr || candidate.sequence.load() > latest->sequence.load()) {
+      if (latest == nullptr || candidate.step.load() > latest->step.load()) {
         latest = &candidate;
       }
     }
-    if (latest->sequence.load() == 0) {
+    if (latest->step.load() == 0) {
       return "called nothing before";
     }
-    return "last called " + describe_call(*latest, block(rank).sites) + " as #" + std::to_string(latest->number.load());
+    return "last called " + describe_call(*latest, block(rank).sites) + " as #" +
+           std::to_string(latest->sequence.load());
   }
 
   /// Returns the rank to blame because one of `missing` will never come, and how it ended; nullopt where all may still
@@ -149,7 +151,7 @@ class group_watch final : public group_health {
     std::fputs(line.c_str(), stderr);
   }
 
-  /// Writes the verdict that a rank is lost, unless another rank was faster, and throws it.
+  /// Records that a rank is lost, unless another rank was faster, and throws what is recorded.
   [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
     break_group(context, lost.rank, {}, false,
                 [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
@@ -164,10 +166,10 @@ class group_watch final : public group_health {
                                                          : " left the group in the middle of " + operation);
       });
     } catch (...) {
-      // The verdict is for the other ranks; this rank continues to throw its own exception.
+      // The record is for the other ranks; this rank continues to throw its own exception.
     }
   }
-  /// Writes the verdict that a deadline has passed, and throws it. `beginning` says which ranks did not do what.
+  /// Records that a deadline has passed, and throws what is recorded. `beginning` says which ranks did not do what.
   [[noreturn]] void break_group(const error_context& context, const std::vector<int>& missing,
                                 const std::string& beginning) const {
     break_group(context, -1, missing, false, [&] {
@@ -179,25 +181,25 @@ class group_watch final : public group_health {
     });
   }
 
-  void condemn(const error_context& context, const std::string& what) const noexcept override {
+  void break_by_this_rank(const error_context& context, const std::string& what) const noexcept override {
     try {
       break_group(context, this->rank(), {}, false, [&] { return who(this->rank()) + ' ' + what; });
     } catch (...) {
-      // The verdict is for the other ranks; the caller throws its own error.
+      // The record is for the other ranks; the caller throws its own error.
     }
   }
-  void expire(const error_context& context, const std::string& what,
-              const std::vector<int>& missing) const noexcept override {
+  void break_for_timeout(const error_context& context, const std::string& what,
+                         const std::vector<int>& missing) const noexcept override {
     try {
       break_group(context, missing, what);
     } catch (...) {
-      // As in condemn.
+      // As in break_by_this_rank.
     }
   }
 
   void check_device_operation(const error_context& context, std::uint64_t number) const override {
     if (is_broken()) {
-      throw_verdict(context);
+      throw_break_error(context);
     }
     std::optional<loss> found;
     for (int rank = 0; rank < size(); ++rank) {
@@ -229,9 +231,9 @@ class group_watch final : public group_health {
 
   [[nodiscard]] device_board* board_of(int rank) const noexcept override { return &block(rank).devices; }
 
-  /// Throws the verdict of a broken group.
-  [[noreturn]] void throw_verdict(const error_context& context) const {
-    const layout::verdict& lost = header().lost;
+  /// Throws the error that broke the group.
+  [[noreturn]] void throw_break_error(const error_context& context) const {
+    const layout::break_record& lost = header().lost;
     const std::string text =
         lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and so was the rank that was to report which";
     if (lost.culprit >= 0) {
@@ -260,7 +262,7 @@ class group_watch final : public group_health {
   template <class Text>
   [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
                                 bool by_exception, Text&& text) const {
-    layout::verdict& lost = header().lost;
+    layout::break_record& lost = header().lost;
     std::uint32_t none = 0;
     if (lost.state.compare_exchange_strong(none, 1)) {
       lost.culprit = culprit;
@@ -275,14 +277,14 @@ class group_watch final : public group_health {
         memory_.notify(rank);
       }
     }
-    // The first rank writes a few hundred bytes. Should it die meanwhile, the verdict has no text.
+    // The first rank writes a few hundred bytes. Should it die meanwhile, the record has no text.
     for (int attempt = 0; lost.state.load() != 2 && attempt < 100; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (lost.state.load() != 2) {
       lost.state.store(2);
     }
-    throw_verdict(context);
+    throw_break_error(context);
   }
 
   group_memory memory_;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <hfcomm/call/call.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 
 /// The common parts of the operations on parts of different lengths. Lengths are in elements, one for each rank.
 namespace hfcomm::detail {

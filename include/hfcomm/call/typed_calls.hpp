@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/checks.hpp>
+#include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>
-#include <hfcomm/serialization/object.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 /// The common parts of the collectives: they make an `operation` and bytes from a typed call, and objects from bytes.
 namespace hfcomm::detail {
@@ -94,7 +94,7 @@ void encode_or_tell(running_call& running, const operation& call, const T& value
   try {
     encode_to(value, out);
   } catch (...) {
-    running.reject("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+    running.announce_failure("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
     throw;
   }
 }

@@ -12,8 +12,8 @@
 
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
-#include <hfcomm/engine/shared_memory/group_watch.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
 #include <hfcomm/engine/transfer.hpp>
 
 /// State and texts that the two sides of a message share (see outbox and inbox).
@@ -31,7 +31,7 @@ enum class message_answer : std::uint64_t {
 struct pending_message {
   using clock = std::chrono::steady_clock;
 
-  std::shared_ptr<transfer> job;
+  std::shared_ptr<transfer> request;
   std::uint64_t number = 0;              ///< Number among this rank's messages, from 1.
   clock::time_point active;              ///< Time of the last progress.
   layout::envelope* envelope = nullptr;  ///< Null until the message is offered or found.
@@ -52,12 +52,12 @@ using finished_transfers = std::vector<std::shared_ptr<transfer>>;
 /// One rank's endpoint for messages: its group, its mailbox, and the error texts of both sides.
 class message_endpoint {
  public:
-  explicit message_endpoint(std::shared_ptr<const group_watch> group) : watch_(std::move(group)) {}
+  explicit message_endpoint(std::shared_ptr<const shared_memory_health> group) : health_(std::move(group)) {}
 
-  [[nodiscard]] const group_watch& watch() const noexcept { return *watch_; }
-  [[nodiscard]] const group_memory& memory() const noexcept { return watch_->memory(); }
-  [[nodiscard]] int rank() const noexcept { return watch_->rank(); }
-  [[nodiscard]] int size() const noexcept { return watch_->size(); }
+  [[nodiscard]] const shared_memory_health& health() const noexcept { return *health_; }
+  [[nodiscard]] const group_memory& memory() const noexcept { return health_->memory(); }
+  [[nodiscard]] int rank() const noexcept { return health_->rank(); }
+  [[nodiscard]] int size() const noexcept { return health_->size(); }
   [[nodiscard]] layout::mailbox& box() const noexcept { return memory().mailbox(rank()); }
 
   [[nodiscard]] std::uint32_t site_of(const operation& call) { return sites_.index_of(call, box().sites); }
@@ -66,7 +66,7 @@ class message_endpoint {
     return {rank(), size(), call_name(call), number, call.where};
   }
   [[nodiscard]] error_context context(const pending_message& message) const {
-    return context(message.job->call, message.number);
+    return context(message.request->call, message.number);
   }
 
   /// Returns a hash of all that must be equal on both sides.
@@ -102,15 +102,15 @@ class message_endpoint {
 
   /// Marks a transfer as finished. A thread that waits for it may go on at once.
   static void finish(pending_message& message, std::exception_ptr problem = nullptr) noexcept {
-    message.job->problem = std::move(problem);
-    message.job->finished.store(true);
+    message.request->problem = std::move(problem);
+    message.request->finished.store(true);
   }
 
   /// Moves finished transfers from `entries` to `finished`.
   static void sweep(message_list& entries, finished_transfers& finished) {
     for (auto one = entries.begin(); one != entries.end();) {
-      if (one->job->finished.load()) {
-        finished.push_back(one->job);
+      if (one->request->finished.load()) {
+        finished.push_back(one->request);
         one = entries.erase(one);
       } else {
         ++one;
@@ -123,7 +123,7 @@ class message_endpoint {
     return memory().mailbox(rank).sites[index % layout::site_count];
   }
 
-  std::shared_ptr<const group_watch> watch_;
+  std::shared_ptr<const shared_memory_health> health_;
   site_table sites_;
 };
 

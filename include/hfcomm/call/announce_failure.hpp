@@ -15,7 +15,7 @@ namespace detail {
 /// except in operations that this rank started or left before. Does not throw, because the caller already has an
 /// exception. If an earlier operation left an error behind, the other ranks get that
 /// error instead of `why`. The group's next operation throws it on this rank.
-void refuse(const process_group& group, operation call, const std::string& why) noexcept;
+void announce_failure(const process_group& group, operation call, const std::string& why) noexcept;
 
 }  // namespace detail
 

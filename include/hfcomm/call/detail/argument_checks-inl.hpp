@@ -6,8 +6,8 @@
 #include <numeric>
 #include <string>
 
-#include <hfcomm/call/call.hpp>
-#include <hfcomm/call/checks.hpp>
+#include <hfcomm/call/argument_checks.hpp>
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/config.hpp>
 
 namespace hfcomm::detail {

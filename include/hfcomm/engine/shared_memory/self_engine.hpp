@@ -65,7 +65,7 @@ class messages_to_self {
     auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
     layout::create_in(*memory, sizes);
     return std::make_shared<point_to_point>(
-        std::make_shared<group_watch>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
+        std::make_shared<shared_memory_health>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
   }
 
   std::mutex mutex_;
@@ -80,9 +80,9 @@ class health_of_one final : public group_health {
 
   [[nodiscard]] bool is_broken() const noexcept override { return false; }
   void abandon(const error_context& context) const noexcept override { messages_->abandon(context); }
-  void condemn(const error_context& /*context*/, const std::string& /*what*/) const noexcept override {}
-  void expire(const error_context& /*context*/, const std::string& /*what*/,
-              const std::vector<int>& /*missing*/) const noexcept override {}
+  void break_by_this_rank(const error_context& /*context*/, const std::string& /*what*/) const noexcept override {}
+  void break_for_timeout(const error_context& /*context*/, const std::string& /*what*/,
+                         const std::vector<int>& /*missing*/) const noexcept override {}
   void check_device_operation(const error_context& /*context*/, std::uint64_t /*number*/) const override {}
   [[nodiscard]] device_board* board_of(int /*rank*/) const noexcept override { return nullptr; }
 
