@@ -20,7 +20,9 @@ for page in ["docs/from-python.md", "docs/misuse.md"]:
             continue
         rows += 1
         named = re.findall(r'`(\w+_test\.cpp)` "([^"]+)"', line)
-        if not named:
+        not_compiled = re.findall(r"`(compile_fail/\w+\.cpp)`", line)
+        problems += [f"{page}:{number}: there is no {name}" for name in not_compiled if not (root / "tests" / name).exists()]
+        if not named and not not_compiled:
             problems.append(f"{page}:{number}: the row names no test")
         for file, title in named:
             if not any(known.startswith(title) for known in titles.get(file, [])):

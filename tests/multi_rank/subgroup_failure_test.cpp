@@ -73,14 +73,14 @@ void run_with_failing_broker(int ranks, int poor, const std::string& where, cons
     if (rank == poor) {
       broker = bad;
     }
-    jobs.push_back(std::make_shared<engines::local_job>(engines::local_job{"job", std::move(roster), broker}));
+    jobs.push_back(std::make_shared<engines::local_job>(engines::local_job{std::move(roster), broker}));
     members.push_back(rank);
   }
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto world = hfcomm::detail::group_access::make(
-          std::make_shared<engines::shared_memory>("job", memory, jobs[as_index(rank)], members, rank),
+          std::make_shared<engines::shared_memory>(memory, jobs[as_index(rank)], members, rank),
           std::chrono::seconds(60));
       try {
         rank_main(world);

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <string>
 
 #include <sys/mman.h>
 
@@ -118,18 +126,43 @@ TEST_CASE("launch: it and the other ranks name the signal that killed a rank") {
   CHECK((*named).load() == 2);
 }
 
-TEST_CASE("launch: it ends although SIGCHLD is ignored") {
-  for (const int status : {0, 7}) {
+TEST_CASE("launch: it knows how ranks end although SIGCHLD is ignored, and leaves that as it was") {
+  for (const int status : {0, 7, 128 + SIGKILL}) {
     const auto result = run([&] {
       std::signal(SIGCHLD, SIG_IGN);  // as `trap '' CHLD` in a shell does
-      return launch(2, [&] {
+      const int returned = launch(2, [&] {
+        if (std::signal(SIGCHLD, SIG_IGN) != SIG_IGN) {
+          throw std::runtime_error("a rank has another handler");
+        }
         barrier();
+        if (rank() == 1 && status > 128) {
+          ::raise(SIGKILL);
+        }
         return rank() == 1 ? status : 0;
       });
+      return std::signal(SIGCHLD, SIG_IGN) == SIG_IGN ? returned : -1;
     });
     INFO(result.text);
     CHECK(result.status == status);
+    CHECK((result.text.find("SIGKILL") != std::string::npos) == (status > 128));
   }
+}
+
+TEST_CASE("launch: where other code waits for its ranks, it says that it does not know their status") {
+  const auto reaped = run([] {
+    std::signal(SIGCHLD, [](int) {
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+    });
+    return launch(2, [] {
+      if (rank() == 1) {
+        ::raise(SIGKILL);
+      }
+    });
+  });
+  INFO(reaped.text);
+  CHECK(reaped.status == 1);
+  CHECK(reaped.text.find("its status is unknown") != std::string::npos);
 }
 
 TEST_CASE("launch: ranks that find several failed ranks name the first one") {
@@ -176,7 +209,7 @@ TEST_CASE("launch: it stops ranks that do not end after a failure") {
 TEST_CASE("launch: no rank outlives the process that launched it") {
   const shared_counter alive;
   processes::child_processes children(1, [&](int) {
-    launch(3, [&] {
+    (void)launch(3, [&] {
       ++*alive;
       for (;;) {
         barrier();
@@ -209,44 +242,149 @@ TEST_CASE("launch: no rank outlives the process that launched it") {
   CHECK_FALSE(any);
 }
 
-TEST_CASE("launch: impossible arguments are a usage_error") {
-  CHECK_THROWS_AS(launch(0, [] {}), usage_error);
-  CHECK_THROWS_AS(launch(-3, [] {}), usage_error);
-  CHECK_THROWS_AS(launch(1'000'000, [] {}), usage_error);
-  const auto nested = run([] { return launch(2, [] { launch(2, [] {}); }); });
+TEST_CASE("launch: a wrong call is a line and status 2") {
+  for (const int processes : {0, -3, 1'000'000}) {
+    const auto result = run([&] { return launch(processes, [] {}); });
+    INFO(result.text);
+    CHECK(result.status == 2);
+    CHECK(result.text.find("[hfcomm] launch at launch_test.cpp:") != std::string::npos);
+    CHECK(result.text.find("the number must be from 1 to 1024") != std::string::npos);
+  }
+  const auto nested = run([] { return launch(2, [] { return launch(2, [] {}); }); });
   INFO(nested.text);
-  CHECK(nested.status == 1);
+  CHECK(nested.status == 2);
   CHECK(nested.text.find("this process is a rank already") != std::string::npos);
   const auto second = run([] { return launch(2, [] { const auto own = init(); }); });
   CHECK(second.status == 1);
   CHECK(second.text.find("is init called twice") != std::string::npos);
+  const auto incomplete = run([] {
+    ::setenv("RANK", "0", 1);
+    ::setenv("WORLD_SIZE", "2", 1);
+    return launch(2, [] {});
+  });
+  CHECK(incomplete.status == 2);
+  CHECK(incomplete.text.find("missing MASTER_ADDR, MASTER_PORT") != std::string::npos);
 }
 
-TEST_CASE("launch: in another launcher's job it is a usage_error, but launch(1) joins the job") {
-  processes::child_processes children(2, [](int rank) {
-    ::setenv("RANK", std::to_string(rank).c_str(), 1);
-    ::setenv("WORLD_SIZE", "2", 1);
-    ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
-    ::setenv("LOCAL_WORLD_SIZE", "2", 1);
-    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::setenv("MASTER_PORT", std::to_string(20000 + ::getppid() % 20000).c_str(), 1);
-    try {
-      launch(4, [] {});
-    } catch (const usage_error& problem) {
-      processes::report(problem.what());
-    }
-    const int status = launch(1, [&] {
-      processes::report("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
-                        std::to_string(world_size()));
+TEST_CASE("launch: in another launcher's job it joins the job, whatever number it asks for") {
+  for (const int processes : {1, 4}) {
+    processes::child_processes children(2, [&](int rank) {
+      ::setenv("RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("WORLD_SIZE", "2", 1);
+      ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+      ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+      ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+      ::setenv("MASTER_PORT", std::to_string(20000 + ::getppid() % 20000).c_str(), 1);
+      const int status = launch(processes, [&] {
+        processes::report("sum " + std::to_string(all_reduce(hfcomm::rank() + 1, reduce_op::sum)) + " of " +
+                          std::to_string(world_size()));
+      });
+      processes::report("status " + std::to_string(status));
     });
-    processes::report("status " + std::to_string(status));
-  });
-  for (const auto& outcome : children.wait(30s)) {
-    INFO(outcome.output);
-    CHECK(outcome.output.find("torchrun variables make this process rank") != std::string::npos);
-    CHECK(outcome.output.find("sum 3 of 2") != std::string::npos);
-    CHECK(outcome.output.find("status 0") != std::string::npos);
+    for (const auto& outcome : children.wait(30s)) {
+      INFO(outcome.output);
+      CHECK(outcome.output == "sum 3 of 2\nstatus 0\n");
+    }
   }
+}
+
+TEST_CASE("launch: it says what a rank that crashed called last, and where") {
+  const auto result = run([] {
+    return launch(3, [] {
+      (void)all_reduce(1, reduce_op::sum);
+      if (rank() == 1) {
+        std::signal(SIGSEGV, SIG_DFL);
+        ::raise(SIGSEGV);
+      }
+      barrier();
+    });
+  });
+  INFO(result.text);
+  CHECK(result.status == 128 + SIGSEGV);
+  CHECK(result.text.find("was killed by signal 11 (SIGSEGV); it last called all_reduce(") != std::string::npos);
+  CHECK(result.text.find("at launch_test.cpp:") != std::string::npos);
+}
+
+TEST_CASE("launch: with prefix_output each line says whose it is") {
+  const auto print = [] {
+    std::printf("one of %d\nand ", world_size());
+    std::fflush(stdout);
+    barrier();
+    std::printf("two\n");
+    std::fprintf(stderr, "an error");
+  };
+  for (const bool by_environment : {false, true}) {
+    const auto result = run([&] {
+      ::dup2(STDERR_FILENO, STDOUT_FILENO);
+      if (by_environment) {
+        ::setenv("HFCOMM_PREFIX_OUTPUT", "1", 1);
+      }
+      return launch(launch_options{.processes = 2, .prefix_output = !by_environment}, print);
+    });
+    INFO(result.text);
+    CHECK(result.status == 0);
+    std::istringstream text(result.text);
+    std::multiset<std::string> lines;
+    for (std::string line; std::getline(text, line);) {
+      lines.insert(line);
+    }
+    CHECK((lines == std::multiset<std::string>{"[rank 0] one of 2", "[rank 0] and two", "[rank 0] an error",
+                                               "[rank 1] one of 2", "[rank 1] and two", "[rank 1] an error",
+                                               "status 0"}));
+  }
+}
+
+TEST_CASE("launch: with output_directory each rank's output is in a file of its own") {
+  const auto folder = std::filesystem::temp_directory_path() / processes::unique_name("hfcomm-launch-output");
+  std::filesystem::create_directories(folder);
+  const auto result = run([&] {
+    return launch(launch_options{.processes = 2, .output_directory = folder.string()}, [] {
+      std::printf("rank %d\n", rank());
+      std::fprintf(stderr, "has an error\n");
+    });
+  });
+  CHECK(result.text == "status 0\n");
+  for (const int rank : {0, 1}) {
+    std::ifstream file(folder / ("rank-" + std::to_string(rank) + ".log"));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    CHECK(text == "rank " + std::to_string(rank) + "\nhas an error\n");
+  }
+  std::filesystem::remove_all(folder);
+  const auto missing = run([&] { return launch(launch_options{2, false, "/nowhere/at/all"}, [] {}); });
+  CHECK(missing.status == 1);
+  CHECK(missing.text.find("opening /nowhere/at/all/rank-0.log") != std::string::npos);
+}
+
+TEST_CASE("launch: ranks get one OpenMP thread each, unless OMP_NUM_THREADS is set") {
+  const auto threads_in_rank = [](const char* before) {
+    return run([&] {
+      before != nullptr ? ::setenv("OMP_NUM_THREADS", before, 1) : ::unsetenv("OMP_NUM_THREADS");
+      return launch(2, [] { return std::atoi(std::getenv("OMP_NUM_THREADS")) + 10; });
+    });
+  };
+  CHECK(threads_in_rank(nullptr).status == 11);
+  CHECK(threads_in_rank("7").status == 17);
+}
+
+TEST_CASE("init: an uncaught error because of another rank is one line that names that rank, and no abort") {
+  processes::child_processes children(2, [](int rank) {
+    ::dup2(processes::report_pipe(), STDERR_FILENO);
+    std::thread([&] {  // outside of the test's handler
+      session own = init(processes::job_options(processes::unique_name("uncaught"), rank, 2));
+      barrier();
+      if (rank == 1) {
+        ::raise(SIGKILL);
+      }
+      barrier();
+    })
+        .join();
+  });
+  const auto outcome = children.wait(20s)[0];
+  INFO(outcome.output);
+  CHECK(outcome.exited_with(1));
+  CHECK(std::count(outcome.output.begin(), outcome.output.end(), '\n') == 1);
+  CHECK(outcome.output.find("[hfcomm] rank 0/2: barrier #2 at launch_test.cpp:") == 0);
+  CHECK(outcome.output.find(": rank 1 (pid ") != std::string::npos);
 }
 
 TEST_CASE("launch: many more ranks than cores work") {

@@ -132,6 +132,41 @@ TEST_CASE("environment: Open MPI's variables are found whether or not the progra
   CHECK(detect(with(mpirun, torchrun)).source == "torchrun");
 }
 
+TEST_CASE("environment: MPICH's variables make a rank; the launcher names the job, unless a variable does") {
+  const variables hydra = {
+      {"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "9"}};
+  const auto found = detect(hydra);
+  CHECK(found.source == "PMI");
+  CHECK(found.rank == 2);
+  CHECK(found.world_size == 4);
+  CHECK(found.local_rank == 0);
+  CHECK(found.local_size == 2);
+  CHECK(found.rendezvous.rfind("pmi:", 0) == 0);
+  CHECK(found.rendezvous.size() > 4);
+  CHECK(detect(hydra).rendezvous == found.rendezvous);
+  CHECK(detect(with(hydra, {{"PMI_JOBID", "77.0"}})).rendezvous == "pmi:77.0");
+  CHECK(detect(with(with(slurm, hydra), {{"PMI_RANK", "3"}})).rank == 3);  // srun has started MPICH's proxies
+  CHECK(detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).rendezvous.empty());
+}
+
+TEST_CASE("environment: a launcher that is there but not understood is an error, unless its job has one process") {
+  const std::vector<variables> jobs = {{{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "3"}},
+                                       {{"FLUX_JOB_SIZE", "3"}},
+                                       {{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "2"}},
+                                       {{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}},
+                                       {{"PALS_RANKID", "0"}, {"PALS_NODEID", "0"}},
+                                       {{"ALPS_APP_PE", "0"}},
+                                       {{"PMIX_RANK", "0"}}};
+  for (const auto& job : jobs) {
+    const std::string text = complaint(job);
+    INFO(text);
+    CHECK(text.find("hfcomm does not understand its variables") != std::string::npos);
+    CHECK(text.find("HFCOMM_RANK, HFCOMM_WORLD_SIZE and HFCOMM_JOB") != std::string::npos);
+    CHECK(detect(with(job, own)).source == "HFCOMM_*");
+  }
+  CHECK(detect({{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "1"}}).source == "none");
+}
+
 TEST_CASE("environment: Slurm's variables count only inside a job step") {
   const variables srun = {{"SLURM_PROCID", "5"},
                           {"SLURM_STEP_NUM_TASKS", "11"},

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <source_location>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/detail/message.hpp>
@@ -20,19 +21,27 @@ namespace hfcomm {
 ///
 /// Objects to send are copied; buffers, and the objects to receive, must stay until `run` returns. Where one message
 /// fails, no object is received. Bad arguments are a usage_error where they are given, and the batch stays as it was.
+/// The peers of a batch that is destroyed before it has run throw peer_error instead of waiting.
 /// Thread-safety: one thread at a time. (torch's `batch_isend_irecv`.)
 class message_batch {
  public:
   explicit message_batch(const process_group& group = world()) : group_(group) {}
   message_batch(message_batch&&) = default;
-  message_batch& operator=(message_batch&&) = default;
-  ~message_batch() = default;
+  message_batch& operator=(message_batch&& other) noexcept;
+  ~message_batch();
 
+  /// Where serialization throws, the receiver is told at once, and `run` throws the exception.
   template <serializable T>
   message_batch& send(const T& value, int destination, int tag = 0,
                       std::source_location where = std::source_location::current()) {
-    return add(detail::outgoing_object("message_batch::send", value, destination, detail::allowed_peer::any_rank,
-                                       group_, tag, where));
+    auto out = detail::outgoing_object_call<T>("message_batch::send", destination, detail::allowed_peer::any_rank,
+                                               group_, tag, where);
+    try {
+      detail::encode_message(value, *out, group_);
+    } catch (...) {
+      fail(*out);
+    }
+    return add(std::move(out));
   }
   template <buffer_view R>
   message_batch& send(const R& data, int destination, int tag = 0,
@@ -61,6 +70,8 @@ class message_batch {
 
  private:
   message_batch& add(std::shared_ptr<engines::transfer> message);
+  /// Ends a message with the exception that is being handled.
+  static void fail(engines::transfer& message) noexcept;
 
   process_group group_;
   std::vector<std::shared_ptr<engines::transfer>> messages_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <ranges>
 #include <source_location>
 #include <utility>
 
@@ -12,31 +13,49 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Returns the transfer that receives beside `out`. Where `make` throws usage_error, the receiver of `out` is told.
-template <class Make>
-std::shared_ptr<transfer> make_incoming(const process_group& group, const transfer& out, Make make) {
-  try {
-    return make();
-  } catch (const usage_error& problem) {
-    send_failure(group, out.call, problem.detail());
-    throw;
+/// The two messages of one send_receive. A rank that cannot make one of them tells both peers, which would wait for it.
+struct message_pair {
+  std::shared_ptr<transfer> out;
+  std::shared_ptr<transfer> in;
+
+  /// `incoming` is the receiving call, for the case that `make_in` throws. `make_out` tells the receiver of its
+  /// exceptions itself, as for `send`.
+  template <class MakeOut, class MakeIn>
+  message_pair(const process_group& group, const operation& incoming, MakeOut make_out, MakeIn make_in) {
+    try {
+      out = make_out();
+    } catch (...) {
+      refuse_message(group, incoming, current_exception_text());
+      throw;
+    }
+    try {
+      in = make_in(*out);
+    } catch (const usage_error& problem) {
+      send_failure(group, out->call, problem.detail());
+      refuse_message(group, incoming, problem.detail());
+      throw;
+    }
   }
-}
+};
 
 }  // namespace detail
 
 /// Sends an object to one rank and receives one from another (or the same, or oneself) at once. So rings and pairs of
 /// ranks that all call it do not deadlock. Throws what `send` and `recv` throw; where both fail, the error of the send.
+/// Where this rank cannot make its part, both peers throw peer_error with the reason.
 /// (MPI's `MPI_Sendrecv`.)
 template <serializable T>
 [[nodiscard]] T send_receive(const T& value, int destination, int source, const process_group& group = world(),
                              int tag = 0, std::source_location where = std::source_location::current()) {
   constexpr auto any_rank = detail::allowed_peer::any_rank;
-  const auto out = detail::outgoing_object("send_receive", value, destination, any_rank, group, tag, where);
-  const auto in = detail::make_incoming(
-      group, *out, [&] { return detail::incoming_object<T>("send_receive", source, any_rank, group, tag, where); });
-  detail::complete_messages(group, std::array{out, in});
-  return detail::take_object<T>(group, *in).value;
+  const detail::message_pair pair(
+      group, detail::tagged(detail::object_call<T>("send_receive", detail::movement::receive, source, where), tag),
+      [&] { return detail::outgoing_object("send_receive", value, destination, any_rank, group, tag, where); },
+      [&](const detail::transfer&) {
+        return detail::incoming_object<T>("send_receive", source, any_rank, group, tag, where);
+      });
+  detail::complete_messages(group, std::array{pair.out, pair.in});
+  return detail::take_object<T>(group, *pair.in).value;
 }
 
 /// Sends one buffer's elements and receives another's; the buffers must not overlap (usage_error). The length of each
@@ -46,14 +65,18 @@ template <buffer_view Out, buffer_view In>
 void send_receive(const Out& data, int destination, In&& into, int source, const process_group& group = world(),
                   int tag = 0, std::source_location where = std::source_location::current()) {
   constexpr auto any_rank = detail::allowed_peer::any_rank;
-  const auto out = detail::outgoing_buffer("send_receive", data, destination, any_rank, group, tag, where);
-  const auto in = detail::make_incoming(group, *out, [&] {
-    auto made = detail::incoming_buffer("send_receive", into, source, any_rank, group, tag, where);
-    detail::require_message(!detail::overlap(out->data, made->into), group, made->call,
-                            [] { return "the buffer to receive overlaps the one to send"; });
-    return made;
-  });
-  detail::complete_messages(group, std::array{out, in});
+  const auto incoming = detail::buffer_call<std::ranges::range_value_t<In>>("send_receive", detail::movement::receive,
+                                                                            std::ranges::size(into), source, where);
+  const detail::message_pair pair(
+      group, detail::tagged(incoming, tag),
+      [&] { return detail::outgoing_buffer("send_receive", data, destination, any_rank, group, tag, where); },
+      [&](const detail::transfer& out) {
+        auto made = detail::incoming_buffer("send_receive", into, source, any_rank, group, tag, where);
+        detail::require_message(!detail::overlap(out.data, made->into), group, made->call,
+                                [] { return "the buffer to receive overlaps the one to send"; });
+        return made;
+      });
+  detail::complete_messages(group, std::array{pair.out, pair.in});
 }
 
 }  // namespace hfcomm

@@ -39,8 +39,8 @@ struct transfer {
   /// With a listener, the engine moves the transfer on by itself. Without one, it does only while a thread waits in
   /// `host_engine::complete`.
   std::shared_ptr<transfer_listener> listener{};
-  /// True where `data` is the text of a failure to send. A receiver of any message with this tag throws it as
-  /// peer_error. No thread waits for it, and it is no error if no rank takes it.
+  /// True where this rank has failed, and `object` has the text. The peer of the message, of whatever type, throws it
+  /// as peer_error. No thread waits for it, and it is no error if no rank takes it.
   bool is_failure = false;
 
   /// Set by the engine: a thread waits for it. Before that, this rank may still send itself what it wants.

@@ -3,34 +3,53 @@
 
 #include <concepts>
 #include <source_location>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 
+/// Options of launch().
+struct launch_options {
+  /// The number of ranks, from 1 to 1024.
+  int processes = 1;
+  /// Whether each line that a rank prints begins with "[rank 3] ". Also asked for by HFCOMM_PREFIX_OUTPUT=1.
+  bool prefix_output = false;
+  /// A directory for files rank-0.log, rank-1.log, ..., which get all that the ranks print; "": there are none. Then
+  /// `prefix_output` has no effect. Also asked for by HFCOMM_OUTPUT_DIRECTORY. Existing files are overwritten.
+  std::string output_directory{};
+};
+
 namespace detail {
 
-int launch(int processes, function_ref<int()> main, std::source_location where);
+int launch(launch_options options, function_ref<int()> main, std::source_location where);
 
 }  // namespace detail
 
 /// Runs `main` on `processes` ranks of this machine: forks them, and in each calls init(), `main()` and ends cleanly.
-/// `main` returns void or an exit status. With `processes` == 1 it runs in this process, as the rank that the
-/// environment sets. So a program that calls launch(1, main) also runs unchanged under torchrun and other launchers.
+/// `main` returns void or an exit status. With one process it runs in this process.
 ///
-/// The first failure is printed with its rank: an exception's text, an exit status or a signal. That includes errors of
-/// a dropped work or a scope's end that no later operation threw. The other ranks get 2 s to report, then are stopped.
-/// Returns 0, or the failed rank's status (128 + the signal's number where one killed it). No child outlives this
-/// process. Call it before starting threads and before init(). The children leave without running static
-/// destructors or exit handlers; their output is flushed.
+/// A launcher that has started this process comes first (torchrun, mpirun, srun: see detect_environment). Then `main`
+/// runs once, in this process, as the rank that the launcher's variables set, and `processes` has no effect. So one
+/// program runs alone and under every launcher.
 ///
-/// Throws usage_error where `processes` is not from 1 to 1024, where this process is a rank already, or where
-/// `processes` is more than 1 and a launcher has started this process as one of several. Throws engine_error where the
-/// system has no process or memory for a rank.
+/// The first failure is printed with its rank: an exception's text, an exit status or a signal, and what the rank had
+/// called last where another rank has noticed its end. That includes errors of a dropped work or a scope's end that no
+/// later operation threw. The other ranks get 2 s to report, then are stopped. No child outlives this process.
+///
+/// Returns 0, or the failed rank's status (128 + the signal's number where one killed it). Does not throw: for wrong
+/// arguments, or where this process is a rank already, it prints a line and returns 2; where the system has no process
+/// or memory for a rank, 1.
+///
+/// Where OMP_NUM_THREADS is not set, more than one rank gets 1 OpenMP thread each, as under torchrun. Call it before
+/// starting threads and before init(). The children leave without running static destructors or exit handlers; their
+/// output is flushed.
 template <std::invocable Main>
-int launch(int processes, Main main, std::source_location where = std::source_location::current()) {
+[[nodiscard("it is the exit status of the program")]] int launch(
+    const launch_options& options, Main main, std::source_location where = std::source_location::current()) {
   const auto status_of_main = [&main]() -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<Main&>>) {
       main();
@@ -39,7 +58,13 @@ int launch(int processes, Main main, std::source_location where = std::source_lo
       return static_cast<int>(main());
     }
   };
-  return detail::launch(processes, status_of_main, where);
+  return detail::launch(options, status_of_main, where);
+}
+
+template <std::invocable Main>
+[[nodiscard("it is the exit status of the program")]] int launch(
+    int processes, Main main, std::source_location where = std::source_location::current()) {
+  return launch(launch_options{.processes = processes}, std::move(main), where);
 }
 
 }  // namespace hfcomm

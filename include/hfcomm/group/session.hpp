@@ -18,7 +18,7 @@ class roster;
 /// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
 /// also whether an exception was the reason. Then world() is a group of one again. Never waits for other ranks, never
 /// throws. The end of a group with a device plane takes up to nccl_options::teardown_timeout.
-class session {
+class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]] session {
  public:
   session(session&& other) noexcept;
   session& operator=(session&&) = delete;
@@ -40,12 +40,18 @@ class session {
 };
 
 /// Makes this process a rank of its job, and waits until all ranks have come. Without options, the environment decides
-/// (see detect_environment); where it sets nothing, the job is this process alone.
+/// (see detect_environment); where it sets nothing, the job is this process alone. The returned session is the time for
+/// which it is a rank:
+///
+///     auto session = hfcomm::init();
+///
+/// After 30 s (HFCOMM_WARN_AFTER_MS), rank 0 prints which ranks have not come, and the others that rank 0 has not.
 ///
 /// Throws usage_error on a second init, and on options or variables that do not fit together. Where two processes claim
 /// one rank, every rank that has come throws usage_error. Throws timeout_error, with the ranks that did not come, after
 /// `start_timeout`. Throws engine_error where the ranks are not all on this machine, or the machine has no resources
 /// for them. Not thread-safe.
+[[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]]
 session init(const init_options& options = {}, std::source_location where = std::source_location::current());
 
 /// Returns the group of all ranks. Before init() and after the session it is a group of one, in which every operation

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <hfcomm/machine/fork_guard.hpp>
+#include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {
@@ -51,6 +52,7 @@ struct exit_record {
   std::atomic<std::int32_t> reported_status{-1};    // exit status that the rank itself announced
   std::atomic<std::int32_t> because_of_another{0};  // 1: it failed because another rank had failed
   failure_text failure;                             // the text of the exception that ended the rank
+  failure_text last_call;                           // as another rank saw it after the end
 };
 
 /// Returns the table that launch() shares with its children, in rank order; null in any other process.
@@ -79,9 +81,11 @@ struct rank_ending {
 
 /// The ranks of this job on this machine: their processes, and whether they still live. All groups of the job share it.
 ///
-/// A live process holds a record lock on its byte of the roster's memfd. The kernel drops the lock the moment the
-/// process is gone, whatever killed it. That works across pid namespaces, needs no thread, signal or timer, and one
-/// system call tests it. Ranks that are threads set their state themselves.
+/// A live process holds a record lock on its byte of the roster's memfd. The kernel drops the lock when the process is
+/// gone, whatever killed it. That works across pid namespaces, needs no thread, signal or timer, and one system call
+/// tests it. It also tells the number of the process that holds the lock, in this process's namespace. /proc tells at
+/// once that this process ends, while the lock stays until all of its memory is freed or its core file is written.
+/// Ranks that are threads set their state themselves.
 class roster {
  public:
   static std::size_t bytes_for(int size) { return sizeof(entry) * static_cast<std::size_t>(size); }
@@ -164,13 +168,20 @@ class roster {
     lock.l_whence = SEEK_SET;
     lock.l_start = index;
     lock.l_len = 1;
-    if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) {
+    if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0) {
+      return std::nullopt;
+    }
+    auto state = process_state::ended;
+    if (lock.l_type != F_UNLCK) {
+      state = lock.l_pid > 0 ? state_of_process(lock.l_pid) : process_state::unknown;
+    }
+    if (state == process_state::running || state == process_state::unknown) {
       return std::nullopt;
     }
     if (other.state.load() != presence::here) {
       return ending(index);  // it has changed its state between the two checks
     }
-    return describe_exit(index);
+    return describe_exit(index, state);
   }
 
   /// Returns the text of the exception that ended rank `index`, if it was published.
@@ -178,6 +189,13 @@ class roster {
     const auto state = entries_[index].state.load();
     return state == presence::failed || state == presence::failed_because_of_another ? entries_[index].failure.read()
                                                                                      : std::nullopt;
+  }
+
+  /// Records what a rank that has ended called last, for the process that launched it.
+  void record_last_call(int index, std::string_view text) const noexcept {
+    if (exit_record* table = exit_records_of_launch(); table != nullptr && ranks_are_processes()) {
+      table[index].last_call.write(text);
+    }
   }
 
   /// Returns the rank's process for error texts: "pid 4711 on node3".
@@ -200,9 +218,12 @@ class roster {
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 
-  /// Returns how a process that is gone ended, from its exit record where there is one.
-  static rank_ending describe_exit(int index) {
+  /// Returns how a process ended or ends, from its exit record where there is one.
+  static rank_ending describe_exit(int index, process_state state) {
     using kind = rank_ending::kind;
+    if (state == process_state::dumping_core) {
+      return {kind::died, "has crashed; the system is writing its core file"};
+    }
     if (exit_record* table = exit_records_of_launch(); table != nullptr) {
       // The kernel tells the parent a moment later.
       for (int attempt = 0; attempt < 60; ++attempt) {
@@ -216,7 +237,8 @@ class roster {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    return {kind::died, "ended without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"};
+    return {kind::died, std::string(state == process_state::ended ? "ended" : "is ending") +
+                            " without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"};
   }
 
   std::shared_ptr<shared_segment> segment_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/hash.hpp>
+#include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {
@@ -46,6 +48,23 @@ struct packet {
   std::vector<unique_fd> fds;
 };
 
+/// Returns whether this process's user number stands for several users. In a user namespace the kernel shows all users
+/// without a number there as one, the overflow user, mostly 65534.
+inline bool user_is_ambiguous() {
+  unsigned overflow_user = 65534;
+  std::sscanf(proc::read_beginning("/proc/sys/kernel/overflowuid").c_str(), "%u", &overflow_user);
+  if (::geteuid() != overflow_user) {
+    return false;
+  }
+  unsigned first_inside = 0;
+  unsigned first_outside = 0;
+  unsigned count = 0;
+  const bool is_known = std::sscanf(proc::read_beginning("/proc/self/uid_map").c_str(), "%u %u %u", &first_inside,
+                                    &first_outside, &count) == 3;
+  const bool is_initial_namespace = is_known && first_inside == 0 && first_outside == 0 && count == 0xffffffff;
+  return !is_initial_namespace;
+}
+
 /// One end of a connection between two processes of this machine and this user. Its packets are sequenced: a message
 /// arrives whole or not at all, so no length word has to be trusted.
 class local_connection {
@@ -61,7 +80,8 @@ class local_connection {
   [[nodiscard]] bool same_user() const {
     ucred peer{};
     socklen_t length = sizeof(peer);
-    return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+    return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid() &&
+           !user_is_ambiguous();
   }
 
   /// Sends a message; returns false where the peer has gone.
@@ -193,10 +213,10 @@ class local_listener {
   unique_fd fd_;
 };
 
-/// Connects to `name`; returns nullopt where no process listens there yet. Throws engine_error where another user's
-/// does.
+/// Connects to `name`; returns nullopt where no process listens there yet, or where it has to accept others first. Does
+/// not wait. Throws engine_error where another user's process listens.
 inline std::optional<local_connection> connect_to(const std::string& name) {
-  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
     throw_system("creating a local socket");
   }
@@ -206,7 +226,10 @@ inline std::optional<local_connection> connect_to(const std::string& name) {
   }
   local_connection connection(std::move(fd));
   if (!connection.same_user()) {
-    throw engine_error(error_context{}, "another user's process listens on the local socket @" + name);
+    throw engine_error(error_context{}, "another user's process listens on the local socket @" + name +
+                                            (user_is_ambiguous() ? ", or one whose user cannot be told from others in "
+                                                                   "this user namespace: run as another user"
+                                                                 : ""));
   }
   return connection;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -58,6 +59,22 @@ inline std::chrono::milliseconds warning_time() noexcept {
   const char* text = std::getenv("HFCOMM_WARN_AFTER_MS");
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
+
+/// The time for which this rank has run since this was made. Counts at most 1 s between two looks at it: a rank that
+/// did not look was stopped (by Ctrl-Z, a debugger, or the machine's sleep), and nothing that it waits for had a
+/// chance.
+class running_time {
+ public:
+  std::chrono::steady_clock::duration update() noexcept {
+    const auto now = std::chrono::steady_clock::now();
+    total_ += std::min<std::chrono::steady_clock::duration>(now - std::exchange(last_, now), std::chrono::seconds(1));
+    return total_;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration total_{};
+};
 
 /// The times for which a rank waits awake for its peers. First it spins for a few microseconds, unless there are more
 /// ranks than cores. Then it yields the core between checks, because the awaited rank may need this very core. Then it

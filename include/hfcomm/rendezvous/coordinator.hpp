@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 
 namespace hfcomm::rendezvous::local {
@@ -22,13 +22,15 @@ namespace hfcomm::rendezvous::local {
 class coordinator {
  public:
   coordinator(const std::string& key, int world_size, deadline give_up)
-      : listener_(socket_name(key)),
+      : listener_(std::in_place, socket_name(key)),
         connections_(static_cast<std::size_t>(world_size)),
         world_size_(world_size),
         deadline_(give_up) {}
 
   membership run() {
     accept_all_ranks();
+    // This process may start another job of this name soon. Its ranks must not find this listener.
+    listener_.reset();
     membership result = hand_over_memory();
     wait_until_all_are_ready();
     for (auto& connection : connections_) {
@@ -43,12 +45,14 @@ class coordinator {
   static constexpr std::chrono::milliseconds slice{20};
 
   void accept_all_ranks() {
+    start_warning warning;
     while (!absent_ranks().empty()) {
-      if (auto connection = listener_.accept(slice)) {
+      if (auto connection = listener_->accept(slice)) {
         unidentified_.push_back(std::move(*connection));
       }
       read_introductions();
       check_connections();
+      warning.check([&] { return engines::list_ranks(absent_ranks()); });
       if (deadline_.passed()) {
         const auto absent = absent_ranks();
         fail_with_timeout(absent, "timed out: the job did not start in time: " + engines::list_ranks(absent) +
@@ -94,6 +98,7 @@ class coordinator {
       send_text(connection, refused, problem);
       refuse_all(problem);
     }
+    connection.send({&seated, 1});
     connections_[static_cast<std::size_t>(peer.rank)].emplace(std::move(connection));
   }
 
@@ -130,20 +135,28 @@ class coordinator {
 
   /// Makes the roster and the world group's memory, and sends both to all ranks.
   membership hand_over_memory() {
-    const std::string id = random_id();
+    try {
+      return make_and_send_memory();
+    } catch (const error& problem) {
+      fail_all("rank 0 cannot make the job's memory: " + problem.detail());
+    } catch (const std::exception& problem) {
+      fail_all("rank 0 cannot make the job's memory: " + std::string(problem.what()));
+    }
+  }
+
+  membership make_and_send_memory() {
     auto roster_segment = shared_segment::create(roster::bytes_for(world_size_));
     roster::create_in(*roster_segment, world_size_);
     const auto sizes = engines::layout::dimensions::for_ranks(world_size_);
     auto world = shared_segment::create(sizes.total_bytes(), sizes.heap_bytes());
     engines::layout::create_in(*world, sizes);
-    const std::string greeting = static_cast<char>(welcome) + id;
     const int fds[] = {roster_segment->fd(), world->fd()};
     for (auto& connection : connections_) {
       if (connection) {
-        connection->send(std::as_bytes(std::span(greeting)), fds);
+        connection->send({&welcome, 1}, fds);
       }
     }
-    return make_membership(std::move(roster_segment), std::move(world), id, 0, world_size_);
+    return make_membership(std::move(roster_segment), std::move(world), 0, world_size_);
   }
 
   void wait_until_all_are_ready() {
@@ -181,7 +194,7 @@ class coordinator {
     throw timeout_error(error_context{}, why, missing);
   }
 
-  local_listener listener_;
+  std::optional<local_listener> listener_;
   std::vector<std::optional<local_connection>> connections_;  // by rank; [0] stays empty
   std::vector<local_connection> unidentified_;                // connected, but not introduced yet
   int world_size_;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -14,11 +16,13 @@
 #include <vector>
 
 #include <hfcomm/core/version.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/segment_broker.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 /// Packets of the rendezvous, and the state that it ends with.
 namespace hfcomm::rendezvous {
@@ -43,9 +47,27 @@ struct hello {
   [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
 };
 
-/// The first byte of every other packet. Rank 0 sends `welcome` with the job's memory, the other ranks answer `ready`,
-/// and rank 0 lets them `go`. The last three are errors with a text.
-inline constexpr std::byte welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
+/// The first byte of every other packet. Rank 0 sends `seated` at once, `welcome` with the job's memory when all ranks
+/// have come, the other ranks answer `ready`, and rank 0 lets them `go`. The last three are errors with a text.
+inline constexpr std::byte seated{'s'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
+
+/// Prints one line about the ranks that have not come, after the usual time.
+class start_warning {
+ public:
+  template <class Missing>
+  void check(Missing&& missing) {
+    if (!has_warned_ && clock::now() - start_ >= after_) {
+      has_warned_ = true;
+      std::fprintf(stderr, "[hfcomm] init: still waiting after %s for %s to start\n",
+                   engines::format_duration(after_).c_str(), missing().c_str());
+    }
+  }
+
+ private:
+  clock::time_point start_ = clock::now();
+  std::chrono::milliseconds after_ = hfcomm::detail::warning_time();
+  bool has_warned_ = false;
+};
 
 /// Sends a packet of that kind, cut to the longest packet.
 inline void send_text(local_connection& connection, std::byte kind, const std::string& text) {
@@ -93,16 +115,15 @@ inline void throw_if_refused(const packet& answer) {
 
 /// Makes the world group's engine, and enters the job's roster as `rank`.
 inline membership make_membership(std::shared_ptr<shared_segment> roster_segment, std::shared_ptr<shared_segment> world,
-                                  const std::string& id, int rank, int world_size) {
+                                  int rank, int world_size) {
   auto job = std::make_shared<engines::local_job>();
-  job->id = id;
   job->roster = std::make_shared<roster>(std::move(roster_segment), world_size, rank);
   job->broker = std::make_shared<process_broker>();
   job->roster->enter();
   std::vector<int> members(static_cast<std::size_t>(world_size));
   std::iota(members.begin(), members.end(), 0);
   auto roster_of_job = job->roster;
-  return {std::make_shared<engines::shared_memory>(id, std::move(world), std::move(job), std::move(members), rank),
+  return {std::make_shared<engines::shared_memory>(std::move(world), std::move(job), std::move(members), rank),
           std::move(roster_of_job)};
 }
 

@@ -47,11 +47,26 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   }
   void leave() noexcept { --depth_; }
 
+  /// Counts elements of a container, in front of them, as the decoder does.
+  void declare_elements(std::uint64_t count) noexcept {
+    elements_ += count;
+    most_ = std::max(most_, out_->written().size() + count);
+  }
+  /// Throws usage_error where no rank could decode what was written, because too many elements have no bytes.
+  void require_decodable() const {
+    if (std::max(elements_, most_) > out_->written().size() + max_elements_without_bytes) [[unlikely]] {
+      fail_for_elements();
+    }
+  }
+
  private:
   [[noreturn]] static void fail_for_depth();
+  [[noreturn]] static void fail_for_elements();
 
   output_bytes* out_;
   std::size_t depth_ = 0;
+  std::uint64_t elements_ = 0;
+  std::uint64_t most_ = 0;  // of the bytes before a container and its elements
 };
 
 /// An archive that reads objects from untrusted bytes. Throws decode_error with an empty context. Sizes are compared
@@ -223,6 +238,7 @@ void serialize(input_archive& archive, cereal::NameValuePair<T>& pair) {
 template <class T>
 void serialize(output_archive& archive, cereal::SizeTag<T>& tag) {
   archive(tag.size);
+  archive.declare_elements(static_cast<std::uint64_t>(tag.size));
 }
 
 template <class T>

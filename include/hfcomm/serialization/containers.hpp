@@ -31,6 +31,7 @@ namespace detail {
 template <class C>
 void save_each(output_archive& archive, const C& container, std::size_t size) {
   archive.write_size(size);
+  archive.declare_elements(size);
   for (const auto& element : container) {
     save_value(archive, element);
   }
@@ -39,6 +40,7 @@ void save_each(output_archive& archive, const C& container, std::size_t size) {
 template <class C>
 void save_pairs(output_archive& archive, const C& container) {
   archive.write_size(container.size());
+  archive.declare_elements(container.size());
   for (const auto& [key, value] : container) {
     save_value(archive, key);
     save_value(archive, value);

@@ -24,6 +24,7 @@ void encode_to(const T& value, serialization::output_bytes& out) {
   } else {
     output_archive archive(out);
     serialization::save_value(archive, value);
+    archive.require_decodable();
   }
 }
 
@@ -38,8 +39,9 @@ void encode_to(const T& value, serialization::output_bytes& out) {
 /// Appends `value` to `out`, in this machine's representation: only processes with the same ABI understand it. A plain
 /// value is copied, and so are the elements of contiguous containers of plain ones.
 ///
-/// Throws what the user's serialization functions throw, usage_error where objects are nested more than 256 deep, and
-/// std::bad_alloc; `out` is then as it was. `out` must not be a part of `value`.
+/// Throws what the user's serialization functions throw, usage_error where objects are nested more than 256 deep or
+/// more than 65536 elements of containers serialize nothing, and std::bad_alloc; `out` is then as it was. `out` must
+/// not be a part of `value`.
 template <serializable T>
 void encode(const T& value, std::vector<std::byte>& out) {
   const std::size_t before = out.size();

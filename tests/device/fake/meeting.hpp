@@ -52,7 +52,6 @@ class meeting {
       return nullptr;
     }
     auto job = std::make_shared<hfcomm::engines::local_job>();
-    job->id = id_;
     job->roster = std::make_shared<hfcomm::rendezvous::roster>(roster_segment_, ranks, rank);
     job->broker = broker_;
     job->roster->enter();
@@ -60,7 +59,7 @@ class meeting {
     for (int member = 0; member < ranks; ++member) {
       members.push_back(member);
     }
-    return std::make_shared<hfcomm::engines::shared_memory>(id_, memory_, std::move(job), std::move(members), rank);
+    return std::make_shared<hfcomm::engines::shared_memory>(memory_, std::move(job), std::move(members), rank);
   }
 
  private:
@@ -68,7 +67,6 @@ class meeting {
   std::condition_variable changed_;
   std::vector<bool> present_;
   std::size_t come_ = 0;
-  std::string id_ = hfcomm::rendezvous::random_id();
   std::shared_ptr<hfcomm::rendezvous::shared_segment> roster_segment_;
   std::shared_ptr<hfcomm::rendezvous::shared_segment> memory_;
   std::shared_ptr<hfcomm::rendezvous::thread_broker> broker_ = std::make_shared<hfcomm::rendezvous::thread_broker>();

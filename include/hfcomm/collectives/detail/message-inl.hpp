@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/core/config.hpp>
@@ -51,15 +55,28 @@ class silent_listener final : public transfer_listener {
   void continue_caller() override {}
 };
 
-HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
+/// Returns a transfer of a failure.
+HFCOMM_INLINE std::shared_ptr<transfer> failed_message(const operation& call, const std::string& text) {
   auto notice = std::make_shared<transfer>(call);
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   notice->object.assign(bytes, bytes + text.size());
-  notice->data = notice->object;
-  notice->call.bytes = text.size();
   notice->is_failure = true;
   notice->listener = std::make_shared<silent_listener>();
+  return notice;
+}
+
+HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
+  const auto notice = failed_message(call, text);
+  notice->data = notice->object;
+  notice->call.bytes = text.size();
   group_access::engine(group).post({&notice, 1});
+}
+
+HFCOMM_INLINE void refuse_message(const process_group& group, const operation& call, const std::string& text) {
+  if (call.root >= 0 && call.root < group.size()) {
+    const auto notice = failed_message(call, text);
+    group_access::engine(group).post({&notice, 1});
+  }
 }
 
 HFCOMM_INLINE void send_encoding_failure(const process_group& group, const operation& call) {
@@ -81,8 +98,18 @@ HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& me
 HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {
   const group_guard entered(group, messages.front()->call);
   auto& engine = group_access::engine(group);
-  engine.post(messages);
-  engine.complete(messages);
+  const auto is_finished = [](const auto& one) { return one->finished.load(std::memory_order_relaxed); };
+  if (std::any_of(messages.begin(), messages.end(), is_finished)) [[unlikely]] {
+    std::vector<std::shared_ptr<transfer>> unfinished;
+    std::remove_copy_if(messages.begin(), messages.end(), std::back_inserter(unfinished), is_finished);
+    if (!unfinished.empty()) {
+      engine.post(unfinished);
+      engine.complete(unfinished);
+    }
+  } else {
+    engine.post(messages);
+    engine.complete(messages);
+  }
   std::exception_ptr first;
   for (const auto& one : messages) {
     // Moved: this thread is the last to hold it, not another one that has moved the message on.

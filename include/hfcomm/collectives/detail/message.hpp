@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -55,27 +56,49 @@ void require_message(bool condition, const process_group& group, const operation
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, int tag);
 
+/// Returns the call with a message's tag.
+inline operation tagged(operation call, int tag) {
+  call.tag = static_cast<std::uint64_t>(tag);
+  return call;
+}
+
 /// Sends, instead of a message, the reason why it could not be made. Does not wait until that is received.
 void send_failure(const process_group& group, const operation& call, const std::string& text);
+
+/// Takes the next message that `call.root` sends, if it is a rank, and tells it the reason why this rank cannot receive
+/// it. Does not wait for it.
+void refuse_message(const process_group& group, const operation& call, const std::string& text);
 
 /// Tells the receiver that serializing the message's object threw. To be called in a handler.
 void send_encoding_failure(const process_group& group, const operation& call);
 
-/// Returns the transfer of an object to send. It is encoded already, so the caller may change the object at once. Where
-/// serialization throws, the receiver is told.
+/// Returns the transfer of an object to send, which is not encoded yet.
+template <class T>
+std::shared_ptr<transfer> outgoing_object_call(operation_name name, int destination, allowed_peer allowed,
+                                               const process_group& group, int tag, std::source_location where) {
+  return message(object_call<T>(name, movement::send, destination, where), group, movement::send, destination, allowed,
+                 tag);
+}
+
+/// Encodes the object of a message, which the caller may change then. Where serialization throws, the receiver is told.
+template <class T>
+void encode_message(const T& value, transfer& message, const process_group& group) {
+  try {
+    encode(value, message.object);
+  } catch (...) {
+    send_encoding_failure(group, message.call);
+    throw;
+  }
+  message.data = message.object;
+  message.call.bytes = message.data.size();
+}
+
+/// Returns the transfer of an object to send, encoded.
 template <class T>
 std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
-  auto result = message(object_call<T>(name, movement::send, destination, where), group, movement::send, destination,
-                        allowed, tag);
-  try {
-    encode(value, result->object);
-  } catch (...) {
-    send_encoding_failure(group, result->call);
-    throw;
-  }
-  result->data = result->object;
-  result->call.bytes = result->data.size();
+  auto result = outgoing_object_call<T>(name, destination, allowed, group, tag, where);
+  encode_message(value, *result, group);
   return result;
 }
 
@@ -134,7 +157,8 @@ received<T> take_object(const process_group& group, const transfer& message) {
   return result;
 }
 
-/// Posts the messages of one call and waits until all are finished. Throws the error of the first that failed.
+/// Posts the messages of one call that are not finished yet, and waits until all are. Throws the error of the first
+/// that failed.
 void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
 
 /// A function that makes the work's value from a message that has succeeded.

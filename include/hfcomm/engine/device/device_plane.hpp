@@ -20,6 +20,7 @@
 #include <hfcomm/engine/device_engine.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -138,6 +139,7 @@ class device_plane : public device_engine {
   bool wait_for(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds limit) override {
     using clock = std::chrono::steady_clock;
     const auto start = clock::now();
+    detail::running_time waiting;
     auto next_check = start + check_interval;
     auto pause = std::chrono::microseconds(10);
     while (true) {
@@ -159,7 +161,8 @@ class device_plane : public device_engine {
       if (limit > std::chrono::nanoseconds::zero() && now - start >= limit) {
         return false;
       }
-      if (call.timeout > std::chrono::nanoseconds::zero() && now - start >= call.timeout) {
+      if (const auto waited = waiting.update();
+          call.timeout > std::chrono::nanoseconds::zero() && waited >= call.timeout) {
         break_for_timeout(call, number);
       }
       std::this_thread::sleep_for(pause);

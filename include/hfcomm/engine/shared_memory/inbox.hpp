@@ -47,10 +47,16 @@ class inbox {
   [[nodiscard]] std::string unwanted() const {
     std::string text;
     for (int source = 0; source < endpoint_.size(); ++source) {
-      for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
-        text += " Rank " + std::to_string(source) + " offers " + endpoint_.text_of(source, envelope) + '.';
-      });
+      text += unwanted(source);
     }
+    return text;
+  }
+  /// The same for the offers of one rank.
+  [[nodiscard]] std::string unwanted(int source) const {
+    std::string text;
+    for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
+      text += " Rank " + std::to_string(source) + " offers " + endpoint_.text_of(source, envelope) + '.';
+    });
     return text;
   }
 
@@ -133,8 +139,17 @@ class inbox {
     message.total = envelope.bytes.load();
     message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
     message.appends = message.carries_failure || request.call.content == payload::object;
-    message.active = pending_message::clock::now();
+    message.active = endpoint_.now();
     request.source = message.peer;
+    if (request.is_failure) {
+      if (message.carries_failure) {
+        reply(message, message_answer::taken);  // both sides have failed
+      } else {
+        fail(message, request.object);
+      }
+      message_endpoint::finish(message);
+      return;
+    }
     if (!message.carries_failure && (envelope.fit.load() != message_endpoint::fit(request.call) ||
                                      (!message.appends && message.total != request.into.size()))) {
       answer_mismatch(message);
@@ -147,11 +162,10 @@ class inbox {
         request.object.reserve(message.total);  // not resize: the bytes are written once
       }
     } catch (const std::exception&) {  // bad_alloc, length_error
-      message_endpoint::finish(message, std::make_exception_ptr(engine_error(
-                                            endpoint_.context(message),
-                                            "there is no memory for a message of " + std::to_string(message.total) +
-                                                " bytes from rank " + std::to_string(message.peer))));
-      reply(message, message_answer::failed);
+      const std::string text = "there is no memory for a message of " + std::to_string(message.total) +
+                               " bytes from rank " + std::to_string(message.peer);
+      message_endpoint::finish(message, std::make_exception_ptr(engine_error(endpoint_.context(message), text)));
+      fail(message, std::as_bytes(std::span(text)));
       return;
     }
     if (is_in_envelope) {
@@ -164,14 +178,32 @@ class inbox {
     }
   }
 
-  /// Refuses an offer that does not fit; both sides throw mismatch_error.
-  void answer_mismatch(pending_message& message) {
+  /// Tells the sender what this rank called.
+  void write_call(const pending_message& message) {
     const operation& call = message.request->call;
     layout::envelope& envelope = *message.envelope;
     envelope.their_what.store(pack_call(call, false));
     envelope.their_bytes.store(call.bytes);
     envelope.their_tag.store(call.tag);
     envelope.their_site.store(endpoint_.site_of(call));
+  }
+
+  /// Answers that this rank fails. The sender throws peer_error with the text, as far as it has room.
+  void fail(const pending_message& message, std::span<const std::byte> text) {
+    write_call(message);
+    auto& reason = message.envelope->their_reason;
+    const std::size_t length = std::min(text.size(), std::size(reason) - 1);
+    for (std::size_t index = 0; index < length; ++index) {
+      reason[index].store(static_cast<char>(text[index]), std::memory_order_relaxed);
+    }
+    reason[length].store('\0', std::memory_order_relaxed);
+    reply(message, message_answer::failed);
+  }
+
+  /// Refuses an offer that does not fit; both sides throw mismatch_error.
+  void answer_mismatch(pending_message& message) {
+    write_call(message);
+    const layout::envelope& envelope = *message.envelope;
     message_endpoint::finish(message, endpoint_.mismatch(message, message.peer, endpoint_.rank(), envelope));
     reply(message, message_answer::refused);
   }
@@ -186,7 +218,7 @@ class inbox {
     }
     count = std::min(count, ring - message.moved % ring);
     take(message, endpoint_.memory().message_slot(message.peer, envelope.slot.load()) + message.moved % ring, count);
-    message.active = pending_message::clock::now();
+    message.active = endpoint_.now();
     last_bytes_from_[static_cast<std::size_t>(message.peer)] = message.active;
     if (message.moved == message.total) {
       finish_received(message);

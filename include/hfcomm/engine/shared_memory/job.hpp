@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/segment_broker.hpp>
@@ -11,7 +10,6 @@ namespace hfcomm::engines {
 
 /// State that all groups of one job on one machine share.
 struct local_job {
-  std::string id;  ///< Random, so no other job has it.
   std::shared_ptr<rendezvous::roster> roster;
   std::shared_ptr<rendezvous::segment_broker> broker;
 };

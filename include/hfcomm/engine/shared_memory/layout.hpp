@@ -82,17 +82,28 @@ struct alignas(128) envelope {
   std::atomic<std::uint64_t> their_bytes{0};
   std::atomic<std::uint64_t> their_tag{0};
   std::atomic<std::uint32_t> their_site{0};
+  std::atomic<char> their_reason[204]{};  // why the receiver failed; ends with a zero
 };
-static_assert(sizeof(envelope) == 256);
+static_assert(sizeof(envelope) == 384);
 
 inline constexpr std::size_t envelope_count = 64;     // messages that a rank may offer at a time
 inline constexpr std::size_t message_slot_count = 4;  // messages whose bytes may pass at a time
+
+/// A rank's last call of a message, for other ranks' error messages.
+struct message_call {
+  std::atomic<std::uint64_t> number{0};  // of the message among the rank's messages, from 1. Stored last
+  std::atomic<std::uint64_t> what{0};    // as in an envelope
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> tag{0};
+  std::atomic<std::uint32_t> site{0};
+};
 
 /// A rank's outgoing envelopes, and the word on which its threads wait for messages.
 struct alignas(128) mailbox {
   std::atomic<std::uint32_t> epoch{0};     // the futex word: counted up with each change for this rank
   std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
   std::atomic<std::uint32_t> in_use{0};    // envelopes from this index on have never been used
+  message_call last_call;
   site_text sites[site_count];
   envelope outgoing[envelope_count];
 };
@@ -106,9 +117,18 @@ struct memory_probe {
 
 /// The reason why the group is broken. The rank that notices first writes it, so that all ranks throw the same error.
 struct break_record {
-  std::atomic<std::uint32_t> state{0};  // 0 none, 1 being written, 2 final
-  bool by_exception = false;            // the culprit is still there and may publish a text
-  std::int32_t culprit = -1;            // -1: a deadline passed, and `missing` says who had not come
+  static constexpr std::uint32_t whole = 0;
+  static constexpr std::uint32_t broken = 1;
+  static constexpr std::uint32_t first_writer = 2;  // and above: the rank that writes the record
+
+  [[nodiscard]] bool is_complete() const noexcept { return state.load() == broken; }
+  [[nodiscard]] static std::uint32_t written_by(int rank) noexcept {
+    return first_writer + static_cast<std::uint32_t>(rank);
+  }
+
+  std::atomic<std::uint32_t> state{whole};
+  bool by_exception = false;  // the culprit is still there and may publish a text
+  std::int32_t culprit = -1;  // -1: a deadline passed, and `missing` says who had not come
   std::uint64_t missing[max_ranks / 64]{};
   char text[1536]{};
 };

@@ -283,9 +283,8 @@ class lockstep {
   /// Sleeps until `arrived()`. Throws where a rank is lost, the group is broken, or the deadline has passed.
   template <class Arrived>
   void wait_long(const operation& call, int source, std::uint64_t step, Arrived& arrived) {
-    using clock = std::chrono::steady_clock;
-    const auto start = clock::now();
-    auto next_check = start + check_interval;
+    detail::running_time waiting;
+    auto next_check = waiting.update() + check_interval;
     bool warned = false;
     while (true) {
       header().sleepers.fetch_add(1);
@@ -303,20 +302,20 @@ class lockstep {
         throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
       }
       throw_if_broken(call);
-      const auto now = clock::now();
-      if (now < next_check) {
+      const auto waited = waiting.update();
+      if (waited < next_check) {
         continue;
       }
-      next_check = now + check_interval;
+      next_check = waited + check_interval;
       const auto missing = missing_ranks(source, step);
       if (const auto loss = health_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
         health_->break_group(context(call), *loss);
       }
-      if (!warned && now - start >= warn_after_) {
+      if (!warned && waited >= warn_after_) {
         warned = true;
-        health_->warn(context(call), missing, now - start);
+        health_->warn(context(call), missing, waited);
       }
-      if (call.timeout.count() > 0 && now - start >= call.timeout) {
+      if (call.timeout.count() > 0 && waited >= call.timeout) {
         if (arrived()) {
           return;
         }

@@ -15,6 +15,7 @@
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
 #include <hfcomm/engine/transfer.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 /// State and texts that the two sides of a message share (see outbox and inbox).
 namespace hfcomm::engines {
@@ -24,7 +25,7 @@ enum class message_answer : std::uint64_t {
   accepted,  ///< The receiver wants the bytes.
   taken,     ///< The receiver has all bytes.
   refused,   ///< The offer does not fit; the receiver's call is in the envelope.
-  failed,    ///< The offer fits, but the receiver has no memory for it.
+  failed,    ///< The receiver fails; its call and its reason are in the envelope.
 };
 
 /// A transfer that is under way.
@@ -60,6 +61,21 @@ class message_endpoint {
   [[nodiscard]] int size() const noexcept { return health_->size(); }
   [[nodiscard]] layout::mailbox& box() const noexcept { return memory().mailbox(rank()); }
 
+  /// Returns the time, which stands still while this rank does not run. Not thread-safe.
+  [[nodiscard]] pending_message::clock::time_point now() noexcept {
+    return pending_message::clock::time_point(running_.update());
+  }
+
+  /// Records this rank's last call, for error texts of other ranks.
+  void record(const operation& call, std::uint64_t number) {
+    layout::message_call& last = box().last_call;
+    last.what.store(pack_call(call, false), std::memory_order_relaxed);
+    last.bytes.store(call.bytes, std::memory_order_relaxed);
+    last.tag.store(call.tag, std::memory_order_relaxed);
+    last.site.store(site_of(call), std::memory_order_relaxed);
+    last.number.store(number, std::memory_order_release);
+  }
+
   [[nodiscard]] std::uint32_t site_of(const operation& call) { return sites_.index_of(call, box().sites); }
 
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
@@ -83,8 +99,19 @@ class message_endpoint {
     return describe_call(site(sender, envelope.site.load()), envelope.what.load(), envelope.bytes.load(),
                          envelope.tag.load());
   }
-  /// Describes the call of a receiver that has refused.
-  [[nodiscard]] std::string refusal_of(int receiver, const layout::envelope& envelope) const {
+  /// Returns the text of a receiver that has failed.
+  [[nodiscard]] static std::string reason_of(const layout::envelope& envelope) {
+    std::string text;
+    for (const auto& letter : envelope.their_reason) {
+      if (letter.load(std::memory_order_relaxed) == '\0') {
+        break;
+      }
+      text += letter.load(std::memory_order_relaxed);
+    }
+    return text;
+  }
+  /// Describes the call of a receiver that has refused or failed.
+  [[nodiscard]] std::string receiver_text_of(int receiver, const layout::envelope& envelope) const {
     return describe_call(site(receiver, envelope.their_site.load()), envelope.their_what.load(),
                          envelope.their_bytes.load(), envelope.their_tag.load());
   }
@@ -96,7 +123,7 @@ class message_endpoint {
     return std::make_exception_ptr(mismatch_error(context(message),
                                                   from + " sends what " + to + " does not want: " + from + " called " +
                                                       text_of(sender, envelope) + ", " + to + " called " +
-                                                      refusal_of(receiver, envelope),
+                                                      receiver_text_of(receiver, envelope),
                                                   sender, receiver));
   }
 
@@ -125,6 +152,7 @@ class message_endpoint {
 
   std::shared_ptr<const shared_memory_health> health_;
   site_table sites_;
+  hfcomm::detail::running_time running_;
 };
 
 }  // namespace hfcomm::engines

@@ -37,11 +37,15 @@ class message_progress {
     message_list outgoing;
     message_list incoming;
     for (const auto& one : transfers) {
-      (one->call.pattern == movement::send ? outgoing : incoming).push_back({.request = one, .active = clock::now()});
+      (one->call.pattern == movement::send ? outgoing : incoming)
+          .push_back({.request = one, .active = endpoint_.now()});
     }
     for (auto* fresh : {&outgoing, &incoming}) {
       for (pending_message& message : *fresh) {
         message.number = ++last_number_;
+        if (!message.request->is_failure) {
+          endpoint_.record(message.request->call, message.number);
+        }
         unattended_ += message.request->listener ? 1 : 0;
       }
     }
@@ -72,8 +76,9 @@ class message_progress {
   }
 
   /// Breaks the group where a transfer waits for a lost rank, or longer than its deadline. Warns about slow ones.
-  void check_peers(finished_transfers& finished, clock::time_point now) {
-    drop_failure_texts(finished);
+  void check_peers(finished_transfers& finished) {
+    const auto now = endpoint_.now();
+    drop_failures(finished);
     std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: the ranks that may send
     for (const bool sends : {true, false}) {
       for (pending_message& message : sends ? outbox_.entries() : inbox_.entries()) {
@@ -128,15 +133,17 @@ class message_progress {
     return ranks;
   }
 
-  /// Drops texts of failures that no rank can take any more. They are no reason to break the group.
-  void drop_failure_texts(finished_transfers& finished) {
+  /// Drops failures that no rank can learn of any more. They are no reason to break the group.
+  void drop_failures(finished_transfers& finished) {
     const std::size_t before = finished.size();
-    for (pending_message& message : outbox_.entries()) {
-      if (message.request->is_failure && endpoint_.health().ending(message.request->call.root)) {
-        outbox_.withdraw(message);
+    for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
+      for (pending_message& message : *messages) {
+        if (message.request->is_failure && endpoint_.health().ending(message.request->call.root)) {
+          outbox_.withdraw(message);
+        }
       }
+      message_endpoint::sweep(*messages, finished);
     }
-    message_endpoint::sweep(outbox_.entries(), finished);
     count_finished(finished, before);
   }
 
@@ -177,6 +184,8 @@ class message_progress {
                        " (timed out), so rank " + std::to_string(endpoint_.rank()) + " gave up.";
     if (!sends) {
       text += inbox_.unwanted();  // often the explanation
+    } else if (const std::string offers = inbox_.unwanted(call.root); !offers.empty()) {
+      text += offers + " Two ranks that both send first wait for each other: use send_receive, or isend.";
     } else if (message.envelope == nullptr) {
       text += " It was not offered yet: " + std::to_string(layout::envelope_count) +
               " earlier messages of this rank have not been received.";

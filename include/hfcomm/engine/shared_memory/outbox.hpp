@@ -29,7 +29,7 @@ class outbox {
       const bool moved = offered ? process_answer(message) : offer(message);
       if (moved) {
         any = true;
-        message.active = pending_message::clock::now();
+        message.active = endpoint_.now();
         (offered ? last_progress_ : last_offer_) = message.active;
       } else if (!offered) {
         break;  // offers are in order: none may overtake one that has found no envelope
@@ -49,7 +49,7 @@ class outbox {
                                                    : message.active;
   }
 
-  /// Takes back a message whose receiver is gone and that nobody waits for.
+  /// Takes back a message whose peer is gone and that nobody waits for.
   void withdraw(pending_message& message) noexcept {
     if (message.envelope != nullptr) {
       release(message);
@@ -107,11 +107,11 @@ class outbox {
         problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
         break;
       case message_answer::failed:
-        problem =
-            std::make_exception_ptr(peer_error(endpoint_.context(message),
-                                               endpoint_.health().who(receiver) + " has no memory for a message of " +
-                                                   std::to_string(message.request->call.bytes) + " bytes",
-                                               receiver, false));
+        problem = std::make_exception_ptr(peer_error(endpoint_.context(message),
+                                                     endpoint_.health().who(receiver) + " failed in " +
+                                                         endpoint_.receiver_text_of(receiver, *message.envelope) +
+                                                         ": " + endpoint_.reason_of(*message.envelope),
+                                                     receiver, false));
         break;
     }
     release(message);

@@ -71,10 +71,14 @@ class point_to_point {
     const auto all_finished = [&] {
       return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
     };
+    bool has_slept = false;  // a rank that has waited long does not wait awake again
     while (!all_finished()) {
       const std::uint32_t epoch = endpoint().box().epoch.load();
-      if (!advance() && !all_finished()) {
-        wait_for_change(epoch, spin_limits_);
+      if (advance()) {
+        has_slept = false;
+      } else if (!all_finished()) {
+        wait_for_change(epoch, has_slept ? detail::spin_limits{} : spin_limits_);
+        has_slept = true;
       }
     }
   }
@@ -141,7 +145,7 @@ class point_to_point {
       moved = progress_.advance(finished);
       if (const auto now = clock::now(); now >= next_check_) {
         next_check_ = now + check_interval;
-        progress_.check_peers(finished, now);
+        progress_.check_peers(finished);
       }
     }
     report_finished(finished);

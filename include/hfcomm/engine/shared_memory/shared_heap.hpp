@@ -25,13 +25,11 @@ namespace hfcomm::engines {
 class shared_heap final : public std::pmr::memory_resource {
  public:
   /// `memory` must have a heap for `rank`.
-  shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), state_(memory.header().lost.state) {
+  shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), lost_(memory.header().lost) {
     free_.emplace(memory.heap_offset(rank), memory.heap_bytes());
   }
 
  private:
-  static constexpr std::uint32_t lost = 2;
-
   [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) {
     return layout::round_up(bytes == 0 ? 1 : bytes, layout::page_bytes());
   }
@@ -67,7 +65,7 @@ class shared_heap final : public std::pmr::memory_resource {
   void do_deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/) override {
     // In a broken group, a rank in the middle of an operation may still write here, so the memory is not reused. In the
     // child of a fork, the pages are the parent's.
-    if (!creator_.in_creating_process() || state_.load() == lost) {
+    if (!creator_.in_creating_process() || lost_.is_complete()) {
       return;
     }
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment_->data());
@@ -99,7 +97,7 @@ class shared_heap final : public std::pmr::memory_resource {
   }
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
-  const std::atomic<std::uint32_t>& state_;  // of the group's break record, in the segment
+  const layout::break_record& lost_;  // in the segment
   rendezvous::fork_guard creator_;
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // gaps: offset and size

@@ -19,6 +19,8 @@
 #include <hfcomm/engine/shared_memory/reduce.hpp>
 #include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
+#include <hfcomm/machine/random_id.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -27,11 +29,11 @@ namespace hfcomm::engines {
 /// chunk is filled while the last one is read.
 class shared_memory final : public host_engine {
  public:
-  /// `id` names the group among all groups of the job; `members` are indices into the job's roster.
-  shared_memory(std::string id, std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+  /// `members` are indices into the job's roster.
+  shared_memory(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                 std::vector<int> members, int rank)
-      : shared_memory(std::move(id), std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
-                                                                                  std::move(members), rank)) {}
+      : shared_memory(std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
+                                                                   std::move(members), rank)) {}
   ~shared_memory() override { messages_->stop(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
@@ -98,14 +100,14 @@ class shared_memory final : public host_engine {
     for (const int member : members) {
       indices.push_back(health_->members()[static_cast<std::size_t>(member)]);
     }
-    // Every member derives the same name from what it knows already, so the name needs no exchange.
+    operation tell = call;
+    tell.pattern = movement::to_all;
+    tell.content = payload::object;  // only the first members have a name to tell
     std::string token;
-    if (!members.empty()) {
-      token = id_ + '/' + std::to_string(steps_.operations()) + '.' + std::to_string(members.front());
-    }
     std::shared_ptr<rendezvous::shared_segment> segment;
     if (leads) {
       try {
+        token = rendezvous::random_id();  // whoever could guess the name could take it
         const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
         segment =
             job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
@@ -113,23 +115,26 @@ class shared_memory final : public host_engine {
       } catch (...) {
         job->broker->withdraw(token);
         const std::string text = detail::current_exception_detail();
-        announce(call, &text);
+        announce(tell, &text);
         throw engine_error(steps_.context(call), text);
       }
     }
-    // This barrier tells the members that the memory can be taken, and all ranks that nobody failed to make it.
-    no_receiver nothing;
+    // This exchange tells the members the name of the memory that they can take, and all ranks that nobody failed to
+    // make it.
+    token_receiver first_member(members.empty() ? -1 : members.front(), token);
     try {
-      exchange(call, {}, nothing);
+      tell.bytes = token.size();
+      exchange(tell, std::as_bytes(std::span(token)), first_member);
     } catch (...) {
       job->broker->withdraw(token);
       throw;
     }
+    no_receiver nothing;
     std::shared_ptr<shared_memory> group;
     if (!members.empty()) {
       try {
         if (hand_over(call, token, segment, members)) {
-          group = std::make_shared<shared_memory>(token, std::move(segment), job, std::move(indices),
+          group = std::make_shared<shared_memory>(std::move(segment), job, std::move(indices),
                                                   static_cast<int>(mine - members.begin()));
         }
       } catch (...) {
@@ -150,14 +155,29 @@ class shared_memory final : public host_engine {
   }
 
  private:
-  shared_memory(std::string id, std::shared_ptr<const shared_memory_health> watch)
+  explicit shared_memory(std::shared_ptr<const shared_memory_health> watch)
       : host_engine(watch),
         health_(std::move(watch)),
         steps_(health_),
         heap_(health_->memory().heap_bytes() != 0
                   ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(health_->memory(), rank()))
-                  : std::make_shared<ordinary_memory>()),
-        id_(std::move(id)) {}
+                  : std::make_shared<ordinary_memory>()) {}
+
+  /// Takes the name of the new group's memory from the group's first member.
+  class token_receiver final : public receiver {
+   public:
+    token_receiver(int first, std::string& token) : first_(first), token_(token) {}
+    void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
+      if (source == first_) {
+        token_.resize(total);
+        std::memcpy(token_.data() + offset, chunk.data(), chunk.size());
+      }
+    }
+
+   private:
+    int first_;
+    std::string& token_;
+  };
 
   /// Thrown while waiting for a rank that has announced that it will not come.
   struct member_failed {};
@@ -189,13 +209,13 @@ class shared_memory final : public host_engine {
     if (members.size() == 1) {
       return true;
     }
-    const auto deadline = rendezvous::deadline::in(call.timeout);
+    detail::running_time waiting;
     const auto check = [&] {
       steps_.throw_if_lost(call, {members.begin(), members.end()});
       if (steps_.failure_is_next(members)) {
         throw member_failed();
       }
-      if (deadline.passed()) {
+      if (const auto waited = waiting.update(); call.timeout.count() > 0 && waited >= call.timeout) {
         throw timeout_error(steps_.context(call),
                             "the ranks of the new group did not all come for its memory within " +
                                 format_duration(call.timeout) + " (timed out)",
@@ -224,7 +244,6 @@ class shared_memory final : public host_engine {
   engines::reduce reduce_{steps_, peers_};
   engines::all_to_all_v all_to_all_v_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_};
-  std::string id_;
 };
 
 }  // namespace hfcomm::engines

@@ -55,7 +55,7 @@ class shared_memory_health final : public group_health {
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
-  [[nodiscard]] bool is_broken() const noexcept override { return header().lost.state.load() == 2; }
+  [[nodiscard]] bool is_broken() const noexcept override { return header().lost.is_complete(); }
 
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept {
@@ -67,7 +67,7 @@ class shared_memory_health final : public group_health {
     return "rank " + std::to_string(rank) + " (" + job_->roster->identity(index_of(rank)) + ')';
   }
 
-  /// Describes the last published call of `rank`: "last called barrier() at x.cpp:7 as #3".
+  /// Describes the last calls of `rank`: "last called barrier() at x.cpp:7 as #3, and of messages recv(...) at ...".
   [[nodiscard]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
     for (const auto& candidate : block(rank).cells) {
@@ -75,11 +75,19 @@ class shared_memory_health final : public group_health {
         latest = &candidate;
       }
     }
-    if (latest->step.load() == 0) {
-      return "called nothing before";
+    std::string text;
+    if (latest->step.load() != 0) {
+      text = "last called " + describe_call(*latest, block(rank).sites) + " as #" +
+             std::to_string(latest->sequence.load());
     }
-    return "last called " + describe_call(*latest, block(rank).sites) + " as #" +
-           std::to_string(latest->sequence.load());
+    const layout::mailbox& box = block(rank).messages;
+    if (const std::uint64_t number = box.last_call.number.load(); number != 0) {
+      text += (text.empty() ? "last called " : ", and of messages ") +
+              describe_call(box.sites[box.last_call.site.load() % layout::site_count], box.last_call.what.load(),
+                            box.last_call.bytes.load(), box.last_call.tag.load()) +
+              " as #" + std::to_string(number);
+    }
+    return text.empty() ? "called nothing before" : text;
   }
 
   /// Returns the rank to blame because one of `missing` will never come, and how it ended; nullopt where all may still
@@ -153,8 +161,11 @@ class shared_memory_health final : public group_health {
 
   /// Records that a rank is lost, unless another rank was faster, and throws what is recorded.
   [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
-    break_group(context, lost.rank, {}, false,
-                [&] { return who(lost.rank) + ' ' + lost.end.text + "; it " + last_call(lost.rank); });
+    break_group(context, lost.rank, {}, false, [&] {
+      const std::string call = last_call(lost.rank);
+      job_->roster->record_last_call(index_of(lost.rank), call);
+      return who(lost.rank) + ' ' + lost.end.text + "; it " + call;
+    });
   }
   void abandon(const error_context& context) const noexcept override { abandon(context, true); }
   /// The same, where this rank may also leave an operation under way without an exception.
@@ -234,8 +245,7 @@ class shared_memory_health final : public group_health {
   /// Throws the error that broke the group.
   [[noreturn]] void throw_break_error(const error_context& context) const {
     const layout::break_record& lost = header().lost;
-    const std::string text =
-        lost.text[0] != '\0' ? std::string(lost.text) : "a rank was lost, and so was the rank that was to report which";
+    const std::string text = lost.text;
     if (lost.culprit >= 0) {
       // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;
@@ -262,29 +272,49 @@ class shared_memory_health final : public group_health {
   template <class Text>
   [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
                                 bool by_exception, Text&& text) const {
-    layout::break_record& lost = header().lost;
-    std::uint32_t none = 0;
-    if (lost.state.compare_exchange_strong(none, 1)) {
-      lost.culprit = culprit;
-      lost.by_exception = by_exception;
-      for (const int rank : missing) {
-        lost.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
-      }
-      std::snprintf(lost.text, sizeof(lost.text), "%s", std::string(text()).c_str());
-      lost.state.store(2);
-      memory_.wake();
-      for (int rank = 0; rank < size(); ++rank) {
-        memory_.notify(rank);
-      }
-    }
-    // The first rank writes a few hundred bytes. Should it die meanwhile, the record has no text.
-    for (int attempt = 0; lost.state.load() != 2 && attempt < 100; ++attempt) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    if (lost.state.load() != 2) {
-      lost.state.store(2);
+    std::uint32_t state = layout::break_record::whole;
+    if (header().lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
+      write_record(culprit, missing, by_exception, text());
+    } else {
+      await_record();
     }
     throw_break_error(context);
+  }
+
+  void write_record(int culprit, const std::vector<int>& missing, bool by_exception, const std::string& text) const {
+    layout::break_record& lost = header().lost;
+    lost.culprit = culprit;
+    lost.by_exception = by_exception;
+    for (const int rank : missing) {
+      lost.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+    }
+    std::snprintf(lost.text, sizeof(lost.text), "%s", text.c_str());
+    lost.state.store(layout::break_record::broken);
+    memory_.wake();
+    for (int rank = 0; rank < size(); ++rank) {
+      memory_.notify(rank);
+    }
+  }
+
+  /// Waits until another rank has written the record, which takes it microseconds. Should it die meanwhile, it is the
+  /// lost rank, and one of those that wait writes so.
+  void await_record() const {
+    layout::break_record& lost = header().lost;
+    for (int attempt = 1; !lost.is_complete(); ++attempt) {
+      std::uint32_t state = lost.state.load();
+      if (state == layout::break_record::broken) {
+        return;
+      }
+      const int writer = static_cast<int>(state - layout::break_record::first_writer);
+      const auto end = ending(writer);
+      if ((end || attempt % 1000 == 0) &&
+          lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
+        write_record(writer, {}, false,
+                     who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
+                         last_call(writer));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   group_memory memory_;

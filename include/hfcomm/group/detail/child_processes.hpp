@@ -18,6 +18,8 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <hfcomm/group/detail/rank_output.hpp>
+#include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
@@ -25,6 +27,34 @@ namespace hfcomm::detail {
 
 /// The exit status of a rank that an exception ended.
 inline constexpr int exception_status = 1;
+/// The status of a call of launch() that is wrong.
+inline constexpr int usage_status = 2;
+
+/// Makes the system keep the status of children that end, where SIGCHLD is ignored (by `trap '' CHLD` in a shell).
+class child_status_scope {
+ public:
+  child_status_scope() noexcept {
+    if (::sigaction(SIGCHLD, nullptr, &before_) == 0 &&
+        (before_.sa_handler == SIG_IGN || (before_.sa_flags & SA_NOCLDWAIT) != 0)) {
+      struct sigaction keeping{};
+      keeping.sa_handler = SIG_DFL;
+      changed_ = ::sigaction(SIGCHLD, &keeping, nullptr) == 0;
+    }
+  }
+  child_status_scope(const child_status_scope&) = delete;
+  child_status_scope& operator=(const child_status_scope&) = delete;
+  ~child_status_scope() { restore(); }
+
+  void restore() noexcept {
+    if (std::exchange(changed_, false)) {
+      ::sigaction(SIGCHLD, &before_, nullptr);
+    }
+  }
+
+ private:
+  struct sigaction before_{};
+  bool changed_ = false;
+};
 
 /// The exit records of all ranks, in memory that parent and children share.
 class exit_record_table {
@@ -47,14 +77,15 @@ class exit_record_table {
 /// The processes that launch() has forked, and the exit record of each.
 class child_processes {
  public:
-  child_processes(int processes, rendezvous::exit_record* table)
-      : table_(table), children_(static_cast<std::size_t>(processes)) {}
+  child_processes(int processes, rendezvous::exit_record* table, rank_output& output)
+      : table_(table), children_(static_cast<std::size_t>(processes)), output_(output) {}
   child_processes(const child_processes&) = delete;
   child_processes& operator=(const child_processes&) = delete;
   ~child_processes() { stop(); }
 
   /// Forks rank `index`; returns true in the child.
   bool fork_rank(std::size_t index) {
+    output_.prepare(index);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) {
@@ -69,6 +100,7 @@ class child_processes {
       children_.clear();
       return true;
     }
+    output_.forget();
     children_[index].pid = pid;
     return false;
   }
@@ -86,8 +118,9 @@ class child_processes {
         stop();
         break;
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      pause();
     }
+    output_.finish();
     const auto culprit = failure();
     return culprit ? report(*culprit) : 0;
   }
@@ -97,6 +130,7 @@ class child_processes {
     pid_t pid = 0;
     bool ended = false;
     bool stopped = false;  // by this class, so its status is not its own failure
+    bool has_status = true;
     int status = 0;
     int order = 0;
   };
@@ -110,14 +144,30 @@ class child_processes {
       others = "; " + std::to_string(stopped) + (stopped == 1 ? " other rank was" : " other ranks were") + " stopped";
     }
     std::fflush(stdout);
-    std::fprintf(stderr, "[hfcomm] launch: rank %zu (pid %d) %s%s\n", culprit, static_cast<int>(first.pid),
-                 text ? ("failed: " + *text).c_str() : describe_end(first.status).c_str(), others.c_str());
+    const auto last_call = table_[culprit].last_call.read();
+    std::fprintf(stderr, "[hfcomm] launch: rank %zu (pid %d) %s%s%s\n", culprit, static_cast<int>(first.pid),
+                 text ? ("failed: " + *text).c_str() : describe_end(first).c_str(),
+                 last_call ? ("; it " + *last_call).c_str() : "", others.c_str());
     return WIFSIGNALED(first.status) ? 128 + WTERMSIG(first.status) : WEXITSTATUS(first.status);
   }
 
-  static std::string describe_end(int status) {
-    return WIFSIGNALED(status) ? "was killed by " + rendezvous::signal_name(WTERMSIG(status))
-                               : "exited with status " + std::to_string(WEXITSTATUS(status));
+  static std::string describe_end(const child& one) {
+    if (!one.has_status) {
+      return "ended; its status is unknown, because other code of this process has waited for it (a handler of "
+             "SIGCHLD?)";
+    }
+    return WIFSIGNALED(one.status) ? "was killed by " + rendezvous::signal_name(WTERMSIG(one.status))
+                                   : "exited with status " + std::to_string(WEXITSTATUS(one.status));
+  }
+
+  /// Passes a moment, in which what the ranks print is forwarded.
+  void pause() noexcept {
+    const auto moment = std::chrono::milliseconds(2);
+    const auto begin = std::chrono::steady_clock::now();
+    output_.forward(moment);
+    if (std::chrono::steady_clock::now() - begin < moment) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
   }
 
   /// Records the children that have ended; returns false once all have.
@@ -130,8 +180,9 @@ class child_processes {
       }
       const pid_t found = ::waitpid(one.pid, &one.status, WNOHANG);
       if (found < 0 && errno == ECHILD) {
-        // Other code has reaped it (SIGCHLD is ignored, or a handler waits). Then the rank's own report counts.
+        // Other code has waited for it. Then the rank's own report counts.
         const int reported = table_[index].reported_status.load();
+        one.has_status = reported >= 0;
         one.status = (reported >= 0 ? reported : exception_status) << 8;
       }
       if (found == one.pid || (found < 0 && errno == ECHILD)) {
@@ -171,29 +222,36 @@ class child_processes {
     return count;
   }
 
-  /// Ends the children that still run: SIGTERM first, SIGKILL after 200 ms.
+  /// Ends the children that still run: SIGTERM first, SIGKILL after 200 ms. Waits for those that end already, which may
+  /// take minutes where one writes a core file.
   void stop() noexcept {
     for (const int signal : {SIGTERM, SIGKILL}) {
       if (!collect()) {
         return;
       }
       for (child& one : children_) {
-        if (one.pid > 0 && !one.ended) {
+        if (one.pid > 0 && !one.ended && is_running(one.pid)) {
           one.stopped = true;
           ::kill(one.pid, signal);
         }
       }
       for (int attempt = 0; attempt < 100 && collect(); ++attempt) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        pause();
       }
     }
     while (collect()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      pause();
     }
+  }
+
+  static bool is_running(pid_t pid) {
+    const auto state = rendezvous::state_of_process(pid);
+    return state == rendezvous::process_state::running || state == rendezvous::process_state::unknown;
   }
 
   rendezvous::exit_record* table_;
   std::vector<child> children_;
+  rank_output& output_;
   int ended_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -11,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/environment.hpp>
+#include <hfcomm/machine/process_state.hpp>
 
 namespace hfcomm {
 
@@ -186,6 +190,51 @@ class launcher_parser {
   std::source_location where_;
 };
 
+/// Returns a name for the process that has launched this one and the other ranks of this machine: its number, and the
+/// time at which it started. It is MPICH's proxy, which may be behind a shell, or else the parent.
+HFCOMM_INLINE std::string launching_process() {
+  const auto name_of = [](pid_t pid) {
+    return std::to_string(pid) + '/' + std::to_string(rendezvous::describe_process(pid).start);
+  };
+  const pid_t parent = ::getppid();
+  for (pid_t pid = parent; pid > 1;) {
+    const auto process = rendezvous::describe_process(pid);
+    if (process.name == "hydra_pmi_proxy") {
+      return name_of(pid);
+    }
+    pid = process.parent;
+  }
+  return name_of(parent);
+}
+
+/// Throws usage_error where a launcher has started this process as one of several, and its variables do not tell
+/// enough. Otherwise each process would be a job of its own, and compute the same.
+HFCOMM_INLINE void refuse_unknown_launchers(environment_reader read, std::source_location where) {
+  struct launcher {
+    const char* name;
+    const char* rank;
+    const char* size;  // null where no variable has it
+  };
+  constexpr std::array launchers{launcher{"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+                                 launcher{"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+                                 launcher{"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                 launcher{"PALS", "PALS_RANKID", nullptr},
+                                 launcher{"ALPS", "ALPS_APP_PE", nullptr},
+                                 launcher{"PMIx", "PMIX_RANK", nullptr}};
+  for (const launcher& one : launchers) {
+    const auto rank = read(one.rank);
+    const auto size = one.size != nullptr ? read(one.size) : std::nullopt;
+    if ((rank || size) && size != "1") {
+      const char* const known = rank ? one.rank : one.size;
+      throw usage_error({-1, 0, "detect_environment", 0, where},
+                        std::string(one.name) + " has started this process (" + known + "=\"" + (rank ? *rank : *size) +
+                            "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
+                            "HFCOMM_JOB for each process, or unset " +
+                            known + " for a job of one");
+    }
+  }
+}
+
 }  // namespace detail
 
 HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std::source_location where) {
@@ -239,6 +288,22 @@ HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std
     }
     return result;
   }
+  const detail::launcher_parser pmi({.source = "PMI",
+                                     .rank = "PMI_RANK",
+                                     .size = "PMI_SIZE",
+                                     .local_rank = "MPI_LOCALRANKID",
+                                     .local_size = "MPI_LOCALNRANKS",
+                                     .job = {},
+                                     .refine = {"PMI_JOBID"}},
+                                    read, where);
+  if (pmi.present()) {
+    launch_environment result = pmi.parse();
+    if (result.world_size > 1) {
+      const auto job = read("PMI_JOBID");
+      result.rendezvous = "pmi:" + (job ? *job : detail::launching_process());
+    }
+    return result;
+  }
   const detail::launcher_parser slurm({.source = "Slurm",
                                        .rank = "SLURM_PROCID",
                                        .size = "SLURM_STEP_NUM_TASKS",
@@ -257,6 +322,7 @@ HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std
     }
     return result;
   }
+  detail::refuse_unknown_launchers(read, where);
   launch_environment alone;
   alone.source = "none";
   return alone;

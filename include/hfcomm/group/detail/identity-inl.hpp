@@ -12,7 +12,8 @@ namespace hfcomm {
 namespace detail {
 
 HFCOMM_INLINE identity& process_identity() {
-  static identity process;
+  // Never destroyed: a session may be a global, which is destroyed after all that was made during main.
+  static identity& process = *new identity;  // NOLINT(*owning-memory*)
   return process;
 }
 

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -15,8 +16,13 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/group/detail/child_processes.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
+#include <hfcomm/group/detail/rank_output.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
+#include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/launch.hpp>
+
+/// The OpenMP runtime's omp_set_num_threads, under a name that no header of OpenMP declares; null in a program without.
+extern "C" [[gnu::weak]] void hfcomm_set_openmp_threads(int threads) asm("omp_set_num_threads");
 
 namespace hfcomm::detail {
 
@@ -54,13 +60,6 @@ HFCOMM_INLINE void check_launch(int processes, const error_context& context) {
   if (is_initialized()) {
     throw usage_error(context, "this process is a rank already; launch comes before init");
   }
-  if (processes > 1) {
-    if (const auto outer = detect_environment(); outer.world_size > 1) {
-      throw usage_error(context, "asked for " + std::to_string(processes) + " processes, but " + outer.source +
-                                     " variables make this process rank " + std::to_string(outer.rank) + " of " +
-                                     std::to_string(outer.world_size) + "; use launch(1, ...) there");
-    }
-  }
 }
 
 /// Runs the only rank of a job in this process.
@@ -79,28 +78,67 @@ HFCOMM_INLINE void flush_output() {
   std::fflush(nullptr);
 }
 
-HFCOMM_INLINE int launch(int processes, function_ref<int()> main, std::source_location where) {
-  check_launch(processes, {-1, 0, "launch", 0, where});
-  if (processes == 1) {
-    return run_single_rank(main, where);
+/// Sets the number of OpenMP threads of a rank, as torchrun does: ranks with as many threads as cores each would slow
+/// each other down. A runtime that is loaded already has read the environment.
+HFCOMM_INLINE void limit_openmp_threads() {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    ::setenv("OMP_NUM_THREADS", "1", 0);
+    if (hfcomm_set_openmp_threads != nullptr) {
+      hfcomm_set_openmp_threads(1);
+    }
   }
+}
+
+/// Adds what the environment asks for.
+HFCOMM_INLINE launch_options with_environment(launch_options options) {
+  const char* const prefix = std::getenv("HFCOMM_PREFIX_OUTPUT");
+  options.prefix_output = options.prefix_output || (prefix != nullptr && std::string_view(prefix) == "1");
+  if (const char* const directory = std::getenv("HFCOMM_OUTPUT_DIRECTORY");
+      directory != nullptr && options.output_directory.empty()) {
+    options.output_directory = directory;
+  }
+  return options;
+}
+
+HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main, std::source_location where) {
   flush_output();
-  const exit_record_table table(processes);
-  init_options options;
-  options.init_method = "job://" + rendezvous::random_id();
-  options.world_size = processes;
-  child_processes children(processes, table.get());
-  for (int index = 0; index < processes; ++index) {
+  const exit_record_table table(options.processes);
+  init_options job;
+  job.init_method = "job://" + rendezvous::random_id();
+  job.world_size = options.processes;
+  rank_output output(options);
+  child_status_scope statuses;
+  child_processes children(options.processes, table.get(), output);
+  for (int index = 0; index < options.processes; ++index) {
     if (children.fork_rank(static_cast<std::size_t>(index))) {
+      statuses.restore();
+      output.redirect();
+      limit_openmp_threads();
       rendezvous::exit_records_of_launch() = table.get();
-      options.rank = index;
-      const int status = run_rank(main, options, table.get()[index], where);
+      job.rank = index;
+      const int status = run_rank(main, job, table.get()[index], where);
       table.get()[index].reported_status.store(status & 0xff);
       flush_output();
       ::_exit(status);
     }
   }
   return children.wait(std::chrono::seconds(2));
+}
+
+HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {
+  try {
+    check_launch(options.processes, {-1, 0, "launch", 0, where});
+    if (options.processes == 1 || detect_environment(where).source != "none") {
+      return run_single_rank(main, where);
+    }
+    return launch_ranks(with_environment(std::move(options)), main, where);
+  } catch (const usage_error& problem) {
+    std::fprintf(stderr, "[hfcomm] %s\n", problem.what());
+    return usage_status;
+  } catch (const error& problem) {
+    std::fprintf(stderr, "[hfcomm] %s\n", problem.what());
+    return exception_status;
+  }
 }
 
 }  // namespace hfcomm::detail

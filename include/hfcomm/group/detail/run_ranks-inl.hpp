@@ -57,7 +57,6 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   rendezvous::roster::create_in(*roster_segment, ranks);
   auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes(), sizes.heap_bytes());
   engines::layout::create_in(*memory, sizes);
-  const std::string id = rendezvous::random_id();
   const auto broker = std::make_shared<rendezvous::thread_broker>();
   std::vector<int> members;
   std::vector<std::shared_ptr<rendezvous::roster>> rosters;
@@ -72,12 +71,11 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   std::exception_ptr consequence;
   const auto run = [&](int rank) {
     auto job = std::make_shared<engines::local_job>();
-    job->id = id;
     job->roster = rosters[static_cast<std::size_t>(rank)];
     job->broker = broker;
     identity own;
     own.world =
-        group_access::make(std::make_shared<engines::shared_memory>(id, memory, job, members, rank), options.timeout);
+        group_access::make(std::make_shared<engines::shared_memory>(memory, job, members, rank), options.timeout);
     own.local = own.world;
     own.leaders = rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
     own.initialized = true;

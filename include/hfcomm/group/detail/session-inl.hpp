@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -9,6 +10,8 @@
 #include <source_location>
 #include <string>
 #include <utility>
+
+#include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
@@ -45,8 +48,11 @@ class terminate_reporter {
       std::set_terminate([] {
         if (auto* receiver = reported_roster().load(); receiver != nullptr) {
           const bool thrown = std::current_exception() != nullptr;
-          receiver->fail(thrown ? current_exception_text() : "std::terminate was called",
-                         thrown && current_exception_is_consequence());
+          const bool is_consequence = thrown && current_exception_is_consequence();
+          receiver->fail(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
+          if (is_consequence && is_default(previous)) {
+            end_survivor();
+          }
         }
         previous();
       });
@@ -55,6 +61,22 @@ class terminate_reporter {
   static void forget() noexcept { reported_roster().store(nullptr); }
 
  private:
+  static bool is_default(std::terminate_handler handler) noexcept {
+#if defined(__GLIBCXX__)
+    if (handler == __gnu_cxx::__verbose_terminate_handler) {
+      return true;
+    }
+#endif
+    return handler == std::abort;
+  }
+
+  /// Ends a rank because another one has failed, with one line and no core file: the other rank has the cause.
+  [[noreturn]] static void end_survivor() noexcept {
+    std::fprintf(stderr, "[hfcomm] %s\n", current_exception_text().c_str());
+    std::fflush(nullptr);
+    ::_exit(1);
+  }
+
   static std::atomic<rendezvous::roster*>& reported_roster() noexcept {
     static std::atomic<rendezvous::roster*> roster{nullptr};
     return roster;
@@ -126,8 +148,8 @@ HFCOMM_INLINE launch_environment resolve(const init_options& options, const erro
     throw usage_error(
         context,
         "init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
-        "WORLD_SIZE; "
-        "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
+        "WORLD_SIZE; OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); PMI_RANK and PMI_SIZE (MPICH, Intel "
+        "MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
   }
   return found;
 }

@@ -35,6 +35,12 @@ HFCOMM_INLINE void output_archive::fail_for_depth() {
   throw usage_error({}, "objects are nested more than " + std::to_string(max_depth) + " deep");
 }
 
+HFCOMM_INLINE void output_archive::fail_for_elements() {
+  throw usage_error({},
+                    "more than " + std::to_string(max_elements_without_bytes) +
+                        " elements of containers are of a class that serializes nothing; no rank would decode them");
+}
+
 HFCOMM_INLINE void input_archive::fail(std::string detail) { throw decode_error({}, std::move(detail)); }
 
 HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
