@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# consumer.sh WAY SOURCE_ROOT CEREAL_INCLUDE COMPILER...: builds and runs tests/consumer_meson/consumer.cpp as another
+# consumer.sh WAY SOURCE_ROOT CEREAL_INCLUDE COMPILER...: builds and runs the programs of tests/consumer_meson as another
 # project would, header-only and with the compiled part. (The README's commands show how by hand.) CEREAL_INCLUDE is
 # empty where cereal is installed, and its folder where Meson has brought it along.
 set -eu
@@ -29,6 +29,15 @@ skip() {
   skipped=$((skipped + 2))  # header-only and compiled
 }
 
+# build_with_cmake ARGUMENT...: without an own -std, because hfcomm's targets have to ask for C++20. Ninja is there, make
+# need not be.
+build_with_cmake() {
+  cmake -G Ninja -S "$root/tests/consumer_cmake" -B consumer "$@"
+  cmake --build consumer
+  run consumer/header_only
+  run consumer/compiled
+}
+
 case $way in
   meson)
     cp -R "$root/tests/consumer_meson" consumer
@@ -38,8 +47,16 @@ case $way in
     [ -z "$cereal" ] || ln -s "${cereal%/include}" consumer/subprojects/
     meson setup consumer/build consumer -Ddebug=false
     ninja -C consumer/build
-    run consumer/build/consumer
-    run consumer/build/consumer_compiled
+    run consumer/build/header_only
+    run consumer/build/compiled
+    ;;
+  fetched)
+    # CMake's FetchContent, which calls add_subdirectory.
+    if ! command -v cmake >/dev/null; then
+      skip 'there is no cmake'
+    else
+      build_with_cmake -DHFCOMM_SOURCE="$root" ${cereal:+-DFETCHCONTENT_SOURCE_DIR_CEREAL="${cereal%/include}"}
+    fi
     ;;
   installed)
     meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false \
@@ -48,13 +65,15 @@ case $way in
     if command -v pkg-config >/dev/null; then
       PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
       export PKG_CONFIG_PATH
-      for package in hfcomm hfcomm-compiled; do
+      for program in header_only compiled; do
+        package=hfcomm
+        [ $program = header_only ] || package=hfcomm-compiled
         flags=$(pkg-config --cflags --libs "$package")
         # Not from the sources' include folder by accident:
         case $flags in *"$scratch/prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
         # shellcheck disable=SC2086
-        "$@" -std=c++20 "$root/tests/consumer_meson/consumer.cpp" ${cereal:+-I"$cereal"} $flags -o "$package"
-        run "./$package"
+        "$@" -std=c++20 "$root/tests/consumer_meson/$program.cpp" ${cereal:+-I"$cereal"} $flags -o "$program"
+        run "./$program"
       done
     else
       skip 'there is no pkg-config here'
@@ -62,18 +81,14 @@ case $way in
     if [ -n "$cereal" ] || ! command -v cmake >/dev/null; then
       skip 'cereal is not installed, or there is no cmake'
     else
-      # Without PROJECT's own -std: hfcomm's targets have to ask for C++20.
-      cmake -S "$root/tests/consumer_cmake" -B consumer -DCMAKE_PREFIX_PATH="$scratch/prefix"
-      cmake --build consumer
-      run consumer/consumer
-      run consumer/consumer_compiled
+      build_with_cmake -DCMAKE_PREFIX_PATH="$scratch/prefix"
     fi
     ;;
   mixed)
     # Files of both ways must not become one program, and the linker says why.
     set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -pthread
     echo '#include <hfcomm/comm.hpp>' >other.cpp
-    "$@" -c "$root/tests/consumer_meson/consumer.cpp" -o header_only.o
+    "$@" -c "$root/tests/consumer_meson/header_only.cpp" -o header_only.o
     "$@" -DHFCOMM_COMPILED -c other.cpp -o compiled.o
     for objects in 'header_only.o compiled.o' 'compiled.o header_only.o'; do
       # shellcheck disable=SC2086

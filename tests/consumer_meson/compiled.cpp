@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The smallest program that uses hfcomm; every way to find and build hfcomm is tested with it.
+// The smallest program that uses hfcomm: every way to find or build the compiled part is tested with it.
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+
+#ifndef HFCOMM_COMPILED
+#error "The flags of the compiled way lack -DHFCOMM_COMPILED"
+#endif
 
 int main() {
   if (hfcomm::all_gather(std::string("x")) != std::vector<std::string>{"x"}) {
