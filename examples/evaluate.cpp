@@ -13,11 +13,12 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -55,6 +56,8 @@ void evaluate() {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const int processes = count == 3 && std::string_view(arguments[1]) == "--processes" ? std::atoi(arguments[2]) : 2;
-  return hfcomm::launch(processes, evaluate);
+  int processes = 2;
+  examples::command_line options("evaluate");
+  options.add("--processes N", "ranks to start on this machine (default 2)", processes, 1);
+  return options.run(count, arguments, [&] { return hfcomm::launch(processes, evaluate); });
 }

@@ -6,14 +6,13 @@
 // test: --processes 3
 
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -87,19 +86,20 @@ void run_worker() {
   }
 }
 
+void serve_tasks() {
+  if (hfcomm::is_main_process()) {
+    run_master();
+  } else {
+    run_worker();
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  const int processes = count == 3 && std::string_view(arguments[1]) == "--processes" ? std::atoi(arguments[2]) : 3;
-  if (processes < 2) {
-    std::fputs("usage: work_queue --processes N, at least 2\n", stderr);
-    return 2;
-  }
-  return hfcomm::launch(processes, [] {
-    if (hfcomm::is_main_process()) {
-      run_master();
-    } else {
-      run_worker();
-    }
-  });
+  int processes = 3;
+  examples::command_line options("work_queue");
+  options.add("--processes N", "ranks to start on this machine, one of which only serves the others (default 3)",
+              processes, 2);
+  return options.run(count, arguments, [&] { return hfcomm::launch(processes, serve_tasks); });
 }
