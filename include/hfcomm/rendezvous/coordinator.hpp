@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <span>
@@ -81,13 +80,8 @@ class coordinator {
       }
       local_connection connection = std::move(unidentified_[index]);
       unidentified_.erase(unidentified_.begin() + static_cast<std::ptrdiff_t>(index));
-      hello introduction;
-      if (message->bytes.size() != sizeof(hello)) {
-        continue;
-      }
-      std::memcpy(&introduction, message->bytes.data(), sizeof(hello));
-      if (introduction.comes_from_hfcomm()) {
-        admit(introduction, std::move(connection));
+      if (const auto introduction = hello::from(message->bytes)) {
+        admit(*introduction, std::move(connection));
       }
     }
   }

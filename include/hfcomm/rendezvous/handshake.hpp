@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -44,7 +45,16 @@ struct hello {
   std::int32_t world_size = 0;
   std::int32_t pid = 0;
 
-  [[nodiscard]] bool comes_from_hfcomm() const { return std::memcmp(magic, hello{}.magic, sizeof(magic)) == 0; }
+  /// Returns the introduction in a packet; nullopt where it is none of hfcomm's.
+  [[nodiscard]] static std::optional<hello> from(std::span<const std::byte> packet) {
+    hello introduction;
+    if (packet.size() != sizeof(hello)) {
+      return std::nullopt;
+    }
+    std::memcpy(&introduction, packet.data(), sizeof(hello));
+    const bool comes_from_hfcomm = std::memcmp(introduction.magic, hello{}.magic, sizeof(magic)) == 0;
+    return comes_from_hfcomm ? std::optional<hello>(introduction) : std::nullopt;
+  }
 };
 
 /// The first byte of every other packet. Rank 0 sends `seated` at once, `welcome` with the job's memory when all ranks
