@@ -36,6 +36,7 @@
 #include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
+#include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
@@ -43,6 +44,7 @@
 #include <hfcomm/collectives/reduce.hpp>
 #include <hfcomm/collectives/reduce_dict.hpp>
 #include <hfcomm/collectives/reduce_scatter.hpp>
+#include <hfcomm/collectives/scan.hpp>
 #include <hfcomm/collectives/scatter.hpp>
 #include <hfcomm/collectives/send.hpp>
 #include <hfcomm/collectives/send_receive.hpp>

@@ -138,6 +138,11 @@ inline std::size_t call_parts() {
   all_reduce(four, chosen, group, here);
   all_reduce(std::span(four), [](double left, double right) { return left + right; }, group, here);
   reduce(std::span(four), 0, [](double left, double right) { return left + right; }, group, here);
+  scan(four, out, reduce_op::max, group, here);
+  scan(std::span(four), [](double left, double right) { return left + right; }, group, here);
+  exclusive_scan(four, reduce_op::sum, group, here);
+  exclusive_scan(four, out, 0.5, [](double left, double right) { return left + right; }, group, here);
+  seen += static_cast<std::size_t>(scan(me, reduce_op::sum, group, here) + exclusive_scan(1) - 2 * me);
   std::vector<std::span<double>> spans{four, two};
   broadcast(spans, 0, coalesce_options{.chunk_bytes = 24}, group, here);
   all_reduce(spans, reduce_op::average, group, here);

@@ -89,6 +89,8 @@ void require_own(checked_call& running, std::size_t sent, std::size_t received);
 void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_gather(checked_call& running, const const_elements& in, const const_elements& out,
                       std::span<const std::size_t> counts);
+/// Requires elements of which each gives one element of the output, which may be the input itself.
+void check_elementwise(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_to_all(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts,

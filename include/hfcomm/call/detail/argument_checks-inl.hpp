@@ -128,12 +128,16 @@ HFCOMM_INLINE void check_all_gather(checked_call& running, const const_elements&
   require_apart(running, out.bytes(), in.bytes(), part_of_rank(out, counts, running.rank()));
 }
 
-HFCOMM_INLINE void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
-  require_valid(running, running.call());
+HFCOMM_INLINE void check_elementwise(checked_call& running, const const_elements& in, const const_elements& out) {
   require_memory(running, in);
   require_memory(running, out);
   require_apart(running, in.bytes(), out.bytes(), in.bytes());
   require_equal_length(running, in.count, out.count, "the output");
+}
+
+HFCOMM_INLINE void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
+  require_valid(running, running.call());
+  check_elementwise(running, in, out);
 }
 
 HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements& in, const const_elements& out) {

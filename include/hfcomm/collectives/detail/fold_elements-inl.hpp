@@ -2,30 +2,24 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 
 #include <hfcomm/collectives/detail/fold_elements.hpp>
+#include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE void fold_chunks(
-    operation call, const fold_data& data,
-    function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)> fold,
-    const process_group& group) {
+HFCOMM_INLINE void fold_checked_chunks(running_call& running, operation& call, const const_elements& in, int rows,
+                                       chunk_fold fold) {
   const movement pattern = call.pattern;
-  call.element = element_type::none;  // so it does not match a reduction by a kernel, which has a type
-  running_call running(group, call);
-  if (pattern == movement::to_root) {
-    running.require_root();
-  }
-  running.require(data.problem.empty(), [&] { return data.problem; });
-  const std::size_t total = data.bytes.size();
-  const bool folds = call.receives(group.rank());
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const std::size_t chunk =
-      std::max<std::size_t>(fold_table_bytes / ranks / data.element_bytes, 1) * data.element_bytes;
-  const std::size_t table_bytes = folds ? std::min(chunk, total) * ranks : 0;
+  const std::size_t total = in.bytes().size();
+  const bool folds = call.receives(running.rank());
+  const auto ranks = static_cast<std::size_t>(running.size());
+  const std::size_t chunk = std::max<std::size_t>(fold_table_bytes / ranks / in.width, 1) * in.width;
+  const std::size_t table_bytes = std::min(chunk, total) * static_cast<std::size_t>(rows);
   auto& table = running.scratch();
   running.attempt("out of memory: ", [&] { table.resize(std::max(table.size(), table_bytes)); });
 
@@ -40,11 +34,12 @@ HFCOMM_INLINE void fold_chunks(
   }
   std::size_t begin = 0;
   do {
-    const auto part = data.bytes.subspan(begin, std::min(chunk, total - begin));
-    const auto received = std::span(table).first(folds ? part.size() * ranks : 0);
+    const auto part = in.bytes().subspan(begin, std::min(chunk, total - begin));
+    const auto received = std::span(table).first(part.size() * static_cast<std::size_t>(rows));
     call.pattern = pattern;
     call.bytes = part.size();
-    table_receiver receiver(received, group.rank());
+    table_receiver rows_of_table(received, running.rank());
+    first_ranks_receiver receiver(rows_of_table, rows);
     running.engine().exchange(call, part, receiver);
     describe_whole_call();
     if (folds) {
@@ -52,9 +47,26 @@ HFCOMM_INLINE void fold_chunks(
     }
     begin += part.size();
   } while (begin < total);
-  if (total != 0) {
+}
+
+HFCOMM_INLINE void finish_fold(running_call& running, const operation& call) {
+  if (call.bytes != 0) {
+    no_receiver nothing;
     running.engine().exchange(call, {}, nothing);
   }
+}
+
+HFCOMM_INLINE void fold_chunks(operation call, const fold_data& data, chunk_fold fold, const process_group& group) {
+  call.element = element_type::none;  // so it does not match a reduction by a kernel, which has a type
+  running_call running(group, call);
+  if (call.pattern == movement::to_root) {
+    running.require_root();
+  }
+  running.require(data.problem.empty(), [&] { return data.problem; });
+  const int rows = call.receives(group.rank()) ? group.size() : 0;
+  const const_elements in{data.bytes.data(), data.bytes.size() / data.element_bytes, data.element_bytes};
+  fold_checked_chunks(running, call, in, rows, fold);
+  finish_fold(running, call);
 }
 
 }  // namespace hfcomm::detail

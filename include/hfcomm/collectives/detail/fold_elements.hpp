@@ -48,12 +48,20 @@ struct fold_data {
   std::string problem;  ///< Why the elements cannot be in memory; empty otherwise.
 };
 
-/// Exchanges the elements in chunks, of which each is an operation of the engine, and calls `fold(offset, bytes,
-/// table)` for each chunk on the ranks that receive. Where `fold` throws, this rank fails in the next operation; so the
-/// last chunk is followed by one without elements.
-void fold_chunks(operation call, const fold_data& data,
-                 function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)> fold,
-                 const process_group& group);
+/// Folds one chunk of the elements; the table holds that chunk of the first ranks, one after another.
+using chunk_fold = function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)>;
+
+/// Exchanges the elements in chunks, of which each is an operation of the engine, and calls `fold` for each chunk on
+/// the ranks that receive. Where `fold` throws, this rank fails in the next operation; so the last chunk is followed by
+/// one without elements.
+void fold_chunks(operation call, const fold_data& data, chunk_fold fold, const process_group& group);
+
+/// The same for a call whose arguments are checked, without the operation after the last chunk. The table has the
+/// elements of the first `rows` ranks.
+void fold_checked_chunks(running_call& running, operation& call, const const_elements& in, int rows, chunk_fold fold);
+
+/// Tells whether the last `fold` of every rank has succeeded: throws peer_error where one has thrown.
+void finish_fold(running_call& running, const operation& call);
 
 /// Folds `data` in place, on the ranks that receive.
 template <class T, class BinaryOp>

@@ -45,4 +45,20 @@ class parts_receiver final : public receiver {
   int own_;
 };
 
+/// A receiver that passes on the contributions of the first ranks, and ignores the others.
+class first_ranks_receiver final : public receiver {
+ public:
+  first_ranks_receiver(receiver& out, int ranks) : out_(out), ranks_(ranks) {}
+
+  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
+    if (source < ranks_) {
+      out_.receive(source, chunk, offset, total);
+    }
+  }
+
+ private:
+  receiver& out_;
+  int ranks_;
+};
+
 }  // namespace hfcomm::detail
