@@ -52,6 +52,9 @@ class message_batch {
   template <serializable T>
   message_batch& recv(T& value, int source, int tag = 0, std::source_location where = std::source_location::current()) {
     add(detail::incoming_object<T>("message_batch::recv", source, detail::allowed_peer::any_rank, group_, tag, where));
+    if (source == null_rank) {
+      return *this;  // the object stays as it is
+    }
     after_.emplace_back([group = group_, &value, message = messages_.back()] {
       value = detail::take_object<T>(group, *message).value;
     });

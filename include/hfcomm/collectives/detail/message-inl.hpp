@@ -36,7 +36,7 @@ HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_gr
   call.root = other;
   call.tag = static_cast<std::uint64_t>(tag);
   call.timeout = group.timeout();
-  const bool inside = other >= 0 && other < group.size();
+  const bool inside = (other >= 0 && other < group.size()) || other == null_rank;
   require_message(inside || allowed == allowed_peer::unknown, group, call, [&] {
     return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
            (other == any_source_rank && pattern == movement::receive ? "; any rank is any_source" : "");
@@ -45,7 +45,12 @@ HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_gr
   require_message(allowed != allowed_peer::other_rank || other != group.rank(), group, call, [] {
     return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
   });
-  return std::make_shared<transfer>(call);
+  auto result = std::make_shared<transfer>(call);
+  if (other == null_rank) {
+    result->source = null_rank;
+    result->finished.store(true);
+  }
+  return result;
 }
 
 /// A completion for a message that nobody waits for.
@@ -66,6 +71,9 @@ HFCOMM_INLINE std::shared_ptr<transfer> failed_message(const operation& call, co
 }
 
 HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
+  if (call.root == null_rank) {
+    return;
+  }
   const auto notice = failed_message(call, text);
   notice->data = notice->object;
   notice->call.bytes = text.size();
@@ -181,7 +189,11 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_message(const process_group& gro
   const group_guard entered(group, message->call);
   std::shared_ptr<work_state> state = std::make_shared<message_state>(group, message);
   message->listener = std::make_shared<message_listener>(state, std::move(result), *message);
-  group_access::engine(group).post({&message, 1});
+  if (message->finished.load()) {
+    (void)std::exchange(message->listener, nullptr)->on_finish();  // nobody can await the work yet
+  } else {
+    group_access::engine(group).post({&message, 1});
+  }
   return state;
 }
 

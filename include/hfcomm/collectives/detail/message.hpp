@@ -15,23 +15,11 @@
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
 
 namespace hfcomm {
-
-/// The wildcard for the sender of a message, which may be any rank of the group.
-struct any_source_t {
-  explicit any_source_t() = default;
-};
-inline constexpr any_source_t any_source{};
-
-/// A message and its sender.
-template <class T>
-struct received {
-  T value;
-  int source;
-};
 
 namespace detail {
 
@@ -52,7 +40,7 @@ void require_message(bool condition, const process_group& group, const operation
   }
 }
 
-/// Returns a message to or from rank `other`, once its arguments are checked.
+/// Returns a message to or from rank `other`, once its arguments are checked. One to or from null_rank is finished.
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, int tag);
 
@@ -145,10 +133,13 @@ std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int sour
 /// Throws decode_error for a received object.
 [[noreturn]] void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem);
 
-/// Returns the object of a transfer that has succeeded.
+/// Returns the object of a transfer that has succeeded; a default-constructed one where nobody has sent any.
 template <class T>
 received<T> take_object(const process_group& group, const transfer& message) {
   received<T> result{T{}, message.source};
+  if (message.source == null_rank) {
+    return result;
+  }
   try {
     decode_into(result.value, message.object);
   } catch (const decode_error& problem) {
