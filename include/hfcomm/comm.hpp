@@ -36,9 +36,11 @@
 #include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results.hpp>
+#include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
+#include <hfcomm/collectives/probe.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
 #include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/reduce.hpp>

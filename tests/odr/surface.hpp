@@ -183,6 +183,11 @@ inline std::size_t call_messages() {
   elements.wait();
   seen += send_receive(std::string("text"), other, other, group, 0, here).size();
   send_receive(std::span(mine), other, std::span(theirs), other, group, 0, here);
+  work<received_with_tag<int>> any = irecv<int>(any_source, group, any_tag, here);
+  isend(7, other, group, 4, here).wait();
+  seen += any.wait().tag == 4 && !try_probe(other, group, 99, here) ? 1U : 0U;
+  send(1, null_rank, group, 0, here);
+  seen += static_cast<std::size_t>(probe(null_rank, group, 0, here).bytes) + recv<std::string>(null_rank).size();
   message_batch batch(group);
   batch.send(std::span(mine), other).recv(std::span(theirs), other).run();
 

@@ -23,8 +23,7 @@ template <serializable T>
                                std::source_location where = std::source_location::current()) {
   const auto message =
       detail::incoming_object<T>("recv", detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
-  detail::require_message(group.size() > 1, group, message->call,
-                          [] { return "there is no other rank to send anything"; });
+  detail::require_other_rank(group, message->call);
   detail::complete_messages(group, {&message, 1});
   return detail::take_object<T>(group, *message);
 }
@@ -47,8 +46,7 @@ template <buffer_view R>
                        std::source_location where = std::source_location::current()) {
   const auto message =
       detail::incoming_buffer("recv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
-  detail::require_message(group.size() > 1, group, message->call,
-                          [] { return "there is no other rank to send anything"; });
+  detail::require_other_rank(group, message->call);
   detail::complete_messages(group, {&message, 1});
   return message->source;
 }
@@ -92,6 +90,51 @@ work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = 
   const auto message =
       detail::incoming_buffer("irecv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
+}
+
+/// Receives the next object from one rank or from any, whatever its tag, and returns it with its sender and tag. The
+/// messages of a rank come in the order in which it sent them. (MPI's `MPI_ANY_TAG`.)
+template <serializable T>
+[[nodiscard]] received_with_tag<T> recv(message_source source, const process_group& group, any_tag_t tag,
+                                        std::source_location where = std::source_location::current()) {
+  const auto allowed = detail::allowed_source(source, detail::allowed_peer::other_rank);
+  const auto message = detail::incoming_object<T>("recv", source.rank(), allowed, group, tag, where);
+  detail::require_other_rank(group, message->call);
+  detail::complete_messages(group, {&message, 1});
+  return detail::take_object_with_tag<T>(group, *message);
+}
+
+/// Receives the next elements from one rank or from any, whatever their tag; returns the sender and the tag.
+template <buffer_view R>
+  requires writable_buffer<R>
+message_info recv(R&& data, message_source source, const process_group& group, any_tag_t tag,
+                  std::source_location where = std::source_location::current()) {
+  const auto allowed = detail::allowed_source(source, detail::allowed_peer::other_rank);
+  const auto message = detail::incoming_buffer("recv", data, source.rank(), allowed, group, tag, where);
+  detail::require_other_rank(group, message->call);
+  detail::complete_messages(group, {&message, 1});
+  return detail::info_of(*message);
+}
+
+/// Starts to receive an object whatever its tag; the work's value is the object, its sender and its tag.
+template <serializable T>
+work<received_with_tag<T>> irecv(message_source source, const process_group& group, any_tag_t tag,
+                                 std::source_location where = std::source_location::current()) {
+  const auto allowed = detail::allowed_source(source, detail::allowed_peer::any_rank);
+  const auto message = detail::incoming_object<T>("irecv", source.rank(), allowed, group, tag, where);
+  return detail::start_message(
+      group, message, [group](const engines::transfer& came) { return detail::take_object_with_tag<T>(group, came); });
+}
+
+/// Starts to receive elements whatever their tag into a buffer, which must stay until the work is done; the work's
+/// value is the sender and the tag.
+template <buffer_view R>
+  requires writable_buffer<R> && lasting_buffer<R>
+work<message_info> irecv(R&& data, message_source source, const process_group& group, any_tag_t tag,
+                         std::source_location where = std::source_location::current()) {
+  const auto allowed = detail::allowed_source(source, detail::allowed_peer::any_rank);
+  const auto message = detail::incoming_buffer("irecv", data, source.rank(), allowed, group, tag, where);
+  return detail::start_message(group, message, [](const engines::transfer& came) { return detail::info_of(came); });
 }
 
 }  // namespace hfcomm

@@ -101,6 +101,10 @@ class host_engine {
   /// Waits until all of these have finished. Another thread may have started them.
   virtual void complete(std::span<const std::shared_ptr<transfer>> transfers) = 0;
 
+  /// Starts a receive, and takes it back unless it has finished at once. Returns whether it has finished. An error is
+  /// kept in its `problem`; only misuse is thrown.
+  [[nodiscard]] virtual bool try_complete(const std::shared_ptr<transfer>& one) = 0;
+
   // The calling thread, and memory.
 
   /// Makes this rank's waiting operation and all later ones throw. For owners that must not block. Any thread may call.

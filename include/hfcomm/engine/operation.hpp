@@ -36,6 +36,9 @@ enum class movement : std::uint8_t {
 /// `uneven` ones.
 enum class payload : std::uint8_t { nothing, object, buffer, uneven };
 
+/// The `operation::tag` of a receive that takes a message with any tag.
+inline constexpr std::uint64_t any_message_tag = ~std::uint64_t{0};
+
 /// One call of a collective or message on one rank: everything that the ranks must agree on, and what error texts tell.
 struct operation {
   operation_name name;

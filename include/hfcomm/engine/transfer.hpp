@@ -42,12 +42,16 @@ struct transfer {
   /// True where this rank has failed, and `object` has the text. The peer of the message, of whatever type, throws it
   /// as peer_error. No thread waits for it, and it is no error if no rank takes it.
   bool is_failure = false;
+  /// True for a receive that only looks for a message. It is finished once there is one, which stays where it is.
+  bool is_probe = false;
 
   /// Set by the engine: a thread waits for it. Before that, this rank may still send itself what it wants.
   std::atomic<bool> awaited{false};
 
   // The engine sets these; read them once `finished` is set.
   int source = -1;               ///< The rank that sent it.
+  std::uint64_t tag = 0;         ///< The tag that it was sent with.
+  std::uint64_t bytes = 0;       ///< Its length.
   std::exception_ptr problem{};  ///< The error; null where it went well.
   std::atomic<bool> finished{false};
 };

@@ -31,17 +31,18 @@ HFCOMM_INLINE void fail_message(const process_group& group, const operation& cal
 }
 
 HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                                allowed_peer allowed, int tag) {
+                                                allowed_peer allowed, message_tag tag) {
   call.pattern = pattern;
   call.root = other;
-  call.tag = static_cast<std::uint64_t>(tag);
+  call.tag = tag.is_any() ? engines::any_message_tag : static_cast<std::uint64_t>(tag.number());
   call.timeout = group.timeout();
   const bool inside = (other >= 0 && other < group.size()) || other == null_rank;
   require_message(inside || allowed == allowed_peer::unknown, group, call, [&] {
     return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
            (other == any_source_rank && pattern == movement::receive ? "; any rank is any_source" : "");
   });
-  require_message(tag >= 0, group, call, [&] { return "tag " + std::to_string(tag) + " is negative"; });
+  require_message(tag.number() >= 0, group, call,
+                  [&] { return "tag " + std::to_string(tag.number()) + " is negative"; });
   require_message(allowed != allowed_peer::other_rank || other != group.rank(), group, call, [] {
     return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
   });
@@ -51,6 +52,15 @@ HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_gr
     result->finished.store(true);
   }
   return result;
+}
+
+HFCOMM_INLINE void require_other_rank(const process_group& group, const operation& call) {
+  require_message(call.root != any_source_rank || group.size() > 1, group, call,
+                  [] { return "there is no other rank to send anything"; });
+}
+
+HFCOMM_INLINE message_info info_of(const transfer& message) noexcept {
+  return {message.source, static_cast<int>(message.tag), static_cast<std::size_t>(message.bytes)};
 }
 
 /// A completion for a message that nobody waits for.

@@ -42,7 +42,7 @@ void require_message(bool condition, const process_group& group, const operation
 
 /// Returns a message to or from rank `other`, once its arguments are checked. One to or from null_rank is finished.
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                  allowed_peer allowed, int tag);
+                                  allowed_peer allowed, message_tag tag);
 
 /// Returns the call with a message's tag.
 inline operation tagged(operation call, int tag) {
@@ -114,14 +114,14 @@ std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, in
 
 template <class T>
 std::shared_ptr<transfer> incoming_object(operation_name name, int source, allowed_peer allowed,
-                                          const process_group& group, int tag, std::source_location where) {
+                                          const process_group& group, message_tag tag, std::source_location where) {
   return message(object_call<T>(name, movement::receive, source, where), group, movement::receive, source, allowed,
                  tag);
 }
 
 template <class R>
 std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int source, allowed_peer allowed,
-                                          const process_group& group, int tag, std::source_location where) {
+                                          const process_group& group, message_tag tag, std::source_location where) {
   using T = std::ranges::range_value_t<R>;
   auto result = message(buffer_call<T>(name, movement::receive, std::ranges::size(data), source, where), group,
                         movement::receive, source, allowed, tag);
@@ -147,6 +147,24 @@ received<T> take_object(const process_group& group, const transfer& message) {
   }
   return result;
 }
+
+/// Returns the same with the tag that it was sent with.
+template <class T>
+received_with_tag<T> take_object_with_tag(const process_group& group, const transfer& message) {
+  auto object = take_object<T>(group, message);
+  return {std::move(object.value), object.source, static_cast<int>(message.tag)};
+}
+
+/// Returns the ranks that a receive of any of these may wait for, where a rank must be `otherwise`.
+[[nodiscard]] constexpr allowed_peer allowed_source(message_source source, allowed_peer otherwise) noexcept {
+  return source.is_any() ? allowed_peer::unknown : otherwise;
+}
+
+/// Throws usage_error for a blocking receive from any rank where there is no other.
+void require_other_rank(const process_group& group, const operation& call);
+
+/// Returns the envelope of a message that was received or found.
+[[nodiscard]] message_info info_of(const transfer& message) noexcept;
 
 /// Posts the messages of one call that are not finished yet, and waits until all are. Throws the error of the first
 /// that failed.

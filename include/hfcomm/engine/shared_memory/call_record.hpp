@@ -105,7 +105,7 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
     details.push_back((pattern == movement::send ? "to rank " : "root ") + std::to_string(root));
   }
   if (tag != 0) {
-    details.push_back("tag " + std::to_string(tag));
+    details.push_back(tag == any_message_tag ? "any tag" : "tag " + std::to_string(tag));
   }
   std::string call = text.substr(0, first) + '(';
   for (std::size_t index = 0; index < details.size(); ++index) {

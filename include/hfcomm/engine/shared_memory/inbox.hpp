@@ -65,7 +65,12 @@ class inbox {
     int source;
     layout::envelope* envelope;
     std::uint64_t number;
+    std::uint64_t tag;
   };
+
+  [[nodiscard]] static bool wants_tag(const operation& call, std::uint64_t tag) noexcept {
+    return call.tag == tag || call.tag == any_message_tag;
+  }
 
   /// Calls `visit(envelope, number)` for each unanswered offer of `source` to this rank.
   template <class Visit>
@@ -84,13 +89,14 @@ class inbox {
     }
   }
 
-  /// Returns the earliest offer of `source` with this tag.
-  [[nodiscard]] std::optional<found_offer> earliest(int source, std::uint64_t tag) const {
+  /// Returns the earliest offer of `source` whose tag the call wants.
+  [[nodiscard]] std::optional<found_offer> earliest(int source, const operation& call) const {
     std::optional<found_offer> first;
     const auto scan = [&] {
       for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
-        if (envelope.tag.load() == tag && (!first || number < first->number)) {
-          first = found_offer{source, &envelope, number};
+        const std::uint64_t tag = envelope.tag.load();
+        if (wants_tag(call, tag) && (!first || number < first->number)) {
+          first = found_offer{source, &envelope, number, tag};
         }
       });
     };
@@ -103,30 +109,52 @@ class inbox {
     return first;
   }
 
-  /// Looks for an offer that the message wants, and accepts it; returns false where there is none.
-  bool find_offer(pending_message& message) {
+  /// Looks for an offer that the message wants, and pairs it with a receive; returns false where there is none.
+  bool find_offer(const pending_message& message) {
     const operation& call = message.request->call;
     const int ranks = endpoint_.size();
     for (int turn = 0; turn < (call.root < 0 ? ranks : 1); ++turn) {
       // Starting behind the last source gives every rank a turn.
       const int source = call.root < 0 ? (last_source_ + 1 + turn) % ranks : call.root;
-      if (const auto found = earliest(source, call.tag)) {
+      if (const auto found = earliest(source, call)) {
         last_source_ = source;
-        accept(first_that_wants(*found, message), *found);
+        pair(message, *found);
         return true;
       }
     }
     return false;
   }
 
-  /// Returns the first receive that wants the offer, which is not always `finder`: an earlier one may have looked
-  /// before the offer was there.
-  [[nodiscard]] pending_message& first_that_wants(const found_offer& found, const pending_message& finder) {
-    const auto& wanted = finder.request->call;
+  /// Pairs the offer that `finder` has found with the first receive that wants it. That may be an earlier one, which
+  /// looked before the offer was there. It may want other tags, and so an earlier offer.
+  void pair(const pending_message& finder, found_offer found) {
+    pending_message* taker = &first_that_wants(found);
+    for (const pending_message* last = &finder; taker != last; taker = &first_that_wants(found)) {
+      last = taker;
+      found = *earliest(found.source, taker->request->call);
+    }
+    taker->request->is_probe ? report(*taker, found) : accept(*taker, found);
+  }
+
+  /// Returns the first receive that wants the offer.
+  [[nodiscard]] pending_message& first_that_wants(const found_offer& found) {
     return *std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
       const auto& call = message.request->call;
-      return message.envelope == nullptr && call.tag == wanted.tag && (call.root < 0 || call.root == found.source);
+      return message.envelope == nullptr && !message.request->finished.load() && wants_tag(call, found.tag) &&
+             (call.root < 0 || call.root == found.source);
     });
+  }
+
+  /// Ends a probe. The offer stays for the receive that takes it.
+  static void report(pending_message& message, const found_offer& found) {
+    describe_offer(*message.request, found);
+    message_endpoint::finish(message);
+  }
+
+  static void describe_offer(transfer& request, const found_offer& found) {
+    request.source = found.source;
+    request.tag = found.tag;
+    request.bytes = found.envelope->bytes.load();
   }
 
   /// Pairs the receive with the offer: refuses it, takes a small message, or asks for the bytes of a larger one.
@@ -140,7 +168,7 @@ class inbox {
     message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
     message.appends = message.carries_failure || request.call.content == payload::object;
     message.active = endpoint_.now();
-    request.source = message.peer;
+    describe_offer(request, found);
     if (request.is_failure) {
       if (message.carries_failure) {
         reply(message, message_answer::taken);  // both sides have failed

@@ -85,12 +85,10 @@ class message_endpoint {
     return context(message.request->call, message.number);
   }
 
-  /// Returns a hash of all that must be equal on both sides.
+  /// Returns a hash of all that must be equal on both sides of a message whose tag the receiver wants.
   [[nodiscard]] static std::uint64_t fit(const operation& call) noexcept {
     const std::uint64_t hash = hfcomm::detail::mix(
-        hfcomm::detail::mix(static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8,
-                            call.type_hash),
-        call.tag);
+        static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8, call.type_hash);
     return call.content == payload::buffer ? hfcomm::detail::mix(hash, call.bytes) : hash;
   }
 

@@ -53,6 +53,11 @@ class message_progress {
     inbox_.entries().splice(inbox_.entries().end(), incoming);
   }
 
+  /// Removes a receive that has found no offer yet, if it is still under way.
+  void take_back(const transfer& one) noexcept {
+    inbox_.entries().remove_if([&](const pending_message& message) { return message.request.get() == &one; });
+  }
+
   /// Makes every transfer fail, those under way and those to come.
   void cancel() noexcept { cancelled_.store(true); }
   /// Returns whether no message can finish any more: the group is broken, or its messages were cancelled.
@@ -180,8 +185,9 @@ class message_progress {
     const bool sends = call.pattern == movement::send;
     std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
                        call_name(call) + " #" + std::to_string(message.number) + " (" + detail::describe(call.where) +
-                       ") with tag " + std::to_string(call.tag) + " within " + format_duration(call.timeout) +
-                       " (timed out), so rank " + std::to_string(endpoint_.rank()) + " gave up.";
+                       ") with " + (call.tag == any_message_tag ? "any tag" : "tag " + std::to_string(call.tag)) +
+                       " within " + format_duration(call.timeout) + " (timed out), so rank " +
+                       std::to_string(endpoint_.rank()) + " gave up.";
     if (!sends) {
       text += inbox_.unwanted();  // often the explanation
     } else if (const std::string offers = inbox_.unwanted(call.root); !offers.empty()) {

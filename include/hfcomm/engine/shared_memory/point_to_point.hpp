@@ -42,10 +42,7 @@ class point_to_point {
   /// cannot be started; then no transfer was started. Other errors are kept in the transfers.
   static void post(const std::shared_ptr<point_to_point>& self, std::span<const std::shared_ptr<transfer>> transfers) {
     const operation& first = transfers.front()->call;
-    if (!self->in_creating_process()) {
-      throw usage_error(self->endpoint().context(first, 0),
-                        "this group was made before a fork; the child process is not a rank of it");
-    }
+    self->require_creating_process(first);
     const bool needs_worker =
         std::any_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->listener != nullptr; });
     finished_transfers finished;
@@ -81,6 +78,19 @@ class point_to_point {
         has_slept = true;
       }
     }
+  }
+
+  /// Starts a receive, and takes it back unless it has finished at once. Returns whether it has finished.
+  [[nodiscard]] bool try_complete(const std::shared_ptr<transfer>& one) {
+    require_creating_process(one->call);
+    {
+      const auto held = worker_.lock();
+      progress_.add({&one, 1});
+    }
+    advance();
+    const auto held = worker_.lock();
+    progress_.take_back(*one);
+    return one->finished.load();
   }
 
   /// Makes every transfer fail, those under way and those to come.
@@ -119,6 +129,12 @@ class point_to_point {
 
   [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
   [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
+  void require_creating_process(const operation& call) const {
+    if (!in_creating_process()) {
+      throw usage_error(endpoint().context(call, 0),
+                        "this group was made before a fork; the child process is not a rank of it");
+    }
+  }
   void notify_own_threads() const noexcept { endpoint().memory().notify(endpoint().rank()); }
 
   void run_worker() {

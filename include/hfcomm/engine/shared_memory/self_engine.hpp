@@ -150,6 +150,9 @@ class self final : public host_engine {
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override {
     messages_->get()->complete(transfers);
   }
+  [[nodiscard]] bool try_complete(const std::shared_ptr<transfer>& one) override {
+    return messages_->get()->try_complete(one);
+  }
 
   void cancel() noexcept override {}
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
