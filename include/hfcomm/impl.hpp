@@ -51,6 +51,7 @@
 #include <hfcomm/group/detail/running_call-inl.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
 #include <hfcomm/group/detail/split-inl.hpp>
+#include <hfcomm/group/detail/wait-inl.hpp>
 #include <hfcomm/group/detail/work-inl.hpp>
 #include <hfcomm/machine/detail/random_id-inl.hpp>
 #include <hfcomm/scopes/detail/barrier_scope-inl.hpp>

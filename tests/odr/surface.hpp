@@ -193,6 +193,10 @@ inline std::size_t call_messages() {
 
   work<void> started = all_reduce_async(mine, reduce_op::sum, group, here);
   work<std::vector<int>> gathered = all_gather_async(me, group, here);
+  std::vector<work<int>> several;
+  several.push_back(all_reduce_async(1, reduce_op::sum, group, here));
+  seen += wait_any(several) + wait_any(several, std::chrono::minutes(1)).value_or(9);
+  seen += wait_all(several, std::chrono::minutes(1)) ? static_cast<std::size_t>(wait_all(several).front()) : 9U;
   seen += started.wait(std::chrono::minutes(1)) ? 1U : 0U;
   seen += started.done() && started.error() == nullptr ? 1U : 0U;
   started.wait();

@@ -25,6 +25,8 @@ struct work_value {
   std::optional<std::conditional_t<std::is_void_v<T>, nothing, T>> value;
 };
 
+class work_watcher;
+
 /// State that a `work` and the thread that does it share, apart from the value.
 class work_state {
  public:
@@ -44,6 +46,13 @@ class work_state {
   virtual void forget(std::coroutine_handle<> waiter) noexcept = 0;
   /// Waits until the work is done, or the deadline has passed; null is no deadline. Returns whether it is done.
   [[nodiscard]] virtual bool wait_until(const std::chrono::steady_clock::time_point* deadline) = 0;
+  /// Called by a thread before it waits for this work or others, without a deadline. Throws usage_error where that
+  /// would be a deadlock, because this very thread has to do the work.
+  virtual void begin_wait() = 0;
+  /// Registers `watcher`, which is told when the work is done; returns false where it is done already.
+  [[nodiscard]] virtual bool watch(work_watcher& watcher) = 0;
+  /// Removes `watcher`, if it is registered.
+  virtual void unwatch(const work_watcher& watcher) noexcept = 0;
   /// Rethrows the work's error, if it has one; the caller takes the value next.
   virtual void rethrow_problem() = 0;
   [[noreturn]] virtual void refuse_second_take() const = 0;
@@ -63,8 +72,15 @@ std::shared_ptr<work_state> make_coroutine_state();
 
 [[noreturn]] void refuse_moved_work();
 
+/// Returns the time that far from now, or the last there is.
+[[nodiscard]] inline std::chrono::steady_clock::time_point time_after(std::chrono::nanoseconds timeout) {
+  const auto now = std::chrono::steady_clock::now();
+  return now + std::min<std::chrono::nanoseconds>(timeout, std::chrono::steady_clock::time_point::max() - now);
+}
+
 template <class T>
 class work_promise;
+struct work_access;
 
 }  // namespace detail
 
@@ -120,10 +136,7 @@ class [[nodiscard]] work {
   /// Waits until it is done or the deadline has passed; returns whether it is done. The operation continues either way:
   /// its own deadline is the group's.
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point deadline) { return shared()->wait_until(&deadline); }
-  [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) {
-    const auto now = std::chrono::steady_clock::now();
-    return wait(now + std::min<std::chrono::nanoseconds>(timeout, std::chrono::steady_clock::time_point::max() - now));
-  }
+  [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) { return wait(detail::time_after(timeout)); }
 
   /// Returns its error; null while it is under way and where it went well.
   [[nodiscard]] std::exception_ptr error() const { return shared()->problem(); }
@@ -133,6 +146,7 @@ class [[nodiscard]] work {
  private:
   template <class U>
   friend class detail::work_promise;
+  friend struct detail::work_access;
   using shared_state = std::shared_ptr<detail::work_state>;
   using shared_value = std::shared_ptr<detail::work_value<T>>;
 
@@ -196,5 +210,22 @@ class [[nodiscard]] work {
   shared_state state_;
   shared_value value_;
 };
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_work = false;
+template <class T>
+inline constexpr bool is_work<work<T>> = true;
+
+/// Access to what a `work` keeps to itself.
+struct work_access {
+  template <class T>
+  [[nodiscard]] static work_state* state(const work<T>& one) {
+    return one.shared().get();
+  }
+};
+
+}  // namespace detail
 
 }  // namespace hfcomm

@@ -12,11 +12,6 @@
 
 namespace hfcomm::detail {
 
-template <class T>
-inline constexpr bool is_work = false;
-template <class T>
-inline constexpr bool is_work<work<T>> = true;
-
 /// The part of a promise that takes the co_return.
 template <class T>
 class work_promise_result {

@@ -39,8 +39,7 @@ class started_state final : public group_work_state {
     }
   }
 
- protected:
-  void check_may_wait() override {
+  void begin_wait() override {
     refuse_inside(shared_, rank_, size_, call_,
                   "an operation of this group waits, in a callable or an object of it, for one that comes after it");
   }

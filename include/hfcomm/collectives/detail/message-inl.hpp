@@ -145,8 +145,14 @@ class message_state final : public group_work_state {
   message_state(const process_group& group, const std::shared_ptr<transfer>& message)
       : group_work_state(message->call, group), engine_(group_access::engine(group)), message_(message) {}
 
+  void begin_wait() override {
+    if (const auto still = message_.lock()) {
+      still->awaited.store(true);
+    }
+  }
+
  protected:
-  void check_may_wait() override {
+  void help() override {
     if (const auto still = message_.lock()) {
       engine_.complete({&still, 1});
     }

@@ -21,6 +21,32 @@
 
 namespace hfcomm::detail {
 
+/// A thread that waits for the first of several works.
+class work_watcher {
+ public:
+  void notify() noexcept {
+    const std::scoped_lock lock(mutex_);
+    is_notified_ = true;
+    changed_.notify_all();
+  }
+
+  /// Waits until a work has notified it, or the deadline has passed; null is no deadline.
+  void wait_until(const std::chrono::steady_clock::time_point* deadline) {
+    std::unique_lock lock(mutex_);
+    const auto is_notified = [this] { return is_notified_; };
+    if (deadline == nullptr) {
+      changed_.wait(lock, is_notified);
+    } else {
+      (void)changed_.wait_until(lock, *deadline, is_notified);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_notified_ = false;
+};
+
 /// The state of a work of one group. Derived classes decide when waiting for it would be a deadlock.
 class group_work_state : public work_state {
  public:
@@ -41,6 +67,9 @@ class group_work_state : public work_state {
     const std::coroutine_handle<> waiter = std::exchange(waiter_, nullptr);
     awaited_ = static_cast<bool>(waiter);
     changed_.notify_all();
+    if (watcher_ != nullptr) {
+      watcher_->notify();
+    }
     return waiter;
   }
 
@@ -74,7 +103,8 @@ class group_work_state : public work_state {
   [[nodiscard]] bool wait_until(const std::chrono::steady_clock::time_point* deadline) override {
     require_creating_process();
     if (deadline == nullptr && !done()) {
-      check_may_wait();
+      begin_wait();
+      help();
     }
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
@@ -83,6 +113,23 @@ class group_work_state : public work_state {
       return true;
     }
     return changed_.wait_until(lock, *deadline, is_done);
+  }
+
+  void begin_wait() override {}
+
+  [[nodiscard]] bool watch(work_watcher& watcher) override {
+    require_creating_process();
+    const std::scoped_lock lock(mutex_);
+    if (watcher_ != nullptr && watcher_ != &watcher) {
+      throw usage_error(context(), "another thread waits for this work already");
+    }
+    watcher_ = done_ ? nullptr : &watcher;
+    return !done_;
+  }
+
+  void unwatch(const work_watcher& watcher) noexcept override {
+    const std::scoped_lock lock(mutex_);
+    watcher_ = watcher_ == &watcher ? nullptr : watcher_;
   }
 
   void rethrow_problem() override {
@@ -140,7 +187,8 @@ class group_work_state : public work_state {
     bool may_wait = true;
     try {
       if (!done()) {
-        check_may_wait();
+        begin_wait();
+        help();
       }
     } catch (const usage_error&) {
       may_wait = false;  // this very thread will do the work later
@@ -167,9 +215,8 @@ class group_work_state : public work_state {
   }
 
  protected:
-  /// Throws usage_error where waiting on this thread would be a deadlock, because this very thread has to do the work.
-  /// May do some of the work.
-  virtual void check_may_wait() = 0;
+  /// Does what this thread can do of the work, on which it is about to wait.
+  virtual void help() {}
 
  private:
   static constexpr std::chrono::seconds unwinding_limit{1};
@@ -214,15 +261,13 @@ class group_work_state : public work_state {
   std::weak_ptr<work_state> awaited_work_;
   std::exception_ptr problem_;
   std::coroutine_handle<> waiter_;
+  work_watcher* watcher_ = nullptr;
 };
 
 /// The state of a coroutine, which needs no thread to continue it.
 class coroutine_state final : public group_work_state {
  public:
   coroutine_state() : group_work_state(operation{.name = "coroutine"}, process_group()) {}
-
- protected:
-  void check_may_wait() override {}
 };
 
 HFCOMM_INLINE std::shared_ptr<work_state> make_coroutine_state() { return std::make_shared<coroutine_state>(); }

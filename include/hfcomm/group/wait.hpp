@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <hfcomm/group/work.hpp>
+
+namespace hfcomm {
+
+/// Works of one type: a std::vector<work<int>>, a std::span<work<>>, ... They may be of several groups.
+template <class R>
+concept work_range =
+    std::ranges::forward_range<R> && detail::is_work<std::remove_cvref_t<std::ranges::range_reference_t<R>>>;
+
+namespace detail {
+
+template <work_range R>
+[[nodiscard]] std::vector<work_state*> states_of(R& works) {
+  std::vector<work_state*> states;
+  for (const auto& one : works) {
+    states.push_back(work_access::state(one));
+  }
+  return states;
+}
+
+/// Waits until one of the works is done or the deadline has passed; null is no deadline. Returns the index of the first
+/// that is done, nullopt where none is. Throws usage_error where there are no works.
+[[nodiscard]] std::optional<std::size_t> wait_for_one(std::span<work_state* const> works,
+                                                      const std::chrono::steady_clock::time_point* deadline);
+
+/// Waits until all works are done or the deadline has passed; null is no deadline. Returns whether all are done.
+[[nodiscard]] bool wait_for_each(std::span<work_state* const> works,
+                                 const std::chrono::steady_clock::time_point* deadline);
+
+/// Rethrows the error of the first work that has one. The errors of the others count as read.
+void rethrow_first(std::span<work_state* const> works);
+
+}  // namespace detail
+
+/// Waits until one of the works is done, with a value or an error, and returns its index; the lowest where several are.
+/// Its value is still to be taken, by `wait`. A work whose value was taken counts as done, so remove it before the next
+/// call. Throws usage_error where there are no works, for one that was moved from, and where `wait` would be a
+/// deadlock. (MPI's `MPI_Waitany`.)
+template <work_range R>
+[[nodiscard]] std::size_t wait_any(R&& works) {
+  return *detail::wait_for_one(detail::states_of(works), nullptr);
+}
+
+/// Waits until one of the works is done or the deadline has passed; nullopt where none is done.
+template <work_range R>
+[[nodiscard]] std::optional<std::size_t> wait_any(R&& works, std::chrono::steady_clock::time_point deadline) {
+  return detail::wait_for_one(detail::states_of(works), &deadline);
+}
+template <work_range R>
+[[nodiscard]] std::optional<std::size_t> wait_any(R&& works, std::chrono::nanoseconds timeout) {
+  return wait_any(works, detail::time_after(timeout));
+}
+
+/// Waits until all works are done. Returns their values in a std::vector, nothing for work<void>. Where some have
+/// failed, throws the error of the first of those, after all are done; the others keep their values, and no error is
+/// thrown by a later operation. Throws usage_error for a work that was moved from, and where `wait` would be a
+/// deadlock. (MPI's `MPI_Waitall`.)
+template <work_range R>
+auto wait_all(R&& works) {
+  using value = typename std::ranges::range_value_t<R>::value_type;
+  const auto states = detail::states_of(works);
+  (void)detail::wait_for_each(states, nullptr);
+  detail::rethrow_first(states);
+  if constexpr (std::is_void_v<value>) {
+    for (work<void>& one : works) {
+      one.wait();
+    }
+  } else {
+    std::vector<value> values;
+    values.reserve(states.size());
+    for (work<value>& one : works) {
+      values.push_back(one.wait());
+    }
+    return values;
+  }
+}
+
+/// Waits until all works are done or the deadline has passed; returns whether all are done. Takes no value and throws
+/// no error of a work.
+template <work_range R>
+[[nodiscard]] bool wait_all(R&& works, std::chrono::steady_clock::time_point deadline) {
+  return detail::wait_for_each(detail::states_of(works), &deadline);
+}
+template <work_range R>
+[[nodiscard]] bool wait_all(R&& works, std::chrono::nanoseconds timeout) {
+  return wait_all(works, detail::time_after(timeout));
+}
+
+}  // namespace hfcomm
