@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 
@@ -110,13 +111,13 @@ void check_prefixes(const process_group& world, std::span<const std::size_t> cou
       std::vector<T> out(count);
       scan(mine, out, op, world);
       CHECK(same_bits(out, expected));
-      exclusive_scan(mine, out, op, world);
+      hfcomm::exclusive_scan(mine, out, op, world);
       CHECK(same_bits(out, expected_before));
       auto data = mine;
       scan(data, op, world);
       CHECK(same_bits(data, expected));
       data = mine;
-      exclusive_scan(data, op, world);
+      hfcomm::exclusive_scan(data, op, world);
       CHECK(same_bits(data, expected_before));
     }
   }
@@ -143,7 +144,7 @@ TEST_CASE("scan: a number gives the sum of the ranks up to this one, exclusive_s
     for (int rank = 0; rank < world.rank(); ++rank) {
       before += as_index(rank) + 3;
     }
-    CHECK(exclusive_scan(count) == before);
+    CHECK(hfcomm::exclusive_scan(count) == before);
     CHECK(scan(count) == before + count);
     CHECK(scan(world.rank() == 0 ? 7 : -world.rank(), reduce_op::max) == 7);
     CHECK(scan(0.5, reduce_op::product) == 1.0 / static_cast<double>(2U << world.rank()));
@@ -154,28 +155,28 @@ TEST_CASE("scan: a number gives the sum of the ranks up to this one, exclusive_s
 TEST_CASE("exclusive_scan: rank 0 gets the identity of the reduction, or init") {
   at_every_size([](const process_group& world) {
     if (world.rank() != 0) {
-      (void)exclusive_scan(1);
-      (void)exclusive_scan(2, reduce_op::product);
-      (void)exclusive_scan(3, reduce_op::min);
-      (void)exclusive_scan(3.0F, reduce_op::min);
-      (void)exclusive_scan(3.0F, reduce_op::max);
-      (void)exclusive_scan(float8_e4m3(3.0F), reduce_op::max);
-      (void)exclusive_scan(std::uint8_t{4}, reduce_op::bit_and);
-      (void)exclusive_scan(4, reduce_op::bit_or);
-      (void)exclusive_scan(4, reduce_op::bit_xor);
-      CHECK(exclusive_scan(std::string("abc"), "", std::plus<>()).size() == 3 * as_index(world.rank()));
+      (void)hfcomm::exclusive_scan(1);
+      (void)hfcomm::exclusive_scan(2, reduce_op::product);
+      (void)hfcomm::exclusive_scan(3, reduce_op::min);
+      (void)hfcomm::exclusive_scan(3.0F, reduce_op::min);
+      (void)hfcomm::exclusive_scan(3.0F, reduce_op::max);
+      (void)hfcomm::exclusive_scan(float8_e4m3(3.0F), reduce_op::max);
+      (void)hfcomm::exclusive_scan(std::uint8_t{4}, reduce_op::bit_and);
+      (void)hfcomm::exclusive_scan(4, reduce_op::bit_or);
+      (void)hfcomm::exclusive_scan(4, reduce_op::bit_xor);
+      CHECK(hfcomm::exclusive_scan(std::string("abc"), "", std::plus<>()).size() == 3 * as_index(world.rank()));
       return;
     }
-    CHECK(exclusive_scan(1) == 0);
-    CHECK(exclusive_scan(2, reduce_op::product) == 1);
-    CHECK(exclusive_scan(3, reduce_op::min) == std::numeric_limits<int>::max());
-    CHECK(exclusive_scan(3.0F, reduce_op::min) == std::numeric_limits<float>::infinity());
-    CHECK(exclusive_scan(3.0F, reduce_op::max) == -std::numeric_limits<float>::infinity());
-    CHECK(static_cast<float>(exclusive_scan(float8_e4m3(3.0F), reduce_op::max)) == -448.0F);
-    CHECK(exclusive_scan(std::uint8_t{4}, reduce_op::bit_and) == 255);
-    CHECK(exclusive_scan(4, reduce_op::bit_or) == 0);
-    CHECK(exclusive_scan(4, reduce_op::bit_xor) == 0);
-    CHECK(exclusive_scan(std::string("abc"), "the init of rank 0", std::plus<>()) == "the init of rank 0");
+    CHECK(hfcomm::exclusive_scan(1) == 0);
+    CHECK(hfcomm::exclusive_scan(2, reduce_op::product) == 1);
+    CHECK(hfcomm::exclusive_scan(3, reduce_op::min) == std::numeric_limits<int>::max());
+    CHECK(hfcomm::exclusive_scan(3.0F, reduce_op::min) == std::numeric_limits<float>::infinity());
+    CHECK(hfcomm::exclusive_scan(3.0F, reduce_op::max) == -std::numeric_limits<float>::infinity());
+    CHECK(static_cast<float>(hfcomm::exclusive_scan(float8_e4m3(3.0F), reduce_op::max)) == -448.0F);
+    CHECK(hfcomm::exclusive_scan(std::uint8_t{4}, reduce_op::bit_and) == 255);
+    CHECK(hfcomm::exclusive_scan(4, reduce_op::bit_or) == 0);
+    CHECK(hfcomm::exclusive_scan(4, reduce_op::bit_xor) == 0);
+    CHECK(hfcomm::exclusive_scan(std::string("abc"), "the init of rank 0", std::plus<>()) == "the init of rank 0");
   });
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("scan by a callable: objects are folded in rank order") {
       before += text_of(rank, as_index(rank) * 70'000);
     }
     const auto mine = text_of(world.rank(), as_index(world.rank()) * 70'000);
-    CHECK((exclusive_scan(mine, ">", std::plus<>(), world) == before));
+    CHECK((hfcomm::exclusive_scan(mine, ">", std::plus<>(), world) == before));
     CHECK((scan(mine, std::plus<>(), world) == (before + mine).substr(1)));
     const std::vector<int> list{world.rank()};
     const auto lists = scan(list, [](std::vector<int> left, const std::vector<int>& right) {
@@ -207,12 +208,12 @@ TEST_CASE("scan of a span by a callable: it folds element by element in rank ord
       scan(std::span(out), link);
       CHECK((out == expected));
       out = mine;
-      exclusive_scan(std::span(out), 17, link);
+      hfcomm::exclusive_scan(std::span(out), 17, link);
       CHECK((out == expected_before));
       out.assign(count, 0);
       scan(mine, out, link);
       CHECK((out == expected));
-      exclusive_scan(mine, out, 17, link);
+      hfcomm::exclusive_scan(mine, out, 17, link);
       CHECK((out == expected_before));
       auto shared = world.allocate<std::uint32_t>(count);
       std::copy(mine.begin(), mine.end(), shared.begin());
@@ -233,7 +234,7 @@ TEST_CASE("scan: spans may be longer than the staging memory") {
         scan(std::span(data), link);
         CHECK((data == linked(world.rank() + 1, count)));
         data = mine;
-        exclusive_scan(std::span(data), 3, link);
+        hfcomm::exclusive_scan(std::span(data), 3, link);
         CHECK((data == linked_from(3, world.rank(), count)));
         auto sums = world.allocate<std::uint32_t>(count);
         scan(mine, sums);
@@ -242,7 +243,7 @@ TEST_CASE("scan: spans may be longer than the staging memory") {
           expected += number_of(rank, count - 1);
         }
         CHECK(sums[count - 1] == expected);
-        exclusive_scan(mine, sums);
+        hfcomm::exclusive_scan(mine, sums);
         CHECK(sums[count - 1] == expected - mine[count - 1]);
       });
     }
@@ -261,13 +262,13 @@ TEST_CASE("scan: calls that differ are a mismatch_error on every rank, and no el
         CHECK((data == std::vector<std::uint32_t>(odd ? 4 : 3, 7U)));
 
         std::vector<std::uint32_t> many(several_chunks + (odd ? 1 : 0), 7U);
-        const auto lengths = error_of<mismatch_error>([&] { exclusive_scan(many); });
+        const auto lengths = error_of<mismatch_error>([&] { hfcomm::exclusive_scan(many); });
         CHECK(lengths.second_rank() == world.size() - 1);
         CHECK(std::count(many.begin(), many.end(), 7U) == static_cast<std::ptrdiff_t>(many.size()));
 
         int one = 1;
         CHECK_CONTAINS(error_of<mismatch_error>([&] {
-                         odd ? scan(std::span(&one, 1)) : exclusive_scan(std::span(&one, 1));
+                         odd ? scan(std::span(&one, 1)) : hfcomm::exclusive_scan(std::span(&one, 1));
                        }).what(),
                        "exclusive_scan(1 x int32, sum)");
         CHECK_CONTAINS(error_of<mismatch_error>([&] {
@@ -298,8 +299,9 @@ TEST_CASE("scan: bad arguments on one rank are errors on every rank") {
     std::vector<int> out(4);
     const auto in = std::span(data).first(4);
     expect("the output has 3 elements, the input 4", [&] { odd ? scan(in, short_out) : scan(in, out); });
-    expect("the output has 3 elements, the input 4",
-           [&] { odd ? exclusive_scan(in, short_out, 0, std::plus<>()) : exclusive_scan(in, out, 0, std::plus<>()); });
+    expect("the output has 3 elements, the input 4", [&] {
+      odd ? hfcomm::exclusive_scan(in, short_out, 0, std::plus<>()) : hfcomm::exclusive_scan(in, out, 0, std::plus<>());
+    });
     expect("the output overlaps the input", [&] { scan(in, odd ? std::span(data).last(4) : std::span(out)); });
     expect("the output overlaps the input",
            [&] { scan(in, odd ? std::span(data).last(4) : std::span(out), std::plus<>()); });
@@ -315,7 +317,7 @@ TEST_CASE("scan: an average chosen at run time is a usage_error, with one rank, 
       std::vector<float> data(3, 1.0F);
       const auto text = "a scan has no " + std::string(to_string(kind)) + ": scan the sum";
       CHECK_CONTAINS(error_of<usage_error>([&] { scan(data, reduce_op(kind)); }).what(), text);
-      CHECK_CONTAINS(error_of<usage_error>([&] { exclusive_scan(data, reduce_op(kind)); }).what(), text);
+      CHECK_CONTAINS(error_of<usage_error>([&] { hfcomm::exclusive_scan(data, reduce_op(kind)); }).what(), text);
     }
     CHECK_CONTAINS(error_of<usage_error>([&] { (void)scan(1.0F, reduce_op(reduce_kind::bit_or)); }).what(),
                    "the bitwise or of float32 elements is not defined");
@@ -413,8 +415,8 @@ TEST_CASE("scan: without init a rank has its own values, and nothing before them
   scan(std::span(data), std::plus<>());
   CHECK((data == std::array{1, 2, 3}));
   CHECK(scan(5) == 5);
-  CHECK(exclusive_scan(5) == 0);
-  CHECK(exclusive_scan(std::string("a"), "init", std::plus<>()) == "init");
+  CHECK(hfcomm::exclusive_scan(5) == 0);
+  CHECK(hfcomm::exclusive_scan(std::string("a"), "init", std::plus<>()) == "init");
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ namespace hfcomm {
 /// otherwise). On rank 0, each element of `out` becomes the reduction's identity: 0 for a sum and for bitwise or and
 /// xor, 1 for a product, all bits for a bitwise and, the greatest number (infinity) for a minimum, the lowest for a
 /// maximum. Otherwise as `scan`. (MPI's `MPI_Exscan`, which leaves rank 0's elements undefined.)
+///
+/// Write `hfcomm::exclusive_scan`: next to <numeric>, a call without the namespace may be ambiguous.
 template <reducible_buffer In, writable_reducible_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void exclusive_scan(const In& in, Out&& out, detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
@@ -28,7 +30,7 @@ template <writable_reducible_buffer R>
 void exclusive_scan(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  exclusive_scan(data, data, op, group, where);
+  hfcomm::exclusive_scan(data, data, op, group, where);
 }
 
 /// Returns the reduction of the numbers of the ranks before this one; on rank 0 the reduction's identity. So the sum of
@@ -38,7 +40,7 @@ template <reducible_element T>
                                const process_group& group = world(),
                                std::source_location where = std::source_location::current()) {
   T copy = value;
-  exclusive_scan(std::span(&copy, 1), op, group, where);
+  hfcomm::exclusive_scan(std::span(&copy, 1), op, group, where);
   return copy;
 }
 
@@ -78,7 +80,7 @@ template <buffer_view R, class BinaryOp>
 void exclusive_scan(R&& data, const std::ranges::range_value_t<R>& init, BinaryOp op,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  exclusive_scan(data, data, init, std::move(op), group, where);
+  hfcomm::exclusive_scan(data, data, init, std::move(op), group, where);
 }
 
 namespace detail {
