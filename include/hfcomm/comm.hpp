@@ -30,8 +30,10 @@
 #include <hfcomm/serialization/std_types.hpp>
 
 #include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/collectives/all_gather_v.hpp>
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/all_to_all.hpp>
+#include <hfcomm/collectives/all_to_all_v.hpp>
 #include <hfcomm/collectives/barrier.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/broadcast_object_list.hpp>
@@ -40,9 +42,11 @@
 #include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/gather.hpp>
+#include <hfcomm/collectives/gather_v.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/probe.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
+#include <hfcomm/collectives/received_parts.hpp>
 #include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/reduce.hpp>
 #include <hfcomm/collectives/reduce_dict.hpp>

@@ -18,6 +18,7 @@
 #include <hfcomm/collectives/detail/buffer_collectives-inl.hpp>
 #include <hfcomm/collectives/detail/coalesced-inl.hpp>
 #include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
+#include <hfcomm/collectives/detail/collect_parts-inl.hpp>
 #include <hfcomm/collectives/detail/collect_results-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_message-inl.hpp>

@@ -132,6 +132,10 @@ inline std::size_t call_parts() {
   all_gather(two, out, counts, group, here);
   gather(two, out, counts, 0, group, here);
 
+  const received_parts<double> parts = all_gather_v(two, group, here);
+  seen += parts.part(1).size() + all_to_all_v(four, counts, group, here).elements.size();
+  seen += gather_v(two, 0, group, here).counts.size() / 2U - (me == 0 ? 1U : 0U);
+
   all_reduce(four, reduce_op::premultiplied_sum(0.5), group, here);
   const auto bits = all_reduce(1U << me, reduce_op::bit_or, group, here);
   const reduce_op chosen = reduce_op{reduce_kind::min};
@@ -140,9 +144,9 @@ inline std::size_t call_parts() {
   reduce(std::span(four), 0, [](double left, double right) { return left + right; }, group, here);
   scan(four, out, reduce_op::max, group, here);
   scan(std::span(four), [](double left, double right) { return left + right; }, group, here);
-  exclusive_scan(four, reduce_op::sum, group, here);
-  exclusive_scan(four, out, 0.5, [](double left, double right) { return left + right; }, group, here);
-  seen += static_cast<std::size_t>(scan(me, reduce_op::sum, group, here) + exclusive_scan(1) - 2 * me);
+  hfcomm::exclusive_scan(four, reduce_op::sum, group, here);
+  hfcomm::exclusive_scan(four, out, 0.5, [](double left, double right) { return left + right; }, group, here);
+  seen += static_cast<std::size_t>(scan(me, reduce_op::sum, group, here) + hfcomm::exclusive_scan(1) - 2 * me);
   std::vector<std::span<double>> spans{four, two};
   broadcast(spans, 0, coalesce_options{.chunk_bytes = 24}, group, here);
   all_reduce(spans, reduce_op::average, group, here);

@@ -93,6 +93,7 @@ void check_all_gather(checked_call& running, const const_elements& in, const con
 void check_elementwise(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out);
 void check_all_to_all(checked_call& running, const const_elements& in, const const_elements& out);
+void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts);
 void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts,
                       const const_elements& out, std::span<const std::size_t> out_counts);
 void check_broadcast(checked_call& running, const const_elements& data);

@@ -33,8 +33,8 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
 
 /// Gathers every rank's elements, one part after another, in `out` on every rank. Rank r contributes `counts[r]`
 /// elements. The counts are equal on all ranks (mismatch_error otherwise). This rank's count is the length of `in`, and
-/// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather` of a
-/// vector as an object transfers them, too. (MPI's `MPI_Allgatherv`.)
+/// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather_v`
+/// transfers them, too. (MPI's `MPI_Allgatherv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),

@@ -34,7 +34,7 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
 /// Gathers every rank's elements, one part after another, in the root's `out`. The root expects `counts[r]` elements
 /// from rank r. Where a rank contributes another number, every rank throws mismatch_error; usage_error for the root's
 /// own. Only the root's `out` and `counts` are used. The root's `in` may be its own part of `out`. Where the root does
-/// not know the counts, `gather` of a vector as an object transfers them, too. (MPI's `MPI_Gatherv`.)
+/// not know the counts, `gather_v` transfers them, too. (MPI's `MPI_Gatherv`.)
 template <buffer In, writable_buffer Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,

@@ -163,6 +163,12 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements&
   require_apart(running, in.bytes(), out.bytes());
 }
 
+HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements& in,
+                                    std::span<const std::size_t> in_counts) {
+  require_memory(running, in);
+  require_sum(running, in_counts, in.count, "the input");
+}
+
 HFCOMM_INLINE void check_broadcast(checked_call& running, const const_elements& data) {
   running.require_root();
   require_memory(running, data);

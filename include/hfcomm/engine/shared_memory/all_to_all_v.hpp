@@ -110,6 +110,9 @@ class all_to_all_v {
       }
       if (!problem) {
         try {
+          if (round == 0) {
+            tell_lengths(call, out);
+          }
           deliver(call, mine, round, step, header, out);
         } catch (...) {
           problem = std::current_exception();
@@ -188,6 +191,7 @@ class all_to_all_v {
     std::exception_ptr problem;
     bool found_all = true;
     try {
+      tell_lengths(call, out);
       for (std::size_t turn = 0; found_all && turn < ranks; ++turn) {
         const std::size_t from = (me + turn) % ranks;
         const auto total = static_cast<std::size_t>(sent_[from * ranks + me]);
@@ -245,6 +249,18 @@ class all_to_all_v {
   [[nodiscard]] std::span<const std::uint64_t> row(std::size_t from) const {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     return std::span(sent_).subspan(from * ranks, ranks);
+  }
+
+  /// Tells the receiver the lengths of the parts that come to this rank.
+  void tell_lengths(const operation& call, receiver& out) {
+    if (call.content == payload::uneven) {
+      const auto ranks = static_cast<std::size_t>(steps_.size());
+      expected_.assign(ranks, 0);  // this rank's list is in its slot already
+      for (std::size_t from = 0; from < ranks; ++from) {
+        expected_[from] = sent_[from * ranks + static_cast<std::size_t>(steps_.rank())];
+      }
+      out.expect(expected_);
+    }
   }
 
   void write_lists(const rank_parts& mine) {
@@ -333,7 +349,7 @@ class all_to_all_v {
   lockstep& steps_;
   peer_memory& peers_;
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
-  std::vector<std::uint64_t> expected_;  // scratch
+  std::vector<std::uint64_t> expected_;  // scratch: from each rank
   std::vector<slot_parts> sources_;      // scratch
   std::uint64_t single_copies_ = 0;
 };

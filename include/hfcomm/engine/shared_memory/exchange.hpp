@@ -23,6 +23,7 @@ class exchange {
  public:
   exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
     contributions_.reserve(static_cast<std::size_t>(size()));
+    lengths_.reserve(static_cast<std::size_t>(size()));
   }
 
   void run(const operation& call, std::span<const std::byte> contribution, receiver& out) {
@@ -71,6 +72,13 @@ class exchange {
                 offset, contribution.size());
       }
     };
+    if (receives && call.content == payload::uneven) {
+      try {
+        out.expect(lengths(call, contribution.size()));
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    }
     receive_own(0);
     for (std::uint64_t offset = 0;; offset += chunk) {
       const std::uint64_t step = steps_.step();
@@ -156,6 +164,16 @@ class exchange {
     return reads_heaps;
   }
 
+  /// Returns the length of each rank's contribution; 0 where it has none.
+  [[nodiscard]] std::span<const std::uint64_t> lengths(const operation& call, std::uint64_t own) {
+    lengths_.assign(contributions_.size(), 0);
+    for (std::size_t source = 0; source < lengths_.size(); ++source) {
+      lengths_[source] = contributions_[source].bytes;
+    }
+    lengths_[static_cast<std::size_t>(rank())] = call.contributes(rank()) ? own : 0;
+    return lengths_;
+  }
+
   /// Copies this rank's next chunk into its cell or slot.
   void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell) {
     if (offset < contribution.size()) {
@@ -170,6 +188,7 @@ class exchange {
   lockstep& steps_;
   peer_memory& peers_;
   std::vector<contribution_of> contributions_;  // scratch
+  std::vector<std::uint64_t> lengths_;          // scratch
   std::uint64_t longest_ = 0;                   // of those that go through slots
 };
 

@@ -103,7 +103,7 @@ class self final : public host_engine {
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     ++sequence_;
     if (call.receives(0)) {
-      out.receive(0, contribution, 0, contribution.size());
+      deliver(call, contribution, out);
     }
   }
 
@@ -126,8 +126,7 @@ class self final : public host_engine {
     if (mine.lengths_only) {
       return;  // the caller has compared the lengths of a rank's part for itself
     }
-    const std::span<const std::byte> part = mine.part_for(call, 0);
-    out.receive(0, part, 0, part.size());
+    deliver(call, mine.part_for(call, 0), out);
   }
 
   void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> /*parts*/,
@@ -158,6 +157,14 @@ class self final : public host_engine {
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
 
  private:
+  static void deliver(const operation& call, std::span<const std::byte> part, receiver& out) {
+    if (call.content == payload::uneven) {
+      const std::uint64_t length = part.size();
+      out.expect({&length, 1});
+    }
+    out.receive(0, part, 0, part.size());
+  }
+
   explicit self(std::shared_ptr<messages_to_self> messages)
       : host_engine(std::make_shared<health_of_one>(messages)), messages_(std::move(messages)) {}
 
