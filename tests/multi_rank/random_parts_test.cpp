@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <span>
 
@@ -13,7 +15,7 @@ using namespace multi_rank;
 class parts_program final : public random_ranks {
  public:
   using random_ranks::random_ranks;
-  static constexpr std::uint64_t kinds = 19;
+  static constexpr std::uint64_t kinds = 23;
 
  private:
   bool perform(std::uint64_t kind) override {
@@ -34,6 +36,10 @@ class parts_program final : public random_ranks {
       case 15: return start_several();
       case 16: return send_around_ring();
       case 17: return receive_from_any_source();
+      case 18: return exchange_unknown();
+      case 19: return gather_unknown(true);
+      case 20: return gather_unknown(false);
+      case 21: return scan_elements();
       default: return send_to_each_other();
     }
   }
@@ -232,6 +238,46 @@ class parts_program final : public random_ranks {
       right = right && out[i] == sum;
     }
     return right;
+  }
+
+  /// Parts whose lengths only their senders know.
+  bool exchange_unknown() {
+    const auto mine = from(me(), [&](int other) { return length(me(), other); });
+    const auto expected = to(me(), [&](int other) { return length(other, me()); });
+    const auto came = all_to_all_v(mine.values, mine.counts, *group_);
+    return came.elements == expected.values && came.counts == expected.counts;
+  }
+  bool gather_unknown(bool everywhere) {
+    const auto mine = part(me(), 0, length(me(), 0));
+    const auto expected = everywhere || is_root() ? to(0, [&](int other) { return length(other, 0); }) : parts();
+    const auto came = everywhere ? all_gather_v(mine, *group_) : gather_v(mine, root(), *group_);
+    return came.elements == expected.values && came.counts == expected.counts;
+  }
+
+  bool scan_elements() {
+    const bool inclusive = root_draw_ % 2 == 0;
+    const auto link = [](std::int32_t left, std::int32_t right) {
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(left) * 31U + static_cast<std::uint32_t>(right));
+    };
+    std::vector<std::int32_t> linked(size_, 5);
+    std::vector<std::int32_t> least(size_, std::numeric_limits<std::int32_t>::max());
+    for (int member = 0; member < me() + (inclusive ? 1 : 0); ++member) {
+      for (std::size_t i = 0; i < size_; ++i) {
+        const std::int32_t next = value(member, 0, i);
+        linked[i] = inclusive && member == 0 ? next : link(linked[i], next);
+        least[i] = std::min(least[i], next);
+      }
+    }
+    auto folded = part(me(), 0, size_);
+    auto reduced = folded;
+    if (inclusive) {
+      scan(std::span(folded), link, *group_);
+      scan(reduced, reduce_op::min, *group_);
+    } else {
+      hfcomm::exclusive_scan(std::span(folded), 5, link, *group_);
+      hfcomm::exclusive_scan(reduced, reduce_op::min, *group_);
+    }
+    return folded == linked && reduced == least;
   }
 
   bool start_several() {
