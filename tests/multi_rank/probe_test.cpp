@@ -10,6 +10,7 @@
 #include <hfcomm/collectives/probe.hpp>
 #include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/send.hpp>
+#include <hfcomm/group/wait.hpp>
 
 namespace {
 
@@ -179,6 +180,62 @@ TEST_CASE("probe: it tells the source, tag and length of a message, which stays"
           }
         }
         check_usable(world);
+      },
+      2);
+}
+
+/// The tag and the size of a rank's message; every rank knows all of them.
+int kind_of(int rank, int number) { return (rank * 5 + number * 7 + number / 11) % 3; }
+std::size_t size_of_message(int rank, int number) {
+  return number % 19 == 3 ? 20'000 + as_index(rank * 1'000 + number) : as_index((rank * 31 + number * 17) % 90);
+}
+
+TEST_CASE("probe: a server takes messages of every kind and length, each sender's in their order") {
+  at_every_size(
+      [](const process_group& world) {
+        constexpr int count = 150;
+        const int rank = world.rank();
+        if (rank != 0) {
+          std::vector<work<void>> going;
+          std::vector<std::vector<int>> buffers;
+          buffers.reserve(count);
+          for (int number = 0; number < count; ++number) {
+            const int kind = kind_of(rank, number);
+            const std::size_t size = size_of_message(rank, number);
+            if (kind == 0) {
+              going.push_back(isend(text_of(number, size), 0, world, kind));
+            } else {
+              buffers.emplace_back(size, number);
+              going.push_back(kind == 1 ? isend(std::span(buffers.back()), 0, world, kind)
+                                        : isend(buffers.back(), 0, world, kind));
+            }
+          }
+          wait_all(going);
+          return;
+        }
+        std::vector<int> next(as_index(world.size()), 0);
+        for (int turn = 0; turn < count * (world.size() - 1); ++turn) {
+          std::optional<message_info> info;
+          if (turn % 3 == 0) {
+            wait_until([&] { return (info = try_probe(any_source, world, any_tag)).has_value(); });
+          } else {
+            info = probe(any_source, world, any_tag);
+          }
+          const int number = next[as_index(info->source)]++;
+          const std::size_t size = size_of_message(info->source, number);
+          REQUIRE(info->tag == kind_of(info->source, number));
+          if (info->tag == 0) {
+            CHECK((recv<std::string>(info->source, world, 0) == text_of(number, size)));
+          } else if (info->tag == 1) {
+            REQUIRE(info->count<int>() == size);
+            std::vector<int> buffer(info->count<int>());
+            recv(std::span(buffer), info->source, world, 1);
+            CHECK((buffer == std::vector<int>(size, number)));
+          } else {
+            CHECK((recv<std::vector<int>>(info->source, world, any_tag).value == std::vector<int>(size, number)));
+          }
+        }
+        CHECK_FALSE(try_probe(any_source, world, any_tag));
       },
       2);
 }

@@ -18,7 +18,7 @@ using namespace hfcomm;
 using namespace multi_rank;
 
 /// Neither commutative nor associative: only one order gives its result.
-constexpr std::uint32_t link(std::uint32_t left, std::uint32_t right) { return left * 31 + right; }
+constexpr std::uint32_t mix_in(std::uint32_t left, std::uint32_t right) { return left * 31 + right; }
 
 std::uint32_t number_of(int rank, std::size_t i) {
   return static_cast<std::uint32_t>(i * 2654435761U) ^ static_cast<std::uint32_t>(rank * 977 + 5);
@@ -33,22 +33,22 @@ std::vector<std::uint32_t> numbers_of(int rank, std::size_t count) {
 }
 
 /// The fold of the first `ranks` ranks' numbers, beginning with the first of them.
-std::vector<std::uint32_t> linked(int ranks, std::size_t count) {
+std::vector<std::uint32_t> mixed_in(int ranks, std::size_t count) {
   auto result = numbers_of(0, count);
   for (int rank = 1; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < count; ++i) {
-      result[i] = link(result[i], number_of(rank, i));
+      result[i] = mix_in(result[i], number_of(rank, i));
     }
   }
   return result;
 }
 
 /// The same, beginning with `init`.
-std::vector<std::uint32_t> linked_from(std::uint32_t init, int ranks, std::size_t count) {
+std::vector<std::uint32_t> mixed_in_from(std::uint32_t init, int ranks, std::size_t count) {
   std::vector<std::uint32_t> result(count, init);
   for (int rank = 0; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < count; ++i) {
-      result[i] = link(result[i], number_of(rank, i));
+      result[i] = mix_in(result[i], number_of(rank, i));
     }
   }
   return result;
@@ -202,22 +202,22 @@ TEST_CASE("scan of a span by a callable: it folds element by element in rank ord
   at_every_size([](const process_group& world) {
     for (const std::size_t count : each_of(0, 1, 3, 21, 5'000)) {
       const auto mine = numbers_of(world.rank(), count);
-      const auto expected = linked(world.rank() + 1, count);
-      const auto expected_before = linked_from(17, world.rank(), count);
+      const auto expected = mixed_in(world.rank() + 1, count);
+      const auto expected_before = mixed_in_from(17, world.rank(), count);
       auto out = mine;
-      scan(std::span(out), link);
+      scan(std::span(out), mix_in);
       CHECK((out == expected));
       out = mine;
-      hfcomm::exclusive_scan(std::span(out), 17, link);
+      hfcomm::exclusive_scan(std::span(out), 17, mix_in);
       CHECK((out == expected_before));
       out.assign(count, 0);
-      scan(mine, out, link);
+      scan(mine, out, mix_in);
       CHECK((out == expected));
-      hfcomm::exclusive_scan(mine, out, 17, link);
+      hfcomm::exclusive_scan(mine, out, 17, mix_in);
       CHECK((out == expected_before));
       auto shared = world.allocate<std::uint32_t>(count);
       std::copy(mine.begin(), mine.end(), shared.begin());
-      scan(shared, link);
+      scan(shared, mix_in);
       CHECK(std::equal(shared.begin(), shared.end(), expected.begin()));
     }
   });
@@ -231,11 +231,11 @@ TEST_CASE("scan: spans may be longer than the staging memory") {
       run_noted(ranks, std::to_string(count) + " elements", [&](const process_group& world) {
         const auto mine = numbers_of(world.rank(), count);
         auto data = mine;
-        scan(std::span(data), link);
-        CHECK((data == linked(world.rank() + 1, count)));
+        scan(std::span(data), mix_in);
+        CHECK((data == mixed_in(world.rank() + 1, count)));
         data = mine;
-        hfcomm::exclusive_scan(std::span(data), 3, link);
-        CHECK((data == linked_from(3, world.rank(), count)));
+        hfcomm::exclusive_scan(std::span(data), 3, mix_in);
+        CHECK((data == mixed_in_from(3, world.rank(), count)));
         auto sums = world.allocate<std::uint32_t>(count);
         scan(mine, sums);
         std::uint32_t expected = 0;
@@ -257,7 +257,7 @@ TEST_CASE("scan: calls that differ are a mismatch_error on every rank, and no el
         const bool odd = world.rank() == world.size() - 1;
         std::vector<std::uint32_t> data(odd ? 4 : 3, 7U);
         CHECK_CONTAINS(error_of<mismatch_error>([&] { scan(data); }).what(), "scan(3 x uint32, sum)");
-        CHECK_CONTAINS(error_of<mismatch_error>([&] { scan(std::span(data), link); }).what(),
+        CHECK_CONTAINS(error_of<mismatch_error>([&] { scan(std::span(data), mix_in); }).what(),
                        "scan(12 bytes of unsigned int)");
         CHECK((data == std::vector<std::uint32_t>(odd ? 4 : 3, 7U)));
 
@@ -332,7 +332,7 @@ TEST_CASE("scan of a span by a callable: its exception is thrown on that rank an
       run_noted(ranks, std::to_string(count) + " elements", [&](const process_group& world) {
         auto data = numbers_of(world.rank(), count);
         const auto refuses = [&](std::uint32_t left, std::uint32_t right) {
-          return world.rank() == 1 ? throw std::domain_error("no") : link(left, right);
+          return world.rank() == 1 ? throw std::domain_error("no") : mix_in(left, right);
         };
         call_site note;
         const auto call = [&] { scan(std::span(data), refuses, note(world)); };

@@ -209,7 +209,8 @@ TEST_CASE("wait_any: of a work that another thread waits for in wait_any is a us
     std::atomic<int> refused{0};
     const auto waits = [&] {
       try {
-        CHECK(wait_any(coming) == 0);
+        const std::size_t index = wait_any(coming);
+        CHECK(index == 0);
       } catch (const usage_error&) {
         ++refused;
       }
