@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -21,9 +22,10 @@
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 
-#define ALL_ELEMENTS                                                                                                \
-  std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, \
-      hfcomm::float16, hfcomm::bfloat16, float, double, hfcomm::float8_e4m3, hfcomm::float8_e5m2
+#define ALL_ELEMENTS                                                                                                   \
+  std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,    \
+      hfcomm::float16, hfcomm::bfloat16, float, double, hfcomm::float8_e4m3, hfcomm::float8_e5m2, std::complex<float>, \
+      std::complex<double>
 #define FLOATING_ELEMENTS hfcomm::float16, hfcomm::bfloat16, float, double
 
 namespace {
@@ -41,7 +43,11 @@ constexpr std::array all_ops = {reduce_kind::sum,     reduce_kind::product, redu
                                 reduce_kind::average, reduce_kind::bit_and, reduce_kind::bit_or, reduce_kind::bit_xor};
 
 template <class T>
-constexpr bool is_narrow_float = !std::integral<T> && !std::same_as<T, float> && !std::same_as<T, double>;
+constexpr bool is_complex_element = is_complex(element_type_of<T>);
+
+template <class T>
+constexpr bool is_narrow_float =
+    !std::integral<T> && !std::same_as<T, float> && !std::same_as<T, double> && !is_complex_element<T>;
 
 /// The vector units of the machine that runs the test.
 std::vector<vector_unit> units() {
@@ -58,6 +64,28 @@ std::vector<vector_unit> units() {
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// Reduces one complex element at a time, its parts by the textbook's formula. `volatile` keeps its roundings apart.
+template <class T>
+T expected_complex(reduce_kind op, const std::vector<T>& values) {
+  using real = typename T::value_type;
+  T result = values[0];
+  for (std::size_t k = 1; k < values.size(); ++k) {
+    const T next = values[k];
+    if (op == reduce_kind::product) {
+      const volatile real products[] = {result.real() * next.real(), result.imag() * next.imag(),
+                                        result.real() * next.imag(), result.imag() * next.real()};
+      result = {products[0] - products[1], products[2] + products[3]};
+    } else {
+      result = {result.real() + next.real(), result.imag() + next.imag()};
+    }
+  }
+  const auto concluded = [&](real part) {
+    part = op == reduce_kind::average && values.size() > 1 ? part / static_cast<real>(values.size()) : part;
+    return std::isnan(part) ? std::numeric_limits<real>::quiet_NaN() : part;
+  };
+  return {concluded(result.real()), concluded(result.imag())};
 }
 
 /// Reduces one element at a time in a plain loop.
@@ -79,6 +107,8 @@ T expected(reduce_kind op, const std::vector<T>& values) {
       }
     }
     return result;
+  } else if constexpr (is_complex_element<T>) {
+    return expected_complex(op, values);
   } else {
     using A = std::conditional_t<std::same_as<T, double>, double, float>;
     A result = static_cast<A>(values[0]);
@@ -116,7 +146,10 @@ std::vector<T> random_elements(std::size_t count, std::mt19937_64& random) {
   std::vector<T> result(count);
   for (auto& element : result) {
     const std::uint64_t bits = random();
-    if (std::integral<T> || (bits & 1u) != 0) {
+    if constexpr (is_complex_element<T>) {
+      const auto parts = random_elements<typename T::value_type>(2, random);
+      element = {parts[0], parts[1]};
+    } else if (std::integral<T> || (bits & 1u) != 0) {
       const std::uint64_t any = random();
       std::memcpy(static_cast<void*>(&element), &any, sizeof element);
     } else if constexpr (!std::integral<T>) {
@@ -182,7 +215,10 @@ TEST_CASE("valid: each reduction is valid for its element types only, and never 
     for (int i = 1; i <= static_cast<int>(hfcomm::last_element_type); ++i) {
       const auto type = static_cast<element_type>(i);
       const bool integer = type < element_type::float16;
-      CHECK(valid(op, type) == (integer ? op != reduce_kind::average : op <= reduce_kind::average));
+      const bool ordered = op == reduce_kind::min || op == reduce_kind::max;
+      CHECK(valid(op, type) == (integer            ? op != reduce_kind::average
+                                : is_complex(type) ? op <= reduce_kind::average && !ordered
+                                                   : op <= reduce_kind::average));
       CHECK(valid(reduce_kind::premultiplied_sum, type) == !integer);
     }
     for (int i = static_cast<int>(hfcomm::last_element_type) + 1; i < 256; ++i) {
@@ -276,7 +312,7 @@ TEST_CASE_TEMPLATE("reduction kernels: every output gets the result, also when o
   const hfcomm::detail::reduction_kernel kernel = &hfcomm::detail::reduce_elements<element_type_of<T>>;
   for (const std::size_t count : {1u, 63u, 1000u, 5000u}) {
     for (const std::size_t ranks : {1u, 2u, 3u, 8u}) {
-      for (const reduce_kind op : {reduce_kind::sum, reduce_kind::max}) {
+      for (const reduce_kind op : {reduce_kind::sum, is_complex_element<T> ? reduce_kind::product : reduce_kind::max}) {
         auto inputs = random_inputs<T>(ranks, count, random);
         const auto wanted = expected(op, inputs);
         std::vector<std::vector<T>> apart(3, std::vector<T>(count));
@@ -374,6 +410,16 @@ TEST_CASE("reduction kernels: 16-bit floats are rounded once, at the end") {
   check_everywhere<float16>(reduce_op::average, {float16(60000.0f), float16(60000.0f)}, float16(60000.0f));
   check_everywhere<float16>(reduce_op::product, {float16(1024.0f), float16(1024.0f), float16(0x1p-10f)},
                             float16(1024.0f));
+}
+
+TEST_CASE("reduction kernels: complex numbers are added and multiplied as such, in rank order") {
+  using complex = std::complex<double>;
+  check_everywhere<complex>(reduce_op::sum, {{1, 2}, {3, -4}, {0.5, 0}}, {4.5, -2});
+  check_everywhere<complex>(reduce_op::product, {{0, 1}, {0, 1}}, {-1, 0});
+  check_everywhere<complex>(reduce_op::product, {{1, 2}, {3, -4}, {0, 1}}, {-2, 11});
+  check_everywhere<complex>(reduce_op::average, {{1, 2}, {2, 4}, {6, 0}}, {3, 2});
+  check_everywhere<std::complex<float>>(reduce_op::sum, {{1e8f, 0}, {-1e8f, 1e8f}, {1, -1e8f}}, {1, 0});
+  check_everywhere<std::complex<float>>(reduce_op::product, {{1, 2}, {3, -4}}, {11, 2});
 }
 
 TEST_CASE("reduction kernels: an average is the sum divided by the number of inputs") {

@@ -75,6 +75,7 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
 inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
   return "the " + std::string(to_string(op)) + " of " + std::string(elements) + " elements is not defined; " +
          (needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
+          : needs_order(op)        ? "complex numbers have no order"
                                    : "it is there for integers only");
 }
 

@@ -84,11 +84,18 @@ using device_value_t = std::remove_cv_t<detail::device_pointee<R>>;
 template <class R>
 concept writable_device_range = device_range<R> && !std::is_const_v<detail::device_pointee<R>>;
 
-/// A device range that reductions can add up. NCCL has no reductions of 16-bit integers.
+namespace detail {
+
+/// An element type that NCCL may reduce.
+[[nodiscard]] constexpr bool is_reduced_on_devices(element_type type) noexcept {
+  return type != element_type::none && type != element_type::int16 && type != element_type::uint16 && !is_complex(type);
+}
+
+}  // namespace detail
+
+/// A device range that reductions can add up. NCCL has no reductions of 16-bit integers and of complex numbers.
 template <class R>
-concept reducible_device_range = device_range<R> && reducible_element<device_value_t<R>> &&
-                                 element_type_of<device_value_t<R>> != element_type::int16 &&
-                                 element_type_of<device_value_t<R>> != element_type::uint16;
+concept reducible_device_range = device_range<R> && detail::is_reduced_on_devices(element_type_of<device_value_t<R>>);
 
 template <class R>
 concept writable_reducible_device_range = writable_device_range<R> && reducible_device_range<R>;

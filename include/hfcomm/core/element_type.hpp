@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -29,30 +30,40 @@ enum class element_type : std::uint8_t {
   float64,
   float8_e4m3,
   float8_e5m2,
+  complex64,   ///< Two of float32, as torch counts bits.
+  complex128,  ///< Two of float64.
 };
 
 /// The last element type, for loops over all of them.
-inline constexpr element_type last_element_type = element_type::float8_e5m2;
+inline constexpr element_type last_element_type = element_type::complex128;
 
 [[nodiscard]] constexpr std::string_view to_string(element_type type) noexcept {
-  constexpr std::string_view names[] = {"none",     "int8",    "int16",   "int32",       "int64",
-                                        "uint8",    "uint16",  "uint32",  "uint64",      "float16",
-                                        "bfloat16", "float32", "float64", "float8_e4m3", "float8_e5m2"};
+  constexpr std::string_view names[] = {"none",    "int8",        "int16",       "int32",     "int64",     "uint8",
+                                        "uint16",  "uint32",      "uint64",      "float16",   "bfloat16",  "float32",
+                                        "float64", "float8_e4m3", "float8_e5m2", "complex64", "complex128"};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(names) ? names[index] : "unknown";
 }
 
 /// Returns the bytes per element; 1 for `none`.
 [[nodiscard]] constexpr std::size_t size_of(element_type type) noexcept {
-  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
+  constexpr std::size_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1, 8, 16};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(sizes) ? sizes[index] : 1;
 }
 
-[[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept { return type >= element_type::float16; }
+[[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept {
+  return type >= element_type::float16 && type <= element_type::float8_e5m2;
+}
 
-/// The element type of a type that hfcomm does not know. May be specialized for a type that has the same bits as one of
-/// the above; reductions then accept it. <hfcomm/nccl.hpp> does so for CUDA's 16-bit and 8-bit floats.
+[[nodiscard]] constexpr bool is_complex(element_type type) noexcept {
+  return type == element_type::complex64 || type == element_type::complex128;
+}
+
+/// The element type of a type that hfcomm does not know. May be specialized for a trivially copyable class that has the
+/// same bits as one of the above. The class is then `plain`, and reductions accept it. <hfcomm/nccl.hpp> does so for
+/// CUDA's 16-bit and 8-bit floats:
+/// `template <> inline constexpr auto hfcomm::enable_element_type<my_half> = hfcomm::element_type::float16;`.
 template <class T>
 inline constexpr element_type enable_element_type = element_type::none;
 
@@ -73,6 +84,10 @@ consteval element_type deduce_element_type() {
     return element_type::float32;
   } else if constexpr (std::same_as<U, double>) {
     return element_type::float64;
+  } else if constexpr (std::same_as<U, std::complex<float>>) {
+    return element_type::complex64;
+  } else if constexpr (std::same_as<U, std::complex<double>>) {
+    return element_type::complex128;
   } else if constexpr (std::integral<U> && !std::same_as<U, bool> && sizeof(U) <= 8) {
     // By width, not by name: long and long long are the same wire type, and so are char and int8_t.
     constexpr bool is_signed = std::is_signed_v<U>;
@@ -83,8 +98,12 @@ consteval element_type deduce_element_type() {
       default: return is_signed ? element_type::int64 : element_type::uint64;
     }
   } else {
-    static_assert(enable_element_type<U> == element_type::none || sizeof(U) == size_of(enable_element_type<U>));
-    return enable_element_type<U>;
+    constexpr element_type type = enable_element_type<U>;
+    if constexpr (type != element_type::none) {
+      static_assert(sizeof(U) == size_of(type), "hfcomm::enable_element_type needs a type of the element type's size");
+      static_assert(std::is_trivially_copyable_v<U>, "hfcomm::enable_element_type needs a trivially copyable type");
+    }
+    return type;
   }
 }
 
@@ -95,7 +114,7 @@ template <class T>
 inline constexpr element_type element_type_of = detail::deduce_element_type<T>();
 
 /// A type that `reduce`, `all_reduce` and the dictionary reductions can add up: every integer but bool, float, double,
-/// float16, bfloat16, float8_e4m3, float8_e5m2.
+/// float16, bfloat16, float8_e4m3, float8_e5m2, std::complex of float and double, and what `enable_element_type` names.
 template <class T>
 concept reducible_element = element_type_of<T> != element_type::none;
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
 
@@ -39,7 +40,9 @@ inline constexpr bool is_plain = [] {
     static_assert(std::is_class_v<T> || std::is_enum_v<T>, "hfcomm::enable_raw_bytes is for classes and enumerations");
     static_assert(std::is_trivially_copyable_v<T>, "hfcomm::enable_raw_bytes needs a trivially copyable class");
   }
-  if constexpr (fixed_enumeration<T>) {
+  if constexpr (std::is_class_v<T> && enable_element_type<T> != element_type::none) {
+    return element_type_of<T> != element_type::none;  // checks the type
+  } else if constexpr (fixed_enumeration<T>) {
     return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
   } else {
     return enable_raw_bytes<T> ||
@@ -58,7 +61,8 @@ inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::ar
 
 /// A type whose bytes are its value, so that it may be copied as raw bytes: integers but bool, float, double, float16,
 /// bfloat16, the 8-bit floats, enumerations with a fixed underlying type but bool (every `enum class`, std::byte),
-/// std::complex of float and double, std::array of these, and what `enable_raw_bytes` admits. Never a pointer.
+/// std::complex of float and double, std::array of these, and what `enable_raw_bytes` or `enable_element_type` admits.
+/// Never a pointer.
 template <class T>
 concept plain = detail::is_plain<T>;
 

@@ -12,14 +12,14 @@ namespace hfcomm {
 /// The kind of a reduction: how it combines two values.
 enum class reduce_kind : std::uint8_t {
   sum,      ///< Integers wrap around, as unsigned arithmetic does.
-  product,  ///< Integers wrap around.
+  product,  ///< Integers wrap around. Complex: (ac - bd, ad + bc), which does not recover infinities from NaNs.
   min,      ///< `b < a ? b : a` in rank order: a NaN of the lowest rank stays, one of a higher rank does not win.
-  max,      ///< `a < b ? b : a` in rank order.
-  average,  ///< The sum divided by the group's size; floating-point types only.
+  max,      ///< `a < b ? b : a` in rank order. Complex numbers have neither minimum nor maximum.
+  average,  ///< The sum divided by the group's size; floating-point and complex types only.
   bit_and,  ///< Integers only, as are the next two.
   bit_or,   ///< Bits that any rank has.
   bit_xor,  ///< Bits that an odd number of ranks has.
-  premultiplied_sum,  ///< The sum of each rank's values times that rank's factor; floating-point types only.
+  premultiplied_sum,  ///< The sum of each rank's values times that rank's factor; types as for an average.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(reduce_kind kind) noexcept {
@@ -126,11 +126,20 @@ namespace detail {
   return kind >= reduce_kind::bit_and && kind <= reduce_kind::bit_xor;
 }
 
+[[nodiscard]] constexpr bool needs_order(reduce_kind kind) noexcept {
+  return kind == reduce_kind::min || kind == reduce_kind::max;
+}
+
 /// Returns whether elements of this type can be reduced by this kind. False for `none`, and for values outside the
 /// enums, which a peer may send.
 [[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
-  return kind <= reduce_kind::premultiplied_sum && type > element_type::none && type <= last_element_type &&
-         (is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind));
+  if (kind > reduce_kind::premultiplied_sum || type == element_type::none || type > last_element_type) {
+    return false;
+  }
+  if (is_complex(type)) {
+    return !needs_integers(kind) && !needs_order(kind);
+  }
+  return is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind);
 }
 
 }  // namespace detail
@@ -153,6 +162,9 @@ class reduction {
   template <reduce_kind Kind>
     requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_integers(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // a bitwise reduction needs integer elements
+  template <reduce_kind Kind>
+    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_order(Kind))
+  reduction(typed_reduce_op<Kind>) = delete;  // complex numbers have no order, so no minimum or maximum
 
   [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
 

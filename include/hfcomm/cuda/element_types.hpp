@@ -6,7 +6,6 @@
 #include <cuda_fp8.h>
 
 #include <hfcomm/core/element_type.hpp>
-#include <hfcomm/core/plain.hpp>
 
 /// CUDA's narrow floating-point types as elements. They have the same bits as hfcomm's types, and are accepted wherever
 /// those are, on the host and on devices.
@@ -20,14 +19,5 @@ template <>
 inline constexpr element_type enable_element_type<__nv_fp8_e4m3> = element_type::float8_e4m3;
 template <>
 inline constexpr element_type enable_element_type<__nv_fp8_e5m2> = element_type::float8_e5m2;
-
-template <>
-inline constexpr bool enable_raw_bytes<__half> = true;
-template <>
-inline constexpr bool enable_raw_bytes<__nv_bfloat16> = true;
-template <>
-inline constexpr bool enable_raw_bytes<__nv_fp8_e4m3> = true;
-template <>
-inline constexpr bool enable_raw_bytes<__nv_fp8_e5m2> = true;
 
 }  // namespace hfcomm

@@ -34,7 +34,7 @@ struct ddp_buffer {
 
 namespace detail {
 
-/// An element type in which gradients can be averaged.
+/// An element type in which gradients can be averaged: of real numbers, of 16 bits or more.
 template <class T>
 concept gradient_element = is_floating_point(element_type_of<T>) && (sizeof(T) > 1);
 

@@ -24,6 +24,8 @@ namespace hfcomm::detail {
 /// Each NaN in a result is the positive quiet NaN without payload. Only min and max of float and double return the NaN
 /// of an input, because they calculate nothing.
 ///
+/// Complex elements are pairs of reals, each of which is as above. The product of two rounds each of its four products.
+///
 /// Every bit of the result follows from the inputs alone, whatever `count`, alignment, vector width, machine or
 /// optimisation level. There are three reasons. Elements do not depend on each other. No function has a product and a
 /// sum that a compiler could contract into one rounding (except exact scalings where narrow floats are widened). And

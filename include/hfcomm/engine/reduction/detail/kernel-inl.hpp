@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +21,11 @@ namespace hfcomm::detail {
 
 /// The C++ type that the elements of an element type are calculated as.
 template <element_type Type>
-using element_of_type = std::tuple_element_t<
-    static_cast<std::size_t>(Type),
-    std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
-               std::uint64_t, float16, bfloat16, float, double, float8_e4m3, float8_e5m2>>;
+using element_of_type =
+    std::tuple_element_t<static_cast<std::size_t>(Type),
+                         std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
+                                    std::uint16_t, std::uint32_t, std::uint64_t, float16, bfloat16, float, double,
+                                    float8_e4m3, float8_e5m2, std::complex<float>, std::complex<double>>>;
 
 /// Returns an element in the type that it is calculated in.
 template <class T>
@@ -82,6 +84,67 @@ void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<co
   }
 }
 
+/// products[i] = a[i] * b[i]. Not inlined, so that no product and sum are contracted into one rounding.
+template <class T>
+[[gnu::noinline]] void multiply_elements(const T* a, const T* b, T* products, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    products[i] = a[i] * b[i];
+  }
+}
+
+/// A block of complex numbers in two arrays.
+template <class T>
+struct complex_block {
+  static constexpr std::size_t size = 128;
+
+  void load(const std::byte* data, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      real[i] = load_element<T>(data, 2 * i);
+      imaginary[i] = load_element<T>(data, 2 * i + 1);
+    }
+  }
+
+  void multiply(const complex_block& by, std::size_t count) noexcept {
+    T products[4][size];
+    multiply_elements(real, by.real, products[0], count);
+    multiply_elements(imaginary, by.imaginary, products[1], count);
+    multiply_elements(real, by.imaginary, products[2], count);
+    multiply_elements(imaginary, by.real, products[3], count);
+    for (std::size_t i = 0; i < count; ++i) {
+      real[i] = products[0][i] - products[1][i];
+      imaginary[i] = products[2][i] + products[3][i];
+    }
+  }
+
+  void store(std::byte* data, std::size_t count) const noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      store_element(data, 2 * i, conclude<reduce_kind::product, T>(real[i], 1));
+      store_element(data, 2 * i + 1, conclude<reduce_kind::product, T>(imaginary[i], 1));
+    }
+  }
+
+  T real[size];
+  T imaginary[size];
+};
+
+/// Multiplies the inputs, complex numbers of two T each.
+template <class T>
+void multiply_complex(std::span<const std::byte* const> inputs, std::byte* out, std::size_t count) noexcept {
+  using block = complex_block<T>;
+  block product;
+  block next;
+  for (std::size_t begin = 0; begin < count; begin += block::size) {
+    const std::size_t size = std::min(block::size, count - begin);
+    const std::size_t offset = begin * 2 * sizeof(T);
+    product.load(inputs[0] + offset, size);
+    for (const std::byte* const input : inputs.subspan(1)) {
+      next.load(input + offset, size);
+      product.multiply(next, size);
+    }
+    product.store(out + offset, size);
+  }
+}
+
 /// Copies part of the first output to the others.
 HFCOMM_INLINE void copy_to_other_outputs(std::span<std::byte* const> outs, std::size_t offset,
                                          std::size_t bytes) noexcept {
@@ -131,12 +194,10 @@ HFCOMM_INLINE void run_widened_loops(const reduction_loops& loops, std::span<con
   }
 }
 
-template <element_type Type>
-void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
-                     std::size_t count, [[maybe_unused]] std::span<const double> factors, vector_unit unit) noexcept {
-  using T = element_of_type<Type>;
-  static_assert(element_type_of<T> == Type);
-  if constexpr (is_floating_point(Type)) {
+template <class T>
+void reduce_reals(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
+                  std::size_t count, [[maybe_unused]] std::span<const double> factors, vector_unit unit) noexcept {
+  if constexpr (!std::integral<T>) {
     if (op == reduce_kind::premultiplied_sum) {
       reduce_premultiplied<T>(inputs, factors, outs[0], count);
       copy_to_other_outputs(outs, 0, count * sizeof(T));
@@ -150,6 +211,21 @@ void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, s
     run_widened_loops(loops_for<T>(unit, op), inputs, outs, count);
   } else {
     run_loops(loops_for<T>(unit, op), sizeof(T), inputs, outs, count);
+  }
+}
+
+template <element_type Type>
+void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
+                     std::size_t count, std::span<const double> factors, vector_unit unit) noexcept {
+  using T = element_of_type<Type>;
+  static_assert(element_type_of<T> == Type);
+  if constexpr (!is_complex(Type)) {
+    reduce_reals<T>(op, inputs, outs, count, factors, unit);
+  } else if (op == reduce_kind::product) {
+    multiply_complex<typename T::value_type>(inputs, outs[0], count);
+    copy_to_other_outputs(outs, 0, count * sizeof(T));
+  } else {
+    reduce_reals<typename T::value_type>(op, inputs, outs, 2 * count, factors, unit);
   }
 }
 
@@ -170,6 +246,8 @@ template kernel_function reduce_elements<element_type::float32>;
 template kernel_function reduce_elements<element_type::float64>;
 template kernel_function reduce_elements<element_type::float8_e4m3>;
 template kernel_function reduce_elements<element_type::float8_e5m2>;
+template kernel_function reduce_elements<element_type::complex64>;
+template kernel_function reduce_elements<element_type::complex128>;
 #endif
 
 }  // namespace hfcomm::detail

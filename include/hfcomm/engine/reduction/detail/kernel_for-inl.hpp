@@ -26,6 +26,8 @@ HFCOMM_INLINE reduction_kernel kernel_for(element_type type) noexcept {
     case element_type::float64: return &reduce_elements<element_type::float64>;
     case element_type::float8_e4m3: return &reduce_elements<element_type::float8_e4m3>;
     case element_type::float8_e5m2: return &reduce_elements<element_type::float8_e5m2>;
+    case element_type::complex64: return &reduce_elements<element_type::complex64>;
+    case element_type::complex128: return &reduce_elements<element_type::complex128>;
   }
   return nullptr;
 }

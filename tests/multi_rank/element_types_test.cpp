@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <bit>
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// A float16 of somebody else's.
+struct half_like {
+  std::uint16_t bits;
+};
+
+half_like half(float value) { return std::bit_cast<half_like>(float16(value)); }
+float number(half_like value) { return static_cast<float>(std::bit_cast<float16>(value)); }
+
+}  // namespace
+
+template <>
+inline constexpr element_type hfcomm::enable_element_type<half_like> = element_type::float16;
+
+namespace {
+
+static_assert(plain<half_like> && serializable<half_like> && reducible_element<half_like>);
+static_assert(reducible_buffer<std::span<half_like>> && writable_reducible_buffer<std::vector<half_like>&>);
+
+TEST_CASE("enable_element_type: alone it makes a type's spans, vectors and values reducible") {
+  at_every_size([](const process_group& world) {
+    const auto n = static_cast<float>(world.size());
+    std::vector values(3, half(1.5F));
+    all_reduce(values);
+    CHECK(number(values[2]) == 1.5F * n);
+    all_reduce(std::span(values), reduce_op::average);
+    CHECK(number(values[0]) == 1.5F * n);
+    CHECK(number(all_reduce(half(static_cast<float>(world.rank())), reduce_op::max)) == n - 1);
+    CHECK(all_gather(half(2)).size() == as_index(world.size()));
+  });
+}
+
+/// Rank r's element i.
+template <class Real>
+std::complex<Real> part(int rank, std::size_t i) {
+  return {static_cast<Real>(rank + 1), static_cast<Real>(i % 5) - static_cast<Real>(rank)};
+}
+
+template <class Real>
+std::vector<std::complex<Real>> parts(int rank, std::size_t count) {
+  std::vector<std::complex<Real>> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    all.push_back(part<Real>(rank, i));
+  }
+  return all;
+}
+
+/// Folds all ranks' elements; small integers are exact in every order.
+template <class Real, class Op>
+std::vector<std::complex<Real>> folded(int ranks, std::size_t count, Op op) {
+  auto result = parts<Real>(0, count);
+  for (int rank = 1; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < count; ++i) {
+      result[i] = op(result[i], part<Real>(rank, i));
+    }
+  }
+  return result;
+}
+
+template <class Real, class Change>
+std::vector<std::complex<Real>> changed(std::vector<std::complex<Real>> values, Change change) {
+  for (auto& value : values) {
+    value = change(value);
+  }
+  return values;
+}
+
+TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and numbers", Real, float, double) {
+  at_every_size([](const process_group& world) {
+    const int n = world.size();
+    for (const std::size_t count : each_of(0, 1, 129, 100'000)) {
+      const auto mine = parts<Real>(world.rank(), count);
+      const auto sums = folded<Real>(n, count, std::plus<>());
+      const auto products = folded<Real>(n, count, std::multiplies<>());
+      auto data = mine;
+      all_reduce(data);
+      CHECK((data == sums));
+      all_reduce(mine, std::span(data), reduce_op::product);
+      CHECK((data == products));
+      data = mine;
+      all_reduce_async(std::span(data), reduce_op::average).wait();
+      CHECK((data == changed(sums, [&](auto sum) { return sum / static_cast<Real>(n); })));
+      data = mine;
+      hfcomm::reduce(data, n - 1, reduce_op::product);
+      CHECK((data == (world.rank() == n - 1 ? products : mine)));
+      data = mine;
+      all_reduce(std::span(data), reduce_op::premultiplied_sum(2.0));
+      CHECK((data == changed(sums, [](auto sum) { return sum * Real(2); })));
+      std::vector<std::complex<Real>> list = mine;
+      all_reduce(std::vector{std::span(list)}, reduce_op::product);
+      CHECK((list == products));
+    }
+    CHECK(all_reduce(part<Real>(world.rank(), 3)) == folded<Real>(n, 4, std::plus<>())[3]);
+  });
+}
+
+TEST_CASE("complex: reduce_scatter and dictionaries") {
+  at_every_size([](const process_group& world) {
+    const int n = world.size();
+    const auto mine = parts<double>(world.rank(), as_index(n));
+    std::complex<double> own;
+    reduce_scatter(mine, std::span(&own, 1), reduce_op::product);
+    CHECK(own == folded<double>(n, as_index(n), std::multiplies<>())[as_index(world.rank())]);
+    const std::map<std::string, std::complex<float>> values{{"z", {1, static_cast<float>(world.rank())}}};
+    CHECK(all_reduce_dict(values, reduce_op::sum).at("z") ==
+          std::complex<float>(static_cast<float>(n), static_cast<float>(n * (n - 1) / 2)));
+  });
+}
+
+TEST_CASE("complex: a minimum chosen at run time is a usage_error that says why") {
+  at_every_size([](const process_group& world) {
+    const auto problem =
+        error_of<usage_error>([&] { (void)all_reduce(std::complex<float>(1, 2), reduce_op(reduce_kind::min), world); });
+    CHECK(contains(problem.what(), "complex numbers have no order"));
+    CHECK(all_reduce(std::complex<float>(1, 2)) == std::complex<float>(1, 2) * static_cast<float>(world.size()));
+  });
+}
+
+}  // namespace
