@@ -1,4 +1,4 @@
-// error: (does not satisfy|satisfaction of) .lasting_buffer(<In>)?.
+// error: ::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done
 // SPDX-License-Identifier: MIT
 #include <vector>
 

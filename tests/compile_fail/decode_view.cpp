@@ -1,4 +1,4 @@
-// error: is_same_v<(_Tp, _Up> \[with _Tp = )?std::basic_string_view<char(, std::char_traits<char> )?>[,;]
+// error: a_decoded_view_would_have_nothing_to_view_so_use_a_container
 // SPDX-License-Identifier: MIT
 // A decoded view would have nothing to view.
 #include <string_view>

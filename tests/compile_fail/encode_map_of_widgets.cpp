@@ -1,4 +1,4 @@
-// error: is_same_v<(_Tp, _Up> \[with _Tp = )?widget[,;]
+// error: not_serializable<widget>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes
 // SPDX-License-Identifier: MIT
 // The compiler names the part that cannot be serialized.
 #include <map>

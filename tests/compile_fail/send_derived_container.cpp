@@ -1,4 +1,4 @@
-// error: (does not satisfy|satisfaction of) .(buffer_view|serializable)(<R>|<T>)?.
+// error: not_serializable<tensor>::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member
 // SPDX-License-Identifier: MIT
 #include <vector>
 

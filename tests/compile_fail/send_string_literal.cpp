@@ -1,4 +1,4 @@
-// error: (does not satisfy|satisfaction of) .(buffer_view|serializable)(<R>|<T>)?.
+// error: an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span
 // SPDX-License-Identifier: MIT
 #include <hfcomm/collectives/send.hpp>
 

@@ -1,4 +1,4 @@
-// error: (does not satisfy|satisfaction of) .lasting_buffer_list(<L>)?.
+// error: = delete;  // the list is copied, so it must be one of std::spans
 // SPDX-License-Identifier: MIT
 #include <vector>
 

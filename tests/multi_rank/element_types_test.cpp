@@ -20,8 +20,8 @@ struct half_like {
   std::uint16_t bits;
 };
 
-half_like half(float value) { return std::bit_cast<half_like>(float16(value)); }
-float number(half_like value) { return static_cast<float>(std::bit_cast<float16>(value)); }
+half_like half_like_of(float value) { return std::bit_cast<half_like>(float16(value)); }
+float float_of(half_like value) { return static_cast<float>(std::bit_cast<float16>(value)); }
 
 }  // namespace
 
@@ -36,45 +36,45 @@ static_assert(reducible_buffer<std::span<half_like>> && writable_reducible_buffe
 TEST_CASE("enable_element_type: alone it makes a type's spans, vectors and values reducible") {
   at_every_size([](const process_group& world) {
     const auto n = static_cast<float>(world.size());
-    std::vector values(3, half(1.5F));
+    std::vector values(3, half_like_of(1.5F));
     all_reduce(values);
-    CHECK(number(values[2]) == 1.5F * n);
+    CHECK(float_of(values[2]) == 1.5F * n);
     all_reduce(std::span(values), reduce_op::average);
-    CHECK(number(values[0]) == 1.5F * n);
-    CHECK(number(all_reduce(half(static_cast<float>(world.rank())), reduce_op::max)) == n - 1);
-    CHECK(all_gather(half(2)).size() == as_index(world.size()));
+    CHECK(float_of(values[0]) == 1.5F * n);
+    CHECK(float_of(all_reduce(half_like_of(static_cast<float>(world.rank())), reduce_op::max)) == n - 1);
+    CHECK(all_gather(half_like_of(2)).size() == as_index(world.size()));
   });
 }
 
 /// Rank r's element i.
 template <class Real>
-std::complex<Real> part(int rank, std::size_t i) {
+std::complex<Real> complex_element(int rank, std::size_t i) {
   return {static_cast<Real>(rank + 1), static_cast<Real>(i % 5) - static_cast<Real>(rank)};
 }
 
 template <class Real>
-std::vector<std::complex<Real>> parts(int rank, std::size_t count) {
+std::vector<std::complex<Real>> complex_elements(int rank, std::size_t count) {
   std::vector<std::complex<Real>> all;
   for (std::size_t i = 0; i < count; ++i) {
-    all.push_back(part<Real>(rank, i));
+    all.push_back(complex_element<Real>(rank, i));
   }
   return all;
 }
 
-/// Folds all ranks' elements; small integers are exact in every order.
+/// Folds all ranks' elements in rank order.
 template <class Real, class Op>
-std::vector<std::complex<Real>> folded(int ranks, std::size_t count, Op op) {
-  auto result = parts<Real>(0, count);
+std::vector<std::complex<Real>> folded_complex(int ranks, std::size_t count, Op op) {
+  auto result = complex_elements<Real>(0, count);
   for (int rank = 1; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < count; ++i) {
-      result[i] = op(result[i], part<Real>(rank, i));
+      result[i] = op(result[i], complex_element<Real>(rank, i));
     }
   }
   return result;
 }
 
 template <class Real, class Change>
-std::vector<std::complex<Real>> changed(std::vector<std::complex<Real>> values, Change change) {
+std::vector<std::complex<Real>> changed_complex(std::vector<std::complex<Real>> values, Change change) {
   for (auto& value : values) {
     value = change(value);
   }
@@ -85,9 +85,9 @@ TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and n
   at_every_size([](const process_group& world) {
     const int n = world.size();
     for (const std::size_t count : each_of(0, 1, 129, 100'000)) {
-      const auto mine = parts<Real>(world.rank(), count);
-      const auto sums = folded<Real>(n, count, std::plus<>());
-      const auto products = folded<Real>(n, count, std::multiplies<>());
+      const auto mine = complex_elements<Real>(world.rank(), count);
+      const auto sums = folded_complex<Real>(n, count, std::plus<>());
+      const auto products = folded_complex<Real>(n, count, std::multiplies<>());
       auto data = mine;
       all_reduce(data);
       CHECK((data == sums));
@@ -95,28 +95,28 @@ TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and n
       CHECK((data == products));
       data = mine;
       all_reduce_async(std::span(data), reduce_op::average).wait();
-      CHECK((data == changed(sums, [&](auto sum) { return sum / static_cast<Real>(n); })));
+      CHECK((data == changed_complex(sums, [&](auto sum) { return sum / static_cast<Real>(n); })));
       data = mine;
       hfcomm::reduce(data, n - 1, reduce_op::product);
       CHECK((data == (world.rank() == n - 1 ? products : mine)));
       data = mine;
       all_reduce(std::span(data), reduce_op::premultiplied_sum(2.0));
-      CHECK((data == changed(sums, [](auto sum) { return sum * Real(2); })));
+      CHECK((data == changed_complex(sums, [](auto sum) { return sum * Real(2); })));
       std::vector<std::complex<Real>> list = mine;
       all_reduce(std::vector{std::span(list)}, reduce_op::product);
       CHECK((list == products));
     }
-    CHECK(all_reduce(part<Real>(world.rank(), 3)) == folded<Real>(n, 4, std::plus<>())[3]);
+    CHECK(all_reduce(complex_element<Real>(world.rank(), 3)) == folded_complex<Real>(n, 4, std::plus<>())[3]);
   });
 }
 
 TEST_CASE("complex: reduce_scatter and dictionaries") {
   at_every_size([](const process_group& world) {
     const int n = world.size();
-    const auto mine = parts<double>(world.rank(), as_index(n));
+    const auto mine = complex_elements<double>(world.rank(), as_index(n));
     std::complex<double> own;
     reduce_scatter(mine, std::span(&own, 1), reduce_op::product);
-    CHECK(own == folded<double>(n, as_index(n), std::multiplies<>())[as_index(world.rank())]);
+    CHECK(own == folded_complex<double>(n, as_index(n), std::multiplies<>())[as_index(world.rank())]);
     const std::map<std::string, std::complex<float>> values{{"z", {1, static_cast<float>(world.rank())}}};
     CHECK(all_reduce_dict(values, reduce_op::sum).at("z") ==
           std::complex<float>(static_cast<float>(n), static_cast<float>(n * (n - 1) / 2)));

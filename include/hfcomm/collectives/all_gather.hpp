@@ -3,10 +3,12 @@
 
 #include <source_location>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -44,6 +46,13 @@ void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, co
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_buffers<T, Rest...>>
+  requires detail::refused<Why>
+std::vector<std::decay_t<T>> all_gather(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+void all_gather(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+
 namespace detail {
 
 /// The overloads of `all_gather`, as one function object.
@@ -76,5 +85,14 @@ work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts,
   return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out),
                        std::move(counts));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_buffers<T, Rest...>>
+  requires detail::refused<Why>
+work<std::vector<std::decay_t<T>>> all_gather_async(T&&,
+                                                    Rest&&...) = delete;  // not serializable, or a temporary: see Why
+void all_gather_async(detail::any_device_range,
+                      ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

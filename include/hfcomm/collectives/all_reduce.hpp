@@ -2,9 +2,11 @@
 #pragma once
 
 #include <source_location>
+#include <type_traits>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 
@@ -40,7 +42,7 @@ template <reducible_element T>
 /// Returns one object per rank, folded in rank order by any callable, on every rank: `op(op(value0, value1),
 /// value2)...`. The callable runs on every rank on equal arguments, so a deterministic one gives every rank the same
 /// result.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T all_reduce(const T& value, BinaryOp op, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   return detail::fold(detail::collect_objects("all_reduce", engines::movement::to_all, value, -1, group, where), op);
@@ -61,6 +63,16 @@ void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
   detail::fold_elements("all_reduce", engines::movement::to_all, std::span<std::ranges::range_value_t<R>>(data), -1, op,
                         group, where);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
+  requires detail::refused<Why>
+std::decay_t<T> all_reduce(T&&, Rest&&...) = delete;  // Why says the reason and what to do
+template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+std::decay_t<T> all_reduce(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+void all_reduce(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 namespace detail {
 
@@ -99,7 +111,7 @@ work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const p
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
   return detail::start("all_reduce", detail::call_all_reduce, group, where, std::move(value), std::move(op));
@@ -112,5 +124,16 @@ work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = 
                             std::source_location where = std::source_location::current()) {
   return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), std::move(op));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_reduced_async<T, Rest...>>
+  requires detail::refused<Why>
+work<std::decay_t<T>> all_reduce_async(T&&, Rest&&...) = delete;  // Why says the reason and what to do
+template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+work<std::decay_t<T>> all_reduce_async(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+void all_reduce_async(detail::any_device_range,
+                      ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

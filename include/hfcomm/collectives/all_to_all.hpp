@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -59,6 +60,13 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+std::vector<T> all_to_all(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+void all_to_all(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+
 namespace detail {
 
 /// The overloads of `all_to_all`, as one function object.
@@ -93,5 +101,17 @@ work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& o
   return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), std::move(in_counts),
                        detail::view_of(out), std::move(out_counts));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+work<std::vector<T>> all_to_all_async(const std::vector<T>&,
+                                      Rest&&...) = delete;  // not serializable: Why says what to do
+template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
+  requires detail::refused<Why>
+work<void> all_to_all_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
+void all_to_all_async(detail::any_device_range,
+                      ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -47,6 +48,13 @@ void broadcast(R&& data, int root = 0, const process_group& group = world(),
                            detail::writable_elements_of(data), group);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
+  requires detail::refused<Why>
+void broadcast(T&&, Rest&&...) = delete;                 // not serializable: Why says what to do
+void broadcast(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+
 namespace detail {
 
 /// The overloads of `broadcast`, as one function object.
@@ -74,5 +82,13 @@ work<void> broadcast_async(R&& data, int root = 0, const process_group& group = 
                            std::source_location where = std::source_location::current()) {
   return detail::start("broadcast", detail::call_broadcast, group, where, detail::view_of(data), root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_view<T>>
+  requires detail::refused<Why>
+work<void> broadcast_async(T&&, Rest&&...) = delete;  // not serializable, or a temporary: see Why
+void broadcast_async(detail::any_device_range,
+                     ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

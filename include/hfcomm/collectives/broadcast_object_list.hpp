@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 
@@ -108,6 +109,15 @@ void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const
   }
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+void broadcast_object_list(std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... T, class... Rest, class Why = detail::why_no_object<std::tuple<T...>>>
+  requires detail::refused<Why>
+void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // not serializable: Why says what to do
+
 namespace detail {
 
 /// The overloads of `broadcast_object_list`, as one function object.
@@ -136,5 +146,15 @@ work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, 
                                        std::source_location where = std::source_location::current()) {
   return detail::start("broadcast_object_list", detail::call_broadcast_object_list, group, where, objects, root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+work<void> broadcast_object_list_async(std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... T, class... Rest, class Why = detail::why_no_object<std::tuple<T...>>>
+  requires detail::refused<Why>
+work<void> broadcast_object_list_async(const std::tuple<T&...>&,
+                                       Rest&&...) = delete;  // not serializable: Why says what to do
 
 }  // namespace hfcomm

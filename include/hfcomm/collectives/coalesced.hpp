@@ -160,4 +160,13 @@ work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t
   return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op, options);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <buffer_list L, class... Rest>
+  requires(!lasting_buffer_list<L>)
+work<void> broadcast_async(const L&, Rest&&...) = delete;  // the list is copied, so it must be one of std::spans
+template <buffer_list L, class... Rest>
+  requires(!lasting_buffer_list<L>)
+work<void> all_reduce_async(const L&, Rest&&...) = delete;  // the list is copied, so it must be one of std::spans
+
 }  // namespace hfcomm

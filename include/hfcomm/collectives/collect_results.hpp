@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
@@ -153,6 +154,16 @@ template <class T>
   return detail::merge_parts(std::move(parts), size, owners, context);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+std::vector<T> collect_results(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+std::vector<T> collect_results(std::span<const std::size_t>, const std::vector<T>&,
+                               Rest&&...) = delete;  // not serializable: Why says what to do
+
 namespace detail {
 
 /// The overloads of `collect_results`, as one function object.
@@ -180,5 +191,16 @@ work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std
   return detail::start("collect_results", detail::call_collect_results, group, where, std::move(indices),
                        std::move(values), size, root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+work<std::vector<T>> collect_results_async(const std::vector<T>&,
+                                           Rest&&...) = delete;  // not serializable: Why says what to do
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+work<std::vector<T>> collect_results_async(std::span<const std::size_t>, const std::vector<T>&,
+                                           Rest&&...) = delete;  // not serializable: Why says what to do
 
 }  // namespace hfcomm

@@ -72,6 +72,13 @@ template <class T>
   return results;
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+std::vector<T> collect_results_in_files(const std::vector<T>&,
+                                        Rest&&...) = delete;  // not serializable: Why says what to do
+
 namespace detail {
 
 /// The overloads of `collect_results_in_files`, as one function object.
@@ -90,6 +97,13 @@ work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::si
   return detail::start("collect_results_in_files", detail::call_collect_results_in_files, group, where, std::move(part),
                        size, std::move(directory), root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
+  requires detail::refused<Why>
+work<std::vector<T>> collect_results_in_files_async(const std::vector<T>&,
+                                                    Rest&&...) = delete;  // not serializable: Why says what to do
 
 }  // namespace hfcomm
 

@@ -3,10 +3,12 @@
 
 #include <source_location>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -44,6 +46,13 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int ro
                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_buffers<T, Rest...>>
+  requires detail::refused<Why>
+std::vector<std::decay_t<T>> gather(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+void gather(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+
 namespace detail {
 
 /// The overloads of `gather`, as one function object.
@@ -77,5 +86,13 @@ work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int
   return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out),
                        std::move(counts), root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_buffers<T, Rest...>>
+  requires detail::refused<Why>
+work<std::vector<std::decay_t<T>>> gather_async(T&&, Rest&&...) = delete;  // not serializable, or a temporary: see Why
+void gather_async(detail::any_device_range,
+                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -67,6 +68,13 @@ class message_batch {
                                 where));
     return *this;
   }
+
+  template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
+    requires detail::refused<Why>
+  message_batch& send(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+  template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
+    requires detail::refused<Why>
+  message_batch& recv(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
 
   /// Sends and receives everything, and empties the batch.
   void run();

@@ -3,6 +3,7 @@
 
 #include <source_location>
 
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -136,5 +137,21 @@ work<message_info> irecv(R&& data, message_source source, const process_group& g
   const auto message = detail::incoming_buffer("irecv", data, source.rank(), allowed, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return detail::info_of(came); });
 }
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_received<T, Rest...>>
+  requires detail::refused<Why>
+T recv(Rest&&...) = delete;  // not serializable: Why says what to do
+// The first parameter keeps the object's type of `recv<T>` from being taken for R.
+template <int = 0, detail::owned_buffer R, class... Rest>
+void recv(R&&, Rest&&...) = delete;                 // wrap it in std::span, or receive it as an object with recv<T>
+void recv(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class T, class... Rest, class Why = detail::why_not_received<T, Rest...>>
+  requires detail::refused<Why>
+work<T> irecv(Rest&&...) = delete;  // not serializable: Why says what to do
+// The first parameter keeps the object's type of `irecv<T>` from being taken for R.
+template <int = 0, detail::owned_buffer R, class... Rest>
+work<void> irecv(R&&, Rest&&...) = delete;           // wrap it in std::span, or receive it as an object with irecv<T>
+void irecv(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

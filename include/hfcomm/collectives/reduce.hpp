@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <source_location>
+#include <type_traits>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 
@@ -41,7 +43,7 @@ template <reducible_element T>
 }
 
 /// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, BinaryOp op, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
   std::vector<T> values = detail::collect_objects("reduce", engines::movement::to_root, value, root, group, where);
@@ -58,6 +60,16 @@ void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(
   detail::fold_elements("reduce", engines::movement::to_root, std::span<std::ranges::range_value_t<R>>(data), root, op,
                         group, where);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
+  requires detail::refused<Why>
+std::optional<std::decay_t<T>> reduce(T&&, int, Rest&&...) = delete;  // Why says the reason and what to do
+template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+std::optional<std::decay_t<T>> reduce(T&&, int, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+void reduce(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 namespace detail {
 
@@ -98,7 +110,7 @@ work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = re
 }
 
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
   return detail::start("reduce", detail::call_reduce, group, where, std::move(value), root, std::move(op));
@@ -111,5 +123,16 @@ work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& gr
                         std::source_location where = std::source_location::current()) {
   return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(data), root, std::move(op));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_reduced_async<T, Rest...>>
+  requires detail::refused<Why>
+work<std::optional<std::decay_t<T>>> reduce_async(T&&, int, Rest&&...) = delete;  // Why says the reason and what to do
+template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+work<std::optional<std::decay_t<T>>> reduce_async(T&&, int, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+void reduce_async(detail::any_device_range,
+                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -37,6 +38,11 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                                    "reduce_scatter", engines::movement::to_all, std::ranges::size(in), -1, op, where),
                                detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+void reduce_scatter(detail::any_device_range,
+                    ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 namespace detail {
 
@@ -69,5 +75,13 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
   return detail::start("reduce_scatter", detail::call_reduce_scatter, group, where, detail::view_of(in),
                        detail::view_of(out), std::move(counts), op);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
+  requires detail::refused<Why>
+work<void> reduce_scatter_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
+void reduce_scatter_async(detail::any_device_range,
+                          ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

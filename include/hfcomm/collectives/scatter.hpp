@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 
@@ -67,6 +68,13 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int r
                         detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+T scatter(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+void scatter(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+
 namespace detail {
 
 /// The overloads of `scatter`, as one function object.
@@ -100,5 +108,16 @@ work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, in
   return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out),
                        std::move(counts), root);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+work<T> scatter_async(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
+  requires detail::refused<Why>
+work<void> scatter_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
+void scatter_async(detail::any_device_range,
+                   ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

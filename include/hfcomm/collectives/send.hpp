@@ -3,6 +3,7 @@
 
 #include <source_location>
 
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -50,5 +51,16 @@ work<void> isend(R&& data, int destination, const process_group& group = world()
       detail::outgoing_buffer("isend", data, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
+  requires detail::refused<Why>
+void send(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_view<T>>
+  requires detail::refused<Why>
+work<void> isend(T&&, Rest&&...) = delete;           // not serializable, or a temporary: see Why
+void send(detail::any_device_range, ...) = delete;   // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+void isend(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

@@ -5,8 +5,10 @@
 #include <memory>
 #include <ranges>
 #include <source_location>
+#include <type_traits>
 #include <utility>
 
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 
 namespace hfcomm {
@@ -78,5 +80,16 @@ void send_receive(const Out& data, int destination, In&& into, int source, const
       });
   detail::complete_messages(group, std::array{pair.out, pair.in});
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
+  requires detail::refused<Why>
+std::decay_t<T> send_receive(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <buffer Out, buffer In, class... Rest>
+  requires(detail::owned_buffer<Out> || detail::owned_buffer<In>)
+void send_receive(Out&&, int, In&&, int, Rest&&...) = delete;  // wrap both in std::span
+void send_receive(detail::any_device_range,
+                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
 }  // namespace hfcomm

@@ -13,11 +13,18 @@
 
 namespace hfcomm {
 
+namespace detail {
+
+/// One value, because a compiler that explains why a type is no buffer would list all that makes a contiguous range.
+template <class R>
+inline constexpr bool is_contiguous = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>;
+
+}  // namespace detail
+
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
 template <class R>
-concept buffer =
-    !enable_device_range<std::remove_cvref_t<R>> &&  // for device memory include <hfcomm/nccl.hpp>
-    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && plain<std::ranges::range_value_t<R>>;
+concept buffer = !enable_device_range<std::remove_cvref_t<R>> &&  // for device memory include <hfcomm/nccl.hpp>
+                 detail::is_contiguous<R> && plain<std::ranges::range_value_t<R>>;
 
 /// A buffer that may be written to.
 template <class R>

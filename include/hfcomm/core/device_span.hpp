@@ -97,6 +97,13 @@ namespace detail {
 template <class R>
 concept reducible_device_range = device_range<R> && detail::is_reduced_on_devices(element_type_of<device_value_t<R>>);
 
+namespace detail {
+
+template <class R>
+concept irreducible_device_range = device_range<R> && !reducible_device_range<R>;
+
+}  // namespace detail
+
 template <class R>
 concept writable_reducible_device_range = writable_device_range<R> && reducible_device_range<R>;
 

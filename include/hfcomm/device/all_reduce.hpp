@@ -62,4 +62,12 @@ device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_
       range, range, detail::on_own_stream{stream}, group);
 }
 
+// Calls that are refused, so that the message says why.
+
+template <detail::irreducible_device_range In, class... Rest>
+void all_reduce(In&&, Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+template <detail::irreducible_device_range In, class... Rest>
+device_work all_reduce_async(In&&,
+                             Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+
 }  // namespace hfcomm

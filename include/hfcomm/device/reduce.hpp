@@ -54,4 +54,11 @@ device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<d
       range, range, detail::on_own_stream{stream}, group);
 }
 
+// Calls that are refused, so that the message says why.
+
+template <detail::irreducible_device_range In, class... Rest>
+void reduce(In&&, Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+template <detail::irreducible_device_range In, class... Rest>
+device_work reduce_async(In&&, Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+
 }  // namespace hfcomm

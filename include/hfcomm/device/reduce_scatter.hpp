@@ -60,4 +60,12 @@ device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::s
       detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
 }
 
+// Calls that are refused, so that the message says why.
+
+template <detail::irreducible_device_range In, class... Rest>
+void reduce_scatter(In&&, Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+template <detail::irreducible_device_range In, class... Rest>
+device_work reduce_scatter_async(In&&,
+                                 Rest&&...) = delete;  // NCCL reduces no 16-bit integers; a complex number is two reals
+
 }  // namespace hfcomm

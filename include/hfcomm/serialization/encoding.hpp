@@ -10,6 +10,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/plain.hpp>
 #include <hfcomm/serialization/archive.hpp>
+#include <hfcomm/serialization/not_serializable.hpp>
 #include <hfcomm/serialization/serializable.hpp>
 #include <hfcomm/serialization/type_name.hpp>
 
@@ -86,5 +87,17 @@ template <serializable T>
   decode_into(value, bytes);
   return value;
 }
+
+// Calls that are refused; see not_serializable.hpp.
+
+template <class T, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+void encode(const T&, std::vector<std::byte>&) = delete;  // not serializable: Why says what to do
+template <class T, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+void decode_into(T&, std::span<const std::byte>) = delete;  // not serializable: Why says what to do
+template <class T, class Why = detail::why_no_object<T>>
+  requires detail::refused<Why>
+T decode(std::span<const std::byte>) = delete;  // not serializable: Why says what to do
 
 }  // namespace hfcomm

@@ -130,7 +130,7 @@ using first_unserializable_t = typename first_unserializable<T>::type;
 ///
 /// A decoded enumeration may have any value of its underlying type, whether there is an enumerator for it or not.
 template <class T>
-concept serializable = std::same_as<detail::first_unserializable_t<T>, detail::everything_is_serializable> &&
+concept serializable = std::is_same_v<detail::first_unserializable_t<T>, detail::everything_is_serializable> &&
                        std::default_initializable<T> && std::movable<T>;
 
 }  // namespace hfcomm

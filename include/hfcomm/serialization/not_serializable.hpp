@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <ranges>
+#include <type_traits>
+
+#include <hfcomm/serialization/serializable.hpp>
+
+/// Types whose names say why a call is refused and what to do. They are template arguments of deleted functions, so
+/// that a compiler's message about the call shows them. They have no definitions.
+namespace hfcomm::reason {
+
+/// There is none: the function that is deleted for a reason does not take part.
+struct none;
+
+/// T is no object that can be sent. T is the object's type, or the first type within it that is refused.
+template <class T>
+struct not_serializable {
+  struct give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;
+  struct shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
+  struct a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
+  struct behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
+  struct a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array;
+  struct a_decoded_view_would_have_nothing_to_view_so_use_a_container;
+  struct an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span;
+  struct a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
+  struct it_needs_a_default_constructor_and_a_move_constructor;
+};
+
+}  // namespace hfcomm::reason
+
+namespace hfcomm::detail {
+
+template <class T>
+inline constexpr bool is_shared_owner = false;
+template <class T>
+inline constexpr bool is_shared_owner<std::shared_ptr<T>> = true;
+template <class T>
+inline constexpr bool is_shared_owner<std::weak_ptr<T>> = true;
+
+template <class T>
+inline constexpr bool is_unique_ptr = false;
+template <class T, class D>
+inline constexpr bool is_unique_ptr<std::unique_ptr<T, D>> = true;
+
+template <class T>
+inline constexpr bool is_polymorphic_owner = false;
+template <class T>
+inline constexpr bool is_polymorphic_owner<std::unique_ptr<T>> = std::is_polymorphic_v<T>;
+
+/// Returns the reason for a type that is refused itself, not for a type within it.
+template <class T>
+consteval auto reason_against() {
+  using refused = reason::not_serializable<T>;
+  if constexpr (is_shared_owner<T>) {
+    using why = typename refused::shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
+    return std::type_identity<why>{};
+  } else if constexpr (std::is_pointer_v<T> || std::is_member_pointer_v<T>) {
+    using why = typename refused::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
+    return std::type_identity<why>{};
+  } else if constexpr (is_polymorphic_owner<T>) {
+    using why =
+        typename refused::behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
+    return std::type_identity<why>{};
+  } else if constexpr (is_unique_ptr<T>) {
+    using why = typename refused::a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array;
+    return std::type_identity<why>{};
+  } else if constexpr (std::ranges::view<T>) {
+    return std::type_identity<typename refused::a_decoded_view_would_have_nothing_to_view_so_use_a_container>{};
+  } else if constexpr (std::is_array_v<T>) {
+    using why = typename refused::an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span;
+    return std::type_identity<why>{};
+  } else if constexpr (std::is_class_v<T> && (standard_type<T> || has_functions<T>())) {
+    return std::type_identity<typename refused::it_needs_a_default_constructor_and_a_move_constructor>{};
+  } else if constexpr (std::ranges::range<T>) {
+    using why = typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
+    return std::type_identity<why>{};
+  } else {
+    using why = typename refused::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;
+    return std::type_identity<why>{};
+  }
+}
+
+/// Returns the reason for an object's type, and `reason::none` for a serializable one.
+template <class T>
+consteval auto find_reason_against_object() {
+  if constexpr (serializable<T>) {
+    return std::type_identity<reason::none>{};
+  } else if constexpr (std::is_same_v<first_unserializable_t<T>, everything_is_serializable>) {
+    return reason_against<T>();
+  } else {
+    return reason_against<first_unserializable_t<T>>();
+  }
+}
+
+template <class T>
+using why_no_object = typename decltype(find_reason_against_object<std::remove_cvref_t<T>>())::type;
+
+/// True for a reason. No concept, whose definition compilers would explain at each deleted function that takes no part.
+template <class Why>
+inline constexpr bool refused = !std::is_same_v<Why, reason::none>;
+
+}  // namespace hfcomm::detail

@@ -1,0 +1,7 @@
+// error: not_serializable<int ?\*>::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr
+// SPDX-License-Identifier: MIT
+#include <vector>
+
+#include <hfcomm/collectives/send.hpp>
+
+int main() { hfcomm::send(std::vector<int*>(), 1); }

@@ -1,0 +1,11 @@
+// error: not_serializable<widget>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes
+// SPDX-License-Identifier: MIT
+#include <hfcomm/collectives/all_reduce.hpp>
+
+struct widget {
+  int x = 0;
+};
+
+int main() {
+  return hfcomm::all_reduce(widget(), [](widget a, widget) { return a; }).x;
+}

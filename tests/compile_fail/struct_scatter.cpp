@@ -1,0 +1,14 @@
+// error: not_serializable<widget>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes
+// SPDX-License-Identifier: MIT
+#include <vector>
+
+#include <hfcomm/collectives/scatter.hpp>
+
+struct widget {
+  int x = 0;
+};
+
+int main() {
+  const std::vector<widget> list;
+  return hfcomm::scatter(list).x;
+}
