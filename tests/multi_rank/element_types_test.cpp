@@ -30,7 +30,7 @@ inline constexpr element_type hfcomm::enable_element_type<half_like> = element_t
 
 namespace {
 
-static_assert(plain<half_like> && serializable<half_like> && reducible_element<half_like>);
+static_assert(plain<half_like> && !plain<const half_like> && serializable<half_like> && reducible_element<half_like>);
 static_assert(reducible_buffer<std::span<half_like>> && writable_reducible_buffer<std::vector<half_like>&>);
 
 TEST_CASE("enable_element_type: alone it makes a type's spans, vectors and values reducible") {

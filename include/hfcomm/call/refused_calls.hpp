@@ -218,8 +218,8 @@ concept owned_buffer = buffer<R> && !buffer_view<R>;
 /// Converts from device memory. Overloads that take it, and `...`, are worse than those of <hfcomm/nccl.hpp>.
 struct any_device_range {
   template <class R>
-    requires enable_device_range<std::remove_cvref_t<R>>
-  any_device_range(R&& range);
+    requires enable_device_range<R>
+  any_device_range(const R& range);
 };
 
 }  // namespace hfcomm::detail

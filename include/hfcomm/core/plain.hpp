@@ -40,10 +40,10 @@ inline constexpr bool is_plain = [] {
     static_assert(std::is_class_v<T> || std::is_enum_v<T>, "hfcomm::enable_raw_bytes is for classes and enumerations");
     static_assert(std::is_trivially_copyable_v<T>, "hfcomm::enable_raw_bytes needs a trivially copyable class");
   }
-  if constexpr (std::is_class_v<T> && enable_element_type<T> != element_type::none) {
-    return element_type_of<T> != element_type::none;  // checks the type
-  } else if constexpr (fixed_enumeration<T>) {
+  if constexpr (fixed_enumeration<T>) {
     return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
+  } else if constexpr (std::is_class_v<T>) {
+    return enable_raw_bytes<T> || (std::same_as<T, std::remove_cv_t<T>> && element_type_of<T> != element_type::none);
   } else {
     return enable_raw_bytes<T> ||
            (std::integral<T> && std::same_as<T, std::remove_cv_t<T>> && !std::same_as<T, bool>) ||
