@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -23,6 +24,7 @@ namespace detail {
 template <work_range R>
 [[nodiscard]] std::vector<work_state*> states_of(R& works) {
   std::vector<work_state*> states;
+  states.reserve(static_cast<std::size_t>(std::ranges::distance(works)));
   for (const auto& one : works) {
     states.push_back(work_access::state(one));
   }

@@ -22,6 +22,7 @@ class parts_collector final : public receiver {
   void expect(std::span<const std::uint64_t> totals) override {
     if (places_.empty()) {
       std::vector<std::size_t> counts;
+      counts.reserve(totals.size());
       std::size_t sum = 0;
       for (const std::uint64_t total : totals) {
         counts.push_back(static_cast<std::size_t>(total) / width_);

@@ -19,9 +19,7 @@
 #include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
 
-namespace hfcomm {
-
-namespace detail {
+namespace hfcomm::detail {
 
 inline constexpr int any_source_rank = -1;
 
@@ -212,6 +210,4 @@ work<std::invoke_result_t<Take&, const transfer&>> start_message(const process_g
   return work<value>(std::move(state), std::move(result));
 }
 
-}  // namespace detail
-
-}  // namespace hfcomm
+}  // namespace hfcomm::detail
