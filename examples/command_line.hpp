@@ -49,7 +49,7 @@ class command_line {
   [[nodiscard]] std::string usage() const {
     std::string text = "usage: " + program_ + required_ + " [options]\n";
     for (const auto& [form, meaning, take] : options_) {
-      text += "  " + form + std::string(form.size() < 20 ? 20 - form.size() : 1, ' ') + meaning + '\n';
+      text.append("  ").append(form).append(form.size() < 20 ? 20 - form.size() : 1, ' ').append(meaning).append("\n");
     }
     return text + "  --help              this text\n";
   }
