@@ -118,7 +118,7 @@ class Training(unittest.TestCase):
         self.assert_refused(run(), 2, "--text FILE is missing")
         self.assert_refused(run("--text", TEXT, "--colour", "red"), 2, "unknown option")
         self.assert_refused(run("--text", TEXT, "--batch", 2, "--accumulate", 4), 2, "--accumulate")
-        self.assert_refused(run("--processes", 100000, "--text", TEXT), 1, "must be from 1 to")
+        self.assert_refused(run("--processes", 100000, "--text", TEXT), 2, "must be from 1 to")
 
     def test_kill_during_training(self):
         for victim in (0, 1, 2):
