@@ -28,12 +28,12 @@ void fill(std::span<T> data, int rank) {
 }
 
 /// Lengths in bytes around the limits between the algorithms of a reduction.
-constexpr auto lengths = each_of(0, 16, 16'384, 16'400, 70'000);
+constexpr auto byte_counts = each_of(0, 16, 16'384, 16'400, 70'000);
 
 TEST_CASE_TEMPLATE("shared_buffer: reductions have the bits of ordinary ones", T, float, double, bfloat16, float16,
                    std::int32_t, std::uint8_t, float8_e4m3) {
   at_every_size([](const process_group& world) {
-    for (const std::size_t bytes : lengths) {
+    for (const std::size_t bytes : byte_counts) {
       if (world.size() > 3 && bytes > 16'400 && sizeof(T) != sizeof(float)) {
         continue;  // the loops are the same ones, and unoptimised they take their time
       }
