@@ -102,7 +102,8 @@ class roster {
       : segment_(std::move(segment)),
         entries_(reinterpret_cast<entry*>(segment_->data())),
         size_(size),
-        index_(index) {}
+        index_(index),
+        looked_(std::make_unique<std::atomic<clock::rep>[]>(static_cast<std::size_t>(size))) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -173,7 +174,7 @@ class roster {
     }
     auto state = process_state::ended;
     if (lock.l_type != F_UNLCK) {
-      state = lock.l_pid > 0 ? state_of_process(lock.l_pid) : process_state::unknown;
+      state = lock.l_pid > 0 && may_look(index) ? state_of_process(lock.l_pid) : process_state::unknown;
     }
     if (state == process_state::running || state == process_state::unknown) {
       return std::nullopt;
@@ -208,6 +209,20 @@ class roster {
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
+  /// Returns whether /proc is to be asked about a rank now: every 40 ms, because a rank that waits long must not work.
+  [[nodiscard]] bool may_look(int index) const noexcept {
+    const auto now = clock::now().time_since_epoch().count();
+    auto& last = looked_[static_cast<std::size_t>(index)];
+    constexpr auto pause = std::chrono::duration_cast<clock::duration>(std::chrono::milliseconds(40)).count();
+    if (now - last.load(std::memory_order_relaxed) < pause) {
+      return false;
+    }
+    last.store(now, std::memory_order_relaxed);
+    return true;
+  }
+
   enum class presence : std::uint32_t { absent, here, left, failed, failed_because_of_another };
 
   struct alignas(64) entry {
@@ -225,8 +240,8 @@ class roster {
       return {kind::died, "has crashed; the system is writing its core file"};
     }
     if (exit_record* table = exit_records_of_launch(); table != nullptr) {
-      // The kernel tells the parent a moment later.
-      for (int attempt = 0; attempt < 60; ++attempt) {
+      // The kernel tells the parent a moment later, or much later where the memory is not freed yet.
+      for (int attempt = 0; attempt < (state == process_state::ended ? 60 : 20); ++attempt) {
         if (table[index].ended.load() != 0) {
           const auto text = table[index].failure.read();
           return text ? rank_ending{table[index].because_of_another.load() != 0 ? kind::failed_because_of_another
@@ -245,6 +260,7 @@ class roster {
   entry* entries_;
   int size_;
   int index_;
+  std::unique_ptr<std::atomic<clock::rep>[]> looked_;  // by rank: when /proc was asked last
   fork_guard creator_;
 };
 
