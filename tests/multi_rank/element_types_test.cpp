@@ -5,10 +5,14 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <hfcomm/collectives/exclusive_scan.hpp>
+#include <hfcomm/collectives/scan.hpp>
 
 namespace {
 
@@ -42,6 +46,9 @@ TEST_CASE("enable_element_type: alone it makes a type's spans, vectors and value
     all_reduce(std::span(values), reduce_op::average);
     CHECK(float_of(values[0]) == 1.5F * n);
     CHECK(float_of(all_reduce(half_like_of(static_cast<float>(world.rank())), reduce_op::max)) == n - 1);
+    CHECK(float_of(scan(half_like_of(2))) == 2.0F * static_cast<float>(world.rank() + 1));
+    const float least = float_of(hfcomm::exclusive_scan(half_like_of(2), reduce_op::min));
+    CHECK(least == (world.rank() == 0 ? std::numeric_limits<float>::infinity() : 2.0F));
     CHECK(all_gather(half_like_of(2)).size() == as_index(world.size()));
   });
 }

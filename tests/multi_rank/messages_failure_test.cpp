@@ -78,6 +78,16 @@ TEST_CASE("send_receive: when every rank's object throws, no notice is left behi
   });
 }
 
+TEST_CASE("send_receive: an impossible destination or tag on every rank leaves no notice behind either") {
+  at_every_size([](const process_group& world) {
+    CHECK_THROWS_AS((void)send_receive(1, world.size(), previous_of(world), world), usage_error);
+    CHECK_THROWS_AS((void)send_receive(1, next_of(world), previous_of(world), world, -1), usage_error);
+    barrier(world);
+    CHECK(send_receive(world.rank(), next_of(world), previous_of(world), world) == previous_of(world));
+    check_usable(world);
+  });
+}
+
 TEST_CASE("send_receive: a buffer at address 0, to send or to receive, is an error on both peers") {
   at_every_size(
       [](const process_group& world) {
@@ -111,6 +121,23 @@ TEST_CASE("message_batch: when an object's save throws, the receiver gets its te
           batch.run();
         }
         CHECK(halo == std::vector<int>(edge.size(), previous_of(world)));
+        check_usable(world);
+      },
+      2);
+}
+
+TEST_CASE("message_batch: the text of an object whose save throws keeps its place among the messages") {
+  at_every_size(
+      [](const process_group& world) {
+        message_batch batch(world);
+        batch.send(1, next_of(world)).send(unsaveable{true}, next_of(world)).send(3, next_of(world));
+        auto first = irecv<int>(previous_of(world), world);
+        auto failed = irecv<unsaveable>(previous_of(world), world);
+        auto last = irecv<int>(previous_of(world), world);
+        CHECK_THROWS_AS(batch.run(), std::domain_error);
+        CHECK_CONTAINS(error_of<peer_error>([&] { (void)failed.wait(); }).what(), "the cupboard is bare");
+        CHECK(first.wait() == 1);
+        CHECK(last.wait() == 3);
         check_usable(world);
       },
       2);

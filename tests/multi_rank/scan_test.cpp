@@ -2,12 +2,14 @@
 #include "ranks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/scan.hpp>
@@ -82,6 +84,30 @@ std::vector<T> values_of(int rank, std::size_t count) {
   return result;
 }
 
+/// The result of a reduction of nothing.
+template <class T>
+T expected_identity(reduce_kind kind) {
+  const bool is_least = kind == reduce_kind::max;
+  if (kind == reduce_kind::min || is_least) {
+    if constexpr (std::is_integral_v<T>) {
+      return is_least ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
+    } else {
+      if constexpr (std::is_same_v<T, float8_e4m3>) {
+        return T(is_least ? -448.0F : 448.0F);  // it has no infinity
+      } else if constexpr (std::is_same_v<T, float8_e5m2>) {
+        return T::from_bits(is_least ? 0xfc : 0x7c);  // an infinity does not become one
+      } else {
+        return static_cast<T>(is_least ? -HUGE_VAL : HUGE_VAL);
+      }
+    }
+  }
+  if constexpr (std::is_integral_v<T>) {
+    return kind == reduce_kind::product ? T{1} : kind == reduce_kind::bit_and ? static_cast<T>(~T{}) : T{};
+  } else {
+    return static_cast<T>(kind == reduce_kind::product ? 1.0F : 0.0F);
+  }
+}
+
 /// Checks each kind of reduction that elements of type T have, for these counts.
 template <class T>
 void check_prefixes(const process_group& world, std::span<const std::size_t> counts) {
@@ -93,7 +119,7 @@ void check_prefixes(const process_group& world, std::span<const std::size_t> cou
     for (const std::size_t count : counts) {
       const auto mine = values_of<T>(world.rank(), count);
       std::vector<T> expected = mine;
-      std::vector<T> expected_before(count, detail::identity_of<T>(op.kind()));
+      std::vector<T> expected_before(count, expected_identity<T>(op.kind()));
       for (int ranks = 1; ranks <= world.size(); ++ranks) {
         const auto group = first_ranks(world, ranks);
         auto reduced = mine;
@@ -177,6 +203,17 @@ TEST_CASE("exclusive_scan: rank 0 gets the identity of the reduction, or init") 
     CHECK(hfcomm::exclusive_scan(4, reduce_op::bit_or) == 0);
     CHECK(hfcomm::exclusive_scan(4, reduce_op::bit_xor) == 0);
     CHECK(hfcomm::exclusive_scan(std::string("abc"), "the init of rank 0", std::plus<>()) == "the init of rank 0");
+  });
+}
+
+TEST_CASE("exclusive_scan: init may be an element of the buffer that is scanned in place") {
+  at_every_size([](const process_group& world) {
+    auto alone = numbers_of(world.rank(), 1000);
+    auto within = alone;
+    const std::uint32_t first = alone[0];
+    hfcomm::exclusive_scan(std::span(alone), first, mix_in, world);
+    hfcomm::exclusive_scan(std::span(within), within[0], mix_in, world);
+    CHECK(within == alone);
   });
 }
 

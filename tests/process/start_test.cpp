@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -88,6 +89,52 @@ TEST_CASE("init: where rank 0 cannot make the job's memory, all ranks say why") 
   }
 }
 
+TEST_CASE("init: where a rank cannot take the job's memory, all ranks say which and why") {
+  const std::string name = unique_name("no-descriptors");
+  processes::child_processes children(3, [&](int rank) {
+    if (rank == 2) {
+      ::close(::open("/dev/null", O_RDONLY));
+      const int next = ::open("/dev/null", O_RDONLY);
+      const rlimit few{static_cast<rlim_t>(next + 1), static_cast<rlim_t>(next + 1)};
+      ::close(next);
+      ::setrlimit(RLIMIT_NOFILE, &few);  // room for the connection only
+    }
+    try {
+      session own = init(processes::job_options(name, rank, 3));
+    } catch (const engine_error& problem) {
+      processes::report(problem.what());
+    }
+  });
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.output.find("rank 2 cannot take the job's memory: ") != std::string::npos);
+    CHECK(outcome.output.find("ulimit -n") != std::string::npos);
+  }
+}
+
+TEST_CASE("init: the first rank that gives up ends the start, and all learn who is missing") {
+  const std::string name = unique_name("impatient");
+  processes::child_processes children(3, [&](int rank) {
+    auto options = processes::job_options(name, rank, 3);
+    if (rank == 1) {
+      options.start_timeout = 500ms;
+    }
+    if (rank == 2) {
+      return;
+    }
+    try {
+      session own = init(options);
+    } catch (const timeout_error& problem) {
+      processes::report(problem.what());
+    }
+  });
+  const auto outcomes = children.wait(20s);
+  for (const int rank : {0, 1}) {
+    CHECK(outcomes[static_cast<std::size_t>(rank)].output.find("rank 2 did not come") != std::string::npos);
+  }
+}
+
 TEST_CASE("init: a user whom the kernel shows as the overflow user is told from nobody, and is refused") {
   const std::string name = unique_name("overflow-user");
   processes::child_processes children(2, [&](int rank) {
@@ -139,9 +186,9 @@ TEST_CASE("init: it warns which ranks have not come, on rank 0, and on the other
     const std::string name = unique_name("late-" + std::to_string(late));
     processes::child_processes children(3, [&](int rank) {
       ::dup2(processes::report_pipe(), STDERR_FILENO);
-      ::setenv("HFCOMM_WARN_AFTER_MS", "100", 1);
+      ::setenv("HFCOMM_WARN_AFTER_MS", "1000", 1);
       if (rank == late) {
-        std::this_thread::sleep_for(700ms);
+        std::this_thread::sleep_for(3s);
       }
       session own = init(processes::job_options(name, rank, 3));
     });
@@ -151,9 +198,8 @@ TEST_CASE("init: it warns which ranks have not come, on rank 0, and on the other
       INFO(outcome.output);
       CHECK(outcome.exited_with(0));
       const bool warns = late == 0 ? rank != 0 : rank == 0;
-      CHECK((
-          outcome.output ==
-          (warns ? "[hfcomm] init: still waiting after 100 ms for rank " + std::to_string(late) + " to start\n" : "")));
+      CHECK((outcome.output ==
+             (warns ? "[hfcomm] init: still waiting after 1 s for rank " + std::to_string(late) + " to start\n" : "")));
     }
   }
 }

@@ -12,7 +12,7 @@
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/serialization/not_serializable.hpp>
 
-/// What is wrong with a call that no overload takes. Each operation has deleted overloads for such calls, because a
+/// Reasons why no overload takes a call. Most operations have deleted overloads for such calls, because a
 /// compiler's list of all candidates says neither the reason nor the remedy. They take no part in valid calls, and a
 /// requires-expression about a refused call is false, as it is without them.
 namespace hfcomm::reason {

@@ -6,7 +6,7 @@
 
 #include <hfcomm/core/plain.hpp>
 
-/// What is written on a message's envelope: its source and destination, and the values that stand for any or none.
+/// Source, destination and tag of a message, and the wildcards.
 namespace hfcomm {
 
 /// The wildcard for the sender of a message, which may be any rank of the group.
@@ -21,8 +21,9 @@ struct any_tag_t {
 };
 inline constexpr any_tag_t any_tag{};
 
-/// The rank of nobody, in the place of a source or destination. A message to it is not sent. A receive from it ends at
-/// once: a buffer stays as it is, and an object that is returned is default-constructed. So the ranks at the ends of a
+/// The null process, in the place of a source or destination. A send to it or a receive from it completes at once and
+/// transfers nothing, also in a broken group: a buffer stays as it is, and an object that is returned is
+/// default-constructed. So the ranks at the ends of a
 /// line make the same calls as those between. (MPI's `MPI_PROC_NULL`. No calculation from a rank gives this number.)
 inline constexpr int null_rank = std::numeric_limits<int>::min();
 

@@ -47,7 +47,7 @@ template <reducible_element T>
 /// Returns `op(op(init, value0), value1)...` of the objects of the ranks before this one, by any callable; on rank 0
 /// `init`. Each rank begins with its own `init`, which is not compared. An exception of the callable is thrown on its
 /// rank only. (`std::exclusive_scan` over the ranks.)
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T exclusive_scan(const T& value, std::type_identity_t<T> init, BinaryOp op,
                                const process_group& group = world(),
                                std::source_location where = std::source_location::current()) {
@@ -61,7 +61,7 @@ template <serializable T, combines<T> BinaryOp>
 template <buffer In, writable_buffer Out, class BinaryOp>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>> &&
            combines<BinaryOp, std::ranges::range_value_t<In>>
-void exclusive_scan(const In& in, Out&& out, const std::ranges::range_value_t<In>& init, BinaryOp op,
+void exclusive_scan(const In& in, Out&& out, std::ranges::range_value_t<In> init, BinaryOp op,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   using T = std::ranges::range_value_t<In>;
@@ -77,11 +77,16 @@ void exclusive_scan(const In& in, Out&& out, const std::ranges::range_value_t<In
 /// The same in place, for a view (std::span) or shared_buffer.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
-void exclusive_scan(R&& data, const std::ranges::range_value_t<R>& init, BinaryOp op,
-                    const process_group& group = world(),
+void exclusive_scan(R&& data, std::ranges::range_value_t<R> init, BinaryOp op, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   hfcomm::exclusive_scan(data, data, init, std::move(op), group, where);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class Init, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+std::decay_t<T> exclusive_scan(T&&, Init&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
 
 namespace detail {
 
@@ -121,7 +126,7 @@ work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum
 }
 
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> exclusive_scan_async(T value, std::type_identity_t<T> init, BinaryOp op, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
   return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, std::move(value), std::move(init),
@@ -131,7 +136,7 @@ work<T> exclusive_scan_async(T value, std::type_identity_t<T> init, BinaryOp op,
 /// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
-work<void> exclusive_scan_async(R&& data, const std::ranges::range_value_t<R>& init, BinaryOp op,
+work<void> exclusive_scan_async(R&& data, std::ranges::range_value_t<R> init, BinaryOp op,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
   return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, detail::view_of(data), init,

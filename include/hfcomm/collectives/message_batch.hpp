@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <source_location>
@@ -12,8 +13,9 @@
 
 namespace hfcomm {
 
-/// A batch of messages that are sent and received at once: in `run`, none waits for another. `run` throws the first
-/// error in the order of the calls, after all messages have ended. A batch can be filled and run again.
+/// A batch of messages that are sent and received at once: in `run`, none waits for another. `run` throws the
+/// exception of the first object that could not be encoded, else the first error in the order of the calls, after all
+/// messages have ended. A batch can be filled and run again.
 ///
 ///     message_batch batch(group);
 ///     batch.send(std::span(left_edge), left).recv(std::span(left_halo), left);
@@ -31,17 +33,19 @@ class message_batch {
   message_batch& operator=(message_batch&& other) noexcept;
   ~message_batch();
 
-  /// Where serialization throws, the receiver is told at once, and `run` throws the exception.
+  /// Where serialization throws, `run` tells the receiver in this message's place, and throws the exception.
   template <serializable T>
   message_batch& send(const T& value, int destination, int tag = 0,
                       std::source_location where = std::source_location::current()) {
     auto out = detail::outgoing_object_call<T>("message_batch::send", destination, detail::allowed_peer::any_rank,
                                                group_, tag, where);
     try {
-      detail::encode_message(value, *out, group_);
+      encode(value, out->object);
     } catch (...) {
-      fail(*out);
+      return add_failure(std::move(out));
     }
+    out->data = out->object;
+    out->call.bytes = out->data.size();
     return add(std::move(out));
   }
   template <buffer_view R>
@@ -81,12 +85,13 @@ class message_batch {
 
  private:
   message_batch& add(std::shared_ptr<engines::transfer> message);
-  /// Ends a message with the exception that is being handled.
-  static void fail(engines::transfer& message) noexcept;
+  /// Adds, instead of a message, the text of the exception that is being handled.
+  message_batch& add_failure(std::shared_ptr<engines::transfer> message);
 
   process_group group_;
   std::vector<std::shared_ptr<engines::transfer>> messages_;
   std::vector<std::function<void()>> after_;
+  std::exception_ptr problem_;  // of the first object that could not be encoded
 };
 
 }  // namespace hfcomm

@@ -40,7 +40,7 @@ template <reducible_element T>
 
 /// Returns `op(op(value0, value1), value2)...` of the objects of this rank and of the ranks before it, by any callable.
 /// An exception of the callable is thrown on its rank only: the other ranks have all objects by then.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T scan(const T& value, BinaryOp op, const process_group& group = world(),
                      std::source_location where = std::source_location::current()) {
   return detail::fold(detail::collect_first_objects("scan", value, group.rank() + 1, group, where), op);
@@ -72,6 +72,15 @@ void scan(R&& data, BinaryOp op, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   scan(data, data, std::move(op), group, where);
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
+  requires detail::refused<Why>
+std::decay_t<T> scan(T&&, Rest&&...) = delete;  // Why says the reason and what to do
+template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
+  requires detail::refused<Why>
+std::decay_t<T> scan(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
 
 namespace detail {
 
@@ -109,7 +118,7 @@ work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const pr
 }
 
 /// Starts to scan one object per rank, which is copied; the callable runs on another thread.
-template <serializable T, combines<T> BinaryOp>
+template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> scan_async(T value, BinaryOp op, const process_group& group = world(),
                    std::source_location where = std::source_location::current()) {
   return detail::start("scan", detail::call_scan, group, where, std::move(value), std::move(op));

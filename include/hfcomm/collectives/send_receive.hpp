@@ -5,6 +5,7 @@
 #include <memory>
 #include <ranges>
 #include <source_location>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -20,10 +21,12 @@ struct message_pair {
   std::shared_ptr<transfer> out;
   std::shared_ptr<transfer> in;
 
-  /// `incoming` is the receiving call, for the case that `make_in` throws. `make_out` tells the receiver of its
-  /// exceptions itself, as for `send`.
+  /// `incoming` is the receiving call. `make_out` tells the receiver of its exceptions itself, as for `send`. No rank
+  /// is told of a destination or tag that is impossible.
   template <class MakeOut, class MakeIn>
-  message_pair(const process_group& group, const operation& incoming, MakeOut make_out, MakeIn make_in) {
+  message_pair(const process_group& group, const operation& incoming, int destination, int tag, MakeOut make_out,
+               MakeIn make_in) {
+    (void)message(incoming, group, movement::send, destination, allowed_peer::any_rank, tag);  // checks both
     try {
       out = make_out();
     } catch (...) {
@@ -32,9 +35,10 @@ struct message_pair {
     }
     try {
       in = make_in(*out);
-    } catch (const usage_error& problem) {
-      send_failure(group, out->call, problem.detail());
-      refuse_message(group, incoming, problem.detail());
+    } catch (...) {
+      const std::string text = current_exception_detail();
+      send_failure(group, out->call, text);
+      refuse_message(group, incoming, text);
       throw;
     }
   }
@@ -52,6 +56,7 @@ template <serializable T>
   constexpr auto any_rank = detail::allowed_peer::any_rank;
   const detail::message_pair pair(
       group, detail::tagged(detail::object_call<T>("send_receive", detail::movement::receive, source, where), tag),
+      destination, tag,
       [&] { return detail::outgoing_object("send_receive", value, destination, any_rank, group, tag, where); },
       [&](const detail::transfer&) {
         return detail::incoming_object<T>("send_receive", source, any_rank, group, tag, where);
@@ -70,7 +75,7 @@ void send_receive(const Out& data, int destination, In&& into, int source, const
   const auto incoming = detail::buffer_call<std::ranges::range_value_t<In>>("send_receive", detail::movement::receive,
                                                                             std::ranges::size(into), source, where);
   const detail::message_pair pair(
-      group, detail::tagged(incoming, tag),
+      group, detail::tagged(incoming, tag), destination, tag,
       [&] { return detail::outgoing_buffer("send_receive", data, destination, any_rank, group, tag, where); },
       [&](const detail::transfer& out) {
         auto made = detail::incoming_buffer("send_receive", into, source, any_rank, group, tag, where);

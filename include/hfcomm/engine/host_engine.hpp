@@ -48,8 +48,8 @@ class host_engine {
   virtual void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
 
   /// Brings each rank its own part: a scatterv (movement::from_root), a gatherv (to_root) or an all-to-allv (to_all).
-  /// With payload::buffer all parts are `call.bytes` long. Otherwise they may differ; where one is not as long as its
-  /// receiver expects, every rank throws mismatch_error.
+  /// With payload::buffer all parts are `call.bytes` long. Otherwise they may differ, and `out` is told their lengths
+  /// first (receiver::expect); where one is not as long as its receiver expects, every rank throws mismatch_error.
   virtual void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) = 0;
 
   /// Reduces equally long buffers and leaves each rank one part of the result. `parts` has the bytes for each rank, and
@@ -96,14 +96,19 @@ class host_engine {
 
   /// Starts messages to and from single ranks, in this order. An error is kept in its transfer's `problem`; only misuse
   /// is thrown (usage_error).
+  ///
+  /// Receives of one source and tag get its messages in the order of posting, also where a later one has looked first.
+  /// A receive of `any_message_tag` takes the source's earliest message. A probe (`is_probe`) finishes once there is a
+  /// message that no earlier receive wants, and leaves it. `source`, `tag` and `bytes` are set for all of them. No
+  /// message to or from `null_rank` comes here.
   virtual void post(std::span<const std::shared_ptr<transfer>> transfers) = 0;
 
   /// Waits until all of these have finished. Another thread may have started them.
   virtual void complete(std::span<const std::shared_ptr<transfer>> transfers) = 0;
 
-  /// Starts a receive, and takes it back unless it has finished at once. Returns whether it has finished. An error is
-  /// kept in its `problem`; only misuse is thrown.
-  [[nodiscard]] virtual bool try_complete(const std::shared_ptr<transfer>& one) = 0;
+  /// Looks once whether a probe can finish, and keeps nothing of it. Returns whether it has finished. An error is kept
+  /// in its `problem`; only misuse is thrown.
+  [[nodiscard]] virtual bool try_probe(const std::shared_ptr<transfer>& one) = 0;
 
   // The calling thread, and memory.
 

@@ -16,8 +16,9 @@ class receiver {
  public:
   virtual void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) = 0;
 
-  /// Tells, before anything else, how many bytes each rank contributes for this one. Only called for uneven parts; it
-  /// may be called again with the same numbers.
+  /// Takes the number of bytes that each rank contributes for this one, 0 where it contributes none. With
+  /// payload::uneven an engine must call it on each rank that receives, before `receive` and `place_for`. It may call
+  /// it again with the same numbers.
   virtual void expect(std::span<const std::uint64_t> /*totals*/) {}
 
   /// Returns memory where an engine may put all `total` bytes of `source` itself, without a call of `receive`; null

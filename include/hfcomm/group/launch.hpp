@@ -18,8 +18,9 @@ struct launch_options {
   int processes = 1;
   /// Whether each line that a rank prints begins with "[rank 3] ". Also asked for by HFCOMM_PREFIX_OUTPUT=1.
   bool prefix_output = false;
-  /// A directory for files rank-0.log, rank-1.log, ..., which get all that the ranks print; "": there are none. Then
-  /// `prefix_output` has no effect. Also asked for by HFCOMM_OUTPUT_DIRECTORY. Existing files are overwritten.
+  /// A directory for files rank-0.log, rank-1.log, ..., which get all that the ranks print; "": there are none. It is
+  /// made if it is missing and its parent is there. With it, `prefix_output` has no effect. Also asked for by
+  /// HFCOMM_OUTPUT_DIRECTORY. Existing files are overwritten.
   std::string output_directory{};
 };
 
@@ -33,8 +34,8 @@ int launch(launch_options options, function_ref<int()> main, std::source_locatio
 /// `main` returns void or an exit status. With one process it runs in this process.
 ///
 /// A launcher that has started this process comes first (torchrun, mpirun, srun: see detect_environment). Then `main`
-/// runs once, in this process, as the rank that the launcher's variables set, and `processes` has no effect. So one
-/// program runs alone and under every launcher.
+/// runs once, in this process, as the rank that the launcher's variables set, and the options have no effect. So one
+/// program runs alone and under every launcher. A launcher's job of one process counts as none.
 ///
 /// The first failure is printed with its rank: an exception's text, an exit status or a signal, and what the rank had
 /// called last where another rank has noticed its end. That includes errors of a dropped work or a scope's end that no

@@ -47,7 +47,8 @@ void rethrow_first(std::span<work_state* const> works);
 
 /// Waits until one of the works is done, with a value or an error, and returns its index; the lowest where several are.
 /// Its value is still to be taken, by `wait`. A work whose value was taken counts as done, so remove it before the next
-/// call. Throws usage_error where there are no works, for one that was moved from, and where `wait` would be a
+/// call. To wait for a message here counts as waiting for it (see `recv` from any_source) until it is done. Throws
+/// usage_error where there are no works, for one that was moved from, and where `wait` would be a
 /// deadlock. (MPI's `MPI_Waitany`.)
 template <work_range R>
 [[nodiscard]] std::size_t wait_any(R&& works) {
@@ -66,9 +67,10 @@ template <work_range R>
 
 /// Waits until all works are done. Returns their values in a std::vector, nothing for work<void>. Where some have
 /// failed, throws the error of the first of those, after all are done; the others keep their values, and no error is
-/// thrown by a later operation. Throws usage_error for a work that was moved from, and where `wait` would be a
-/// deadlock. (MPI's `MPI_Waitall`.)
+/// thrown by a later operation. Throws usage_error for a work that was moved from or whose value was taken, and where
+/// `wait` would be a deadlock. (MPI's `MPI_Waitall`.)
 template <work_range R>
+  requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
 auto wait_all(R&& works) {
   using value = typename std::ranges::range_value_t<R>::value_type;
   const auto states = detail::states_of(works);

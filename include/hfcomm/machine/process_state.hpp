@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,13 +14,14 @@
 
 namespace hfcomm::rendezvous {
 
-/// What /proc tells of a process. A process that is killed frees its memory first, which takes 0.1 s for each GiB, and
-/// one that crashes writes its core file first. Only then do its file locks, its pidfd and waitpid tell that it ended.
+/// State of a process as /proc shows it. A process that is killed frees its memory first, which takes 0.1 s for each
+/// GiB, and one that crashes writes its core file first. Only then do its file locks, its pidfd and waitpid tell that
+/// it ended.
 enum class process_state {
   running,
   unknown,       ///< /proc does not tell.
   ending,        ///< It runs no more code of its own; the kernel frees its memory.
-  dumping_core,  ///< It has crashed, and the kernel writes its core file.
+  dumping_core,  ///< It has crashed, and the kernel writes its core file, if it may.
   ended,         ///< It is gone.
 };
 
@@ -46,7 +49,7 @@ inline const char* after_name(const std::string& stat) {
 /// Returns the state of one thread from its `stat`: its fields 3 (state) and 9 (flags of the kernel).
 inline process_state thread_state(const std::string& stat) {
   constexpr unsigned long exiting = 0x4;    // PF_EXITING
-  constexpr unsigned long dumped = 0x8;     // PF_POSTCOREDUMP: waits until another thread has written the core file
+  constexpr unsigned long dumped = 0x8;     // PF_POSTCOREDUMP: ends, or waits while another thread writes the core file
   constexpr unsigned long dumping = 0x200;  // PF_DUMPCORE
   const auto name_end = stat.rfind(')');    // the name may have spaces and parentheses
   char state = 0;
@@ -58,11 +61,11 @@ inline process_state thread_state(const std::string& stat) {
   if ((flags & (exiting | dumped | dumping)) == 0 && state != 'Z' && state != 'X') {
     return process_state::running;
   }
-  return (flags & exiting) == 0 ? process_state::dumping_core : process_state::ending;
+  return (flags & dumping) != 0 && (flags & exiting) == 0 ? process_state::dumping_core : process_state::ending;
 }
 
 /// Returns whether /proc shows the processes by the numbers that this process knows.
-inline bool proc_fits() {
+inline bool proc_shows_this_namespace() {
   static const bool fits = [] {
     std::array<char, 32> own{};
     return ::readlink("/proc/self", own.data(), own.size() - 1) > 0 && std::atol(own.data()) == ::getpid();
@@ -77,11 +80,12 @@ inline bool proc_fits() {
 inline process_state state_of_process(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   const process_state first = proc::thread_state(proc::read_beginning(folder + "/stat"));
-  if (first == process_state::running || !proc::proc_fits()) {
+  if (first == process_state::running || !proc::proc_shows_this_namespace()) {
     return first == process_state::running ? first : process_state::unknown;
   }
   if (first == process_state::unknown) {
-    return ::access(folder.c_str(), F_OK) == 0 ? first : process_state::ended;
+    // /proc may hide a process that lives.
+    return ::kill(pid, 0) != 0 && errno == ESRCH ? process_state::ended : process_state::unknown;
   }
   process_state result = first;
   DIR* const threads = ::opendir((folder + "/task").c_str());
@@ -110,6 +114,7 @@ struct process_description {
   unsigned long long start = 0;  ///< The time of its start, in ticks since that of the machine.
 };
 
+/// Returns what /proc tells of the process with that number.
 inline process_description describe_process(pid_t pid) {
   const std::string stat = proc::read_beginning("/proc/" + std::to_string(pid) + "/stat");
   process_description result;

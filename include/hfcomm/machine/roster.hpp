@@ -103,7 +103,7 @@ class roster {
         entries_(reinterpret_cast<entry*>(segment_->data())),
         size_(size),
         index_(index),
-        looked_(std::make_unique<std::atomic<clock::rep>[]>(static_cast<std::size_t>(size))) {}
+        holders_(std::make_unique<std::atomic<pid_t>[]>(static_cast<std::size_t>(size))) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -174,7 +174,7 @@ class roster {
     }
     auto state = process_state::ended;
     if (lock.l_type != F_UNLCK) {
-      state = lock.l_pid > 0 && may_look(index) ? state_of_process(lock.l_pid) : process_state::unknown;
+      state = state_of_holder(index, lock.l_pid);
     }
     if (state == process_state::running || state == process_state::unknown) {
       return std::nullopt;
@@ -209,18 +209,16 @@ class roster {
   }
 
  private:
-  using clock = std::chrono::steady_clock;
-
-  /// Returns whether /proc is to be asked about a rank now: every 40 ms, because a rank that waits long must not work.
-  [[nodiscard]] bool may_look(int index) const noexcept {
-    const auto now = clock::now().time_since_epoch().count();
-    auto& last = looked_[static_cast<std::size_t>(index)];
-    constexpr auto pause = std::chrono::duration_cast<clock::duration>(std::chrono::milliseconds(40)).count();
-    if (now - last.load(std::memory_order_relaxed) < pause) {
-      return false;
+  /// Returns the state of the process that holds a rank's lock. A process that was waited for has no number any more;
+  /// the number that it had tells that it is gone.
+  [[nodiscard]] process_state state_of_holder(int index, pid_t holder) const {
+    std::atomic<pid_t>& last = holders_[static_cast<std::size_t>(index)];
+    if (holder > 0) {
+      last.store(holder, std::memory_order_relaxed);
+    } else {
+      holder = last.load(std::memory_order_relaxed);
     }
-    last.store(now, std::memory_order_relaxed);
-    return true;
+    return holder > 0 ? state_of_process(holder) : process_state::unknown;
   }
 
   enum class presence : std::uint32_t { absent, here, left, failed, failed_because_of_another };
@@ -237,11 +235,11 @@ class roster {
   static rank_ending describe_exit(int index, process_state state) {
     using kind = rank_ending::kind;
     if (state == process_state::dumping_core) {
-      return {kind::died, "has crashed; the system is writing its core file"};
+      return {kind::died, "has crashed; the system may be writing its core file"};
     }
     if (exit_record* table = exit_records_of_launch(); table != nullptr) {
-      // The kernel tells the parent a moment later, or much later where the memory is not freed yet.
-      for (int attempt = 0; attempt < (state == process_state::ended ? 60 : 20); ++attempt) {
+      // The kernel tells the parent a moment later, or much later where much memory is to be freed.
+      for (int attempt = 0; attempt < 60; ++attempt) {
         if (table[index].ended.load() != 0) {
           const auto text = table[index].failure.read();
           return text ? rank_ending{table[index].because_of_another.load() != 0 ? kind::failed_because_of_another
@@ -260,7 +258,7 @@ class roster {
   entry* entries_;
   int size_;
   int index_;
-  std::unique_ptr<std::atomic<clock::rep>[]> looked_;  // by rank: when /proc was asked last
+  std::unique_ptr<std::atomic<pid_t>[]> holders_;  // by rank: the process that was last seen to hold its lock
   fork_guard creator_;
 };
 

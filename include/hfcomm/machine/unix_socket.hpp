@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -36,6 +37,14 @@ struct deadline {
     return timeout.count() > 0 && timeout < clock::time_point::max() - now ? deadline{now + timeout} : deadline{};
   }
   [[nodiscard]] bool passed() const { return passed_by(clock::duration::zero()); }
+  /// Returns the time that is left; negative: no limit.
+  [[nodiscard]] std::int32_t milliseconds_left() const {
+    if (at == clock::time_point::max()) {
+      return -1;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at - clock::now()).count();
+    return static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, 1'000'000'000));
+  }
   /// Returns whether the deadline passed at least `more` ago.
   [[nodiscard]] bool passed_by(clock::duration more) const {
     return at != clock::time_point::max() && clock::now() - more >= at;

@@ -60,14 +60,15 @@ inline std::chrono::milliseconds warning_time() noexcept {
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
 
-/// The time for which this rank has run since this was made. Counts at most 1 s between two looks at it: a rank that
-/// did not look was stopped (by Ctrl-Z, a debugger, or the machine's sleep), and nothing that it waits for had a
+/// The time for which this rank has run since this was made. Counts at most 0.2 s between two updates: a rank that did
+/// not update it was stopped (by Ctrl-Z, a debugger, or the machine's sleep), and nothing that it waits for had a
 /// chance.
 class running_time {
  public:
   std::chrono::steady_clock::duration update() noexcept {
     const auto now = std::chrono::steady_clock::now();
-    total_ += std::min<std::chrono::steady_clock::duration>(now - std::exchange(last_, now), std::chrono::seconds(1));
+    total_ +=
+        std::min<std::chrono::steady_clock::duration>(now - std::exchange(last_, now), std::chrono::milliseconds(200));
     return total_;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -46,9 +47,7 @@ class coordinator {
   void accept_all_ranks() {
     start_warning warning;
     while (!absent_ranks().empty()) {
-      if (auto connection = listener_->accept(slice)) {
-        unidentified_.push_back(std::move(*connection));
-      }
+      accept_one();
       read_introductions();
       check_connections();
       warning.check([&] { return engines::list_ranks(absent_ranks()); });
@@ -57,6 +56,16 @@ class coordinator {
         fail_with_timeout(absent, "timed out: the job did not start in time: " + engines::list_ranks(absent) +
                                       " did not come; were all ranks started, with the same job key?");
       }
+    }
+  }
+
+  void accept_one() {
+    try {
+      if (auto connection = listener_->accept(slice)) {
+        unidentified_.push_back(std::move(*connection));
+      }
+    } catch (const engine_error& problem) {
+      fail_all("rank 0 cannot take a connection: " + problem.detail());
     }
   }
 
@@ -92,7 +101,11 @@ class coordinator {
       send_text(connection, refused, problem);
       refuse_all(problem);
     }
-    connection.send({&seated, 1});
+    if (peer.milliseconds_left >= 0) {  // the first rank that gives up ends the start, and all learn who is missing
+      const auto theirs = clock::now() + std::chrono::milliseconds(peer.milliseconds_left);
+      deadline_.at = std::min(deadline_.at, theirs);
+    }
+    connection.send({&admitted, 1});
     connections_[static_cast<std::size_t>(peer.rank)].emplace(std::move(connection));
   }
 
@@ -162,6 +175,9 @@ class coordinator {
                                                           std::to_string(rank) + " came but did not sign in");
         }
       }
+      if (!answer->bytes.empty() && answer->bytes.front() == failed) {
+        fail_all(text_of(*answer));
+      }
       if (answer->bytes.empty() || answer->bytes.front() != ready) {
         fail_all("rank " + std::to_string(rank) + " went away while the job was starting");
       }
@@ -173,6 +189,9 @@ class coordinator {
       if (connection) {
         send_text(*connection, kind, text);
       }
+    }
+    for (auto& connection : unidentified_) {
+      send_text(connection, kind, text);
     }
   }
   [[noreturn]] void refuse_all(const std::string& why) {

@@ -44,6 +44,7 @@ struct hello {
   std::int32_t rank = 0;
   std::int32_t world_size = 0;
   std::int32_t pid = 0;
+  std::int32_t milliseconds_left = -1;  // until it gives up; negative: it waits for ever
 
   /// Returns the introduction in a packet; nullopt where it is none of hfcomm's.
   [[nodiscard]] static std::optional<hello> from(std::span<const std::byte> packet) {
@@ -57,9 +58,9 @@ struct hello {
   }
 };
 
-/// The first byte of every other packet. Rank 0 sends `seated` at once, `welcome` with the job's memory when all ranks
-/// have come, the other ranks answer `ready`, and rank 0 lets them `go`. The last three are errors with a text.
-inline constexpr std::byte seated{'s'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
+/// The first byte of every other packet. Rank 0 sends `admitted` at once, and `welcome` with the job's memory when all
+/// ranks have come. The other ranks answer `ready`, and rank 0 lets them `go`. The last three are errors with a text.
+inline constexpr std::byte admitted{'s'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
 
 /// Prints one line about the ranks that have not come, after the usual time.
 class start_warning {
@@ -106,12 +107,17 @@ inline std::string timed_out_text(const std::vector<int>& missing, const std::st
   throw timeout_error(error_context{}, text.substr(std::min(end + 1, text.size())), std::move(missing));
 }
 
+/// Returns the text of a packet that has one.
+inline std::string text_of(const packet& message) {
+  return {reinterpret_cast<const char*>(message.bytes.data()) + 1, message.bytes.size() - 1};
+}
+
 /// Throws the error that rank 0 sent, if the packet is one, and engine_error where rank 0 has closed the connection.
 inline void throw_if_refused(const packet& answer) {
   if (answer.bytes.empty()) {
     throw engine_error(error_context{}, "rank 0 went away while the job was starting");
   }
-  const std::string text(reinterpret_cast<const char*>(answer.bytes.data()) + 1, answer.bytes.size() - 1);
+  const std::string text = text_of(answer);
   if (answer.bytes.front() == refused) {
     throw usage_error(error_context{}, text);
   }

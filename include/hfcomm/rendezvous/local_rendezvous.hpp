@@ -77,21 +77,37 @@ inline packet receive_from_rank_0(local_connection& connection, deadline give_up
   }
 }
 
+/// Maps the memory that rank 0 has handed over, and enters the roster.
+inline membership take_memory(packet& answer, int rank, int world_size) {
+  if (answer.bytes.front() != welcome || answer.fds.size() != 2 || !answer.fds[0] || !answer.fds[1]) {
+    throw engine_error(
+        error_context{},
+        "it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)");
+  }
+  auto roster_segment = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
+  auto world =
+      shared_segment::adopt(std::move(answer.fds[1]), engines::layout::dimensions::for_ranks(world_size).total_bytes());
+  return make_membership(std::move(roster_segment), std::move(world), rank, world_size);
+}
+
 /// The side of every rank but rank 0 (see coordinator).
 inline membership join(const std::string& key, int rank, int world_size, deadline give_up) {
   hello introduction;
   introduction.rank = rank;
   introduction.world_size = world_size;
   introduction.pid = static_cast<std::int32_t>(::getpid());
+  introduction.milliseconds_left = give_up.milliseconds_left();
   local_connection connection = connect_to_rank_0(key, introduction, give_up);
-  packet answer = receive_from_rank_0(connection, give_up);
-  if (answer.bytes.front() != welcome || answer.fds.size() != 2) {
-    throw engine_error(error_context{}, "rank 0 did not hand over the job's memory");
-  }
-  auto roster_segment = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
-  auto world =
-      shared_segment::adopt(std::move(answer.fds[1]), engines::layout::dimensions::for_ranks(world_size).total_bytes());
-  membership result = make_membership(std::move(roster_segment), std::move(world), rank, world_size);
+  membership result = [&] {
+    packet answer = receive_from_rank_0(connection, give_up);
+    try {
+      return take_memory(answer, rank, world_size);
+    } catch (const error& problem) {
+      const std::string text = "rank " + std::to_string(rank) + " cannot take the job's memory: " + problem.detail();
+      send_text(connection, failed, text);
+      throw engine_error(error_context{}, text);
+    }
+  }();
   connection.send({&ready, 1});
   if (receive_from_rank_0(connection, give_up).bytes.front() != go) {
     throw engine_error(error_context{}, "rank 0 did not start the job");

@@ -11,7 +11,7 @@
 /// that a compiler's message about the call shows them. They have no definitions.
 namespace hfcomm::reason {
 
-/// There is none: the function that is deleted for a reason does not take part.
+/// No reason: the call is valid, and the deleted overload takes no part.
 struct none;
 
 /// T is no object that can be sent. T is the object's type, or the first type within it that is refused.

@@ -80,13 +80,18 @@ HFCOMM_INLINE std::shared_ptr<transfer> failed_message(const operation& call, co
   return notice;
 }
 
+HFCOMM_INLINE std::shared_ptr<transfer> failed_message_to_send(const operation& call, const std::string& text) {
+  auto notice = failed_message(call, text);
+  notice->data = notice->object;
+  notice->call.bytes = text.size();
+  return notice;
+}
+
 HFCOMM_INLINE void send_failure(const process_group& group, const operation& call, const std::string& text) {
   if (call.root == null_rank) {
     return;
   }
-  const auto notice = failed_message(call, text);
-  notice->data = notice->object;
-  notice->call.bytes = text.size();
+  const auto notice = failed_message_to_send(call, text);
   group_access::engine(group).post({&notice, 1});
 }
 
@@ -97,8 +102,12 @@ HFCOMM_INLINE void refuse_message(const process_group& group, const operation& c
   }
 }
 
+HFCOMM_INLINE std::string encoding_failure_text(const operation& call) {
+  return "serializing its " + std::string(call.type_name) + " threw: " + current_exception_text();
+}
+
 HFCOMM_INLINE void send_encoding_failure(const process_group& group, const operation& call) {
-  send_failure(group, call, "serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+  send_failure(group, call, encoding_failure_text(call));
 }
 
 HFCOMM_INLINE void fail_message_memory(const process_group& group, const operation& call, const std::string& problem) {
@@ -117,12 +126,16 @@ HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const
   const group_guard entered(group, messages.front()->call);
   auto& engine = group_access::engine(group);
   const auto is_finished = [](const auto& one) { return one->finished.load(std::memory_order_relaxed); };
-  if (std::any_of(messages.begin(), messages.end(), is_finished)) [[unlikely]] {
-    std::vector<std::shared_ptr<transfer>> unfinished;
-    std::remove_copy_if(messages.begin(), messages.end(), std::back_inserter(unfinished), is_finished);
-    if (!unfinished.empty()) {
-      engine.post(unfinished);
-      engine.complete(unfinished);
+  const auto is_special = [&](const auto& one) { return is_finished(one) || one->is_failure; };
+  if (std::any_of(messages.begin(), messages.end(), is_special)) [[unlikely]] {
+    std::vector<std::shared_ptr<transfer>> open;
+    std::remove_copy_if(messages.begin(), messages.end(), std::back_inserter(open), is_finished);
+    if (!open.empty()) {
+      engine.post(open);
+    }
+    std::erase_if(open, [](const auto& one) { return one->is_failure; });
+    if (!open.empty()) {
+      engine.complete(open);
     }
   } else {
     engine.post(messages);
@@ -130,6 +143,9 @@ HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const
   }
   std::exception_ptr first;
   for (const auto& one : messages) {
+    if (one->is_failure) {
+      continue;
+    }
     // Moved: this thread is the last to hold it, not another one that has moved the message on.
     auto problem = std::exchange(one->problem, nullptr);
     first = first ? std::move(first) : std::move(problem);

@@ -55,6 +55,12 @@ void send_failure(const process_group& group, const operation& call, const std::
 /// it. Does not wait for it.
 void refuse_message(const process_group& group, const operation& call, const std::string& text);
 
+/// Returns the notice of a failure that is posted instead of a message to send.
+std::shared_ptr<transfer> failed_message_to_send(const operation& call, const std::string& text);
+
+/// Returns the text for the receiver of an object whose serialization threw. To be called in a handler.
+std::string encoding_failure_text(const operation& call);
+
 /// Tells the receiver that serializing the message's object threw. To be called in a handler.
 void send_encoding_failure(const process_group& group, const operation& call);
 
@@ -164,8 +170,8 @@ void require_other_rank(const process_group& group, const operation& call);
 /// Returns the envelope of a message that was received or found.
 [[nodiscard]] message_info info_of(const transfer& message) noexcept;
 
-/// Posts the messages of one call that are not finished yet, and waits until all are. Throws the error of the first
-/// that failed.
+/// Posts the messages of one call that are not finished yet, and waits until all are, but for notices of failures.
+/// Throws the error of the first that failed.
 void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
 
 /// A function that makes the work's value from a message that has succeeded.

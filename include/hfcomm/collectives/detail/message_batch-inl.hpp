@@ -2,10 +2,12 @@
 #pragma once
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm {
 
@@ -15,6 +17,10 @@ HFCOMM_INLINE message_batch::~message_batch() {
       continue;  // it has failed already
     }
     try {
+      if (message->is_failure) {
+        detail::group_access::engine(group_).post({&message, 1});
+        continue;
+      }
       const char* const text = "its message_batch was destroyed before it had run";
       if (message->call.pattern == detail::movement::send) {
         detail::send_failure(group_, message->call, text);
@@ -31,16 +37,21 @@ HFCOMM_INLINE message_batch& message_batch::operator=(message_batch&& other) noe
   std::swap(group_, other.group_);
   std::swap(messages_, other.messages_);
   std::swap(after_, other.after_);
+  std::swap(problem_, other.problem_);
   return *this;
 }
 
 HFCOMM_INLINE void message_batch::run() {
   const auto messages = std::exchange(messages_, {});
   const auto after = std::exchange(after_, {});
+  std::exception_ptr problem = std::exchange(problem_, nullptr);
   if (!messages.empty()) {
-    detail::complete_messages(group_, messages);
+    try {
+      detail::complete_messages(group_, messages);
+    } catch (...) {
+      std::rethrow_exception(problem ? problem : std::current_exception());
+    }
   }
-  std::exception_ptr problem;
   for (const auto& take : after) {
     try {
       take();
@@ -53,9 +64,10 @@ HFCOMM_INLINE void message_batch::run() {
   }
 }
 
-HFCOMM_INLINE void message_batch::fail(engines::transfer& message) noexcept {
-  message.problem = std::current_exception();
-  message.finished.store(true);
+HFCOMM_INLINE message_batch& message_batch::add_failure(std::shared_ptr<engines::transfer> message) {
+  problem_ = problem_ ? problem_ : std::current_exception();
+  const std::string text = detail::encoding_failure_text(message->call);
+  return message->finished.load() ? *this : add(detail::failed_message_to_send(message->call, text));
 }
 
 HFCOMM_INLINE message_batch& message_batch::add(std::shared_ptr<engines::transfer> message) {

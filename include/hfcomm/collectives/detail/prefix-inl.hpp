@@ -1,19 +1,83 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bit>
+#include <complex>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <hfcomm/collectives/detail/prefix.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
 
 namespace hfcomm::detail {
 
+/// Returns `value` with the other sign. An 8-bit float made of an infinity is the largest finite one instead.
+template <class T>
+[[nodiscard]] T negative(T value) noexcept {
+  if constexpr (sizeof(T) == 1 && !std::is_integral_v<T>) {
+    return std::bit_cast<T>(static_cast<std::uint8_t>(std::bit_cast<std::uint8_t>(value) ^ 0x80));
+  } else {
+    return static_cast<T>(-value);
+  }
+}
+
+/// Returns the identity of a reduction: the result of no values at all.
+template <class T>
+[[nodiscard]] T identity_of(reduce_kind op) noexcept {
+  using limits = std::numeric_limits<T>;
+  switch (op) {
+    case reduce_kind::product: return T(1);
+    case reduce_kind::min: return limits::has_infinity ? limits::infinity() : limits::max();
+    case reduce_kind::max: return limits::has_infinity ? negative(limits::infinity()) : limits::lowest();
+    case reduce_kind::bit_and:
+      if constexpr (limits::is_integer) {
+        return static_cast<T>(~T{});
+      }
+      [[fallthrough]];
+    default: return T{};
+  }
+}
+
+/// Fills memory with elements of that type, each of which is the reduction's identity.
+HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::span<std::byte> to) {
+  const auto fill = [&]<class T>(std::type_identity<T>) {
+    const T identity = identity_of<T>(op);
+    for (std::size_t begin = 0; begin < to.size(); begin += sizeof(T)) {
+      std::memcpy(to.data() + begin, &identity, sizeof(T));
+    }
+  };
+  switch (type) {
+    case element_type::int8: return fill(std::type_identity<std::int8_t>{});
+    case element_type::int16: return fill(std::type_identity<std::int16_t>{});
+    case element_type::int32: return fill(std::type_identity<std::int32_t>{});
+    case element_type::int64: return fill(std::type_identity<std::int64_t>{});
+    case element_type::uint8: return fill(std::type_identity<std::uint8_t>{});
+    case element_type::uint16: return fill(std::type_identity<std::uint16_t>{});
+    case element_type::uint32: return fill(std::type_identity<std::uint32_t>{});
+    case element_type::uint64: return fill(std::type_identity<std::uint64_t>{});
+    case element_type::float16: return fill(std::type_identity<float16>{});
+    case element_type::bfloat16: return fill(std::type_identity<bfloat16>{});
+    case element_type::float32: return fill(std::type_identity<float>{});
+    case element_type::float64: return fill(std::type_identity<double>{});
+    case element_type::float8_e4m3: return fill(std::type_identity<float8_e4m3>{});
+    case element_type::float8_e5m2: return fill(std::type_identity<float8_e5m2>{});
+    case element_type::complex64: return fill(std::type_identity<std::complex<float>>{});
+    case element_type::complex128: return fill(std::type_identity<std::complex<double>>{});
+    case element_type::none: break;
+  }
+}
+
 HFCOMM_INLINE void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
-                                  std::span<const std::byte> identity, const process_group& group) {
+                                  const process_group& group) {
   running_call running(group, call);
   running.require(!needs_floating_point(call.op),
                   [&] { return "a scan has no " + std::string(to_string(call.op)) + ": scan the sum"; });
@@ -22,9 +86,7 @@ HFCOMM_INLINE void scan_by_kernel(operation&& call, const const_elements& in, co
   const auto reduce_chunk = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
     std::byte* const to = out.data + offset;
     if (rows == 0) {
-      for (std::size_t begin = 0; begin < bytes; begin += identity.size()) {
-        std::memcpy(to + begin, identity.data(), identity.size());
-      }
+      fill_with_identity(call.element, call.op, {to, bytes});
     } else if (bytes != 0) {
       for (std::size_t row = 0; row < inputs.size(); ++row) {
         inputs[row] = table.data() + row * bytes;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <source_location>
 #include <span>
 #include <type_traits>
@@ -45,38 +44,19 @@ template <class T>
 using scan_op_for = scan_reduction<std::type_identity_t<T>>;
 
 /// Reduces the elements of the first `rows` ranks into this rank's `out`. Without such ranks each element of `out`
-/// becomes `identity`.
+/// becomes the reduction's identity.
 void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
-                    std::span<const std::byte> identity, const process_group& group);
+                    const process_group& group);
 
 /// Calls `fold` with each chunk of the elements of the first `rows` ranks, on every rank. `out` is only checked.
 void scan_by_fold(operation&& call, const const_elements& in, const elements& out, int rows, chunk_fold fold,
                   const process_group& group);
 
-/// Returns the value that a reduction leaves out: the result of no values at all.
-template <class T>
-[[nodiscard]] T identity_of(reduce_kind op) noexcept {
-  using limits = std::numeric_limits<T>;
-  switch (op) {
-    case reduce_kind::product: return T(1);
-    case reduce_kind::min: return limits::has_infinity ? limits::infinity() : limits::max();
-    case reduce_kind::max: return limits::has_infinity ? T(-limits::infinity()) : limits::lowest();
-    case reduce_kind::bit_and:
-      if constexpr (limits::is_integer) {
-        return static_cast<T>(~T{});
-      }
-      [[fallthrough]];
-    default: return T{};
-  }
-}
-
 /// Scans elements by a kernel. `name` is `scan` or `exclusive_scan`.
 template <class T>
 void scan_elements(operation_name name, const const_elements& in, const elements& out, int rows, reduce_op op,
                    const process_group& group, std::source_location where) {
-  const T identity = identity_of<T>(op.kind());
-  scan_by_kernel(reduction_call<T>(name, movement::to_all, in.count, -1, op, where), in, out, rows,
-                 std::as_bytes(std::span(&identity, 1)), group);
+  scan_by_kernel(reduction_call<T>(name, movement::to_all, in.count, -1, op, where), in, out, rows, group);
 }
 
 /// Calculates `part[i] = op(op(init, element i of rank 0), of rank 1)...`. The table holds one rank's elements after

@@ -40,7 +40,7 @@ HFCOMM_INLINE std::optional<message_info> try_probe(message_source source, const
     return detail::info_of(*looking);
   }
   const detail::group_guard entered(group, looking->call);
-  if (!detail::group_access::engine(group).try_complete(looking)) {
+  if (!detail::group_access::engine(group).try_probe(looking)) {
     return std::nullopt;
   }
   if (looking->problem) {

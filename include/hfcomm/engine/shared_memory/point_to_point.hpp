@@ -80,8 +80,8 @@ class point_to_point {
     }
   }
 
-  /// Starts a receive, and takes it back unless it has finished at once. Returns whether it has finished.
-  [[nodiscard]] bool try_complete(const std::shared_ptr<transfer>& one) {
+  /// Looks once whether a probe can finish, and keeps nothing of it. Returns whether it has finished.
+  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) {
     require_creating_process(one->call);
     {
       const auto held = worker_.lock();

@@ -149,8 +149,8 @@ class self final : public host_engine {
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override {
     messages_->get()->complete(transfers);
   }
-  [[nodiscard]] bool try_complete(const std::shared_ptr<transfer>& one) override {
-    return messages_->get()->try_complete(one);
+  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override {
+    return messages_->get()->try_probe(one);
   }
 
   void cancel() noexcept override {}

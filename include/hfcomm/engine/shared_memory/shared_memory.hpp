@@ -73,9 +73,7 @@ class shared_memory final : public host_engine {
     point_to_point::post(messages_, transfers);
   }
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override { messages_->complete(transfers); }
-  [[nodiscard]] bool try_complete(const std::shared_ptr<transfer>& one) override {
-    return messages_->try_complete(one);
-  }
+  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override { return messages_->try_probe(one); }
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 

@@ -307,7 +307,7 @@ class shared_memory_health final : public group_health {
       }
       const int writer = static_cast<int>(state - layout::break_record::first_writer);
       const auto end = ending(writer);
-      if ((end || attempt % 1000 == 0) &&
+      if ((end || attempt % 10'000 == 0) &&
           lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
         write_record(writer, {}, false,
                      who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +

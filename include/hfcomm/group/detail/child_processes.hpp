@@ -164,7 +164,11 @@ class child_processes {
   void pause() noexcept {
     const auto moment = std::chrono::milliseconds(2);
     const auto begin = std::chrono::steady_clock::now();
-    output_.forward(moment);
+    try {
+      output_.forward(moment);
+    } catch (const std::bad_alloc&) {
+      // The ranks' output waits for memory; the ranks do not.
+    }
     if (std::chrono::steady_clock::now() - begin < moment) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
@@ -187,7 +191,10 @@ class child_processes {
       }
       if (found == one.pid || (found < 0 && errno == ECHILD)) {
         one.ended = true;
-        one.order = ++ended_;
+        if (one.status != 0) {
+          put_dying_first();
+        }
+        one.order = one.order != 0 ? one.order : ++ended_;
         table_[index].wait_status.store(one.status);
         table_[index].ended.store(1);
       } else {
@@ -195,6 +202,16 @@ class child_processes {
       }
     }
     return running;
+  }
+
+  /// Gives the children that have begun to end their place in the order. Those that fail because of them may be gone
+  /// before the system has freed their memory.
+  void put_dying_first() {
+    for (child& one : children_) {
+      if (one.pid > 0 && !one.ended && one.order == 0 && is_ending(one.pid)) {
+        one.order = ++ended_;
+      }
+    }
   }
 
   /// Returns the rank to blame: the first that failed for a reason of its own, else the first that failed.
@@ -230,12 +247,13 @@ class child_processes {
         return;
       }
       for (child& one : children_) {
-        if (one.pid > 0 && !one.ended && is_running(one.pid)) {
+        if (one.pid > 0 && !one.ended && !is_ending(one.pid)) {
           one.stopped = true;
           ::kill(one.pid, signal);
         }
       }
-      for (int attempt = 0; attempt < 100 && collect(); ++attempt) {
+      const auto begin = std::chrono::steady_clock::now();
+      while (collect() && std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(200)) {
         pause();
       }
     }
@@ -244,9 +262,10 @@ class child_processes {
     }
   }
 
-  static bool is_running(pid_t pid) {
+  /// Returns whether a child ends already, though it cannot be waited for yet.
+  static bool is_ending(pid_t pid) {
     const auto state = rendezvous::state_of_process(pid);
-    return state == rendezvous::process_state::running || state == rendezvous::process_state::unknown;
+    return state == rendezvous::process_state::ending || state == rendezvous::process_state::dumping_core;
   }
 
   rendezvous::exit_record* table_;

@@ -62,12 +62,12 @@ HFCOMM_INLINE void check_launch(int processes, const error_context& context) {
   }
 }
 
-/// Runs the only rank of a job in this process.
-HFCOMM_INLINE int run_single_rank(function_ref<int()> main, std::source_location where) {
+/// Runs this process's rank of a job that it does not launch.
+HFCOMM_INLINE int run_own_rank(int rank, function_ref<int()> main, std::source_location where) {
   rendezvous::exit_record mine;
   const int status = run_rank(main, {}, mine, where);
   if (const auto text = mine.failure.read()) {
-    std::fprintf(stderr, "[hfcomm] launch: rank 0 failed: %s\n", text->c_str());
+    std::fprintf(stderr, "[hfcomm] launch: rank %d failed: %s\n", rank, text->c_str());
   }
   return status;
 }
@@ -128,8 +128,9 @@ HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()
 HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {
   try {
     check_launch(options.processes, {-1, 0, "launch", 0, where});
-    if (options.processes == 1 || detect_environment(where).source != "none") {
-      return run_single_rank(main, where);
+    const launch_environment found = detect_environment(where);
+    if (options.processes == 1 || found.world_size > 1) {
+      return run_own_rank(found.rank, main, where);
     }
     return launch_ranks(with_environment(std::move(options)), main, where);
   } catch (const usage_error& problem) {
@@ -137,6 +138,9 @@ HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::
     return usage_status;
   } catch (const error& problem) {
     std::fprintf(stderr, "[hfcomm] %s\n", problem.what());
+    return exception_status;
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "[hfcomm] launch: %s\n", problem.what());
     return exception_status;
   }
 }

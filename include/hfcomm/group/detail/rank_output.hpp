@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <hfcomm/group/launch.hpp>
@@ -31,6 +32,7 @@ class rank_output {
   /// Makes what the next rank needs. To be called before its fork; throws engine_error.
   void prepare(std::size_t rank) {
     if (!options_.output_directory.empty()) {
+      (void)::mkdir(options_.output_directory.c_str(), 0777);  // where it fails, so does opening the file
       const std::string path = options_.output_directory + "/rank-" + std::to_string(rank) + ".log";
       file_ = rendezvous::unique_fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
       if (!file_) {
@@ -70,7 +72,7 @@ class rank_output {
   }
 
   /// Prints the whole lines that have come, and waits up to `limit` for the first.
-  void forward(std::chrono::milliseconds limit) noexcept {
+  void forward(std::chrono::milliseconds limit) {
     std::vector<pollfd> events;
     for (const stream& one : streams_) {
       events.push_back({one.reading.get(), POLLIN, 0});
@@ -87,10 +89,12 @@ class rank_output {
   }
 
   /// Prints what is left when all ranks have ended.
-  void finish() noexcept {
+  void finish() {
     for (stream& one : streams_) {
       pollfd event{one.reading.get(), POLLIN, 0};
-      while (one.reading && ::poll(&event, 1, 0) == 1 && one.read()) {
+      // A process that the rank has left behind may print for ever.
+      for (int pieces = 0; pieces < 10'000 && one.reading && ::poll(&event, 1, 0) == 1 && one.read();) {
+        ++pieces;
       }
       if (!one.line.empty()) {
         one.line += '\n';
@@ -119,13 +123,24 @@ class rank_output {
       return true;
     }
 
+    /// Prints whole lines. A line ends where the rank moves to its beginning again, too, and where it is very long.
     void print_lines() {
       std::size_t begin = 0;
-      for (std::size_t end = 0; (end = line.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        std::fputs((prefix + line.substr(begin, end + 1 - begin)).c_str(), target);
+      for (std::size_t end = 0; (end = line.find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
+        print(line.substr(begin, end - begin) + line[end]);
       }
       line.erase(0, begin);
+      if (line.size() > longest) {
+        print(std::exchange(line, {}) + '\n');
+      }
     }
+
+    void print(const std::string& text) const {
+      std::fwrite(prefix.data(), 1, prefix.size(), target);
+      std::fwrite(text.data(), 1, text.size(), target);
+    }
+
+    static constexpr std::size_t longest = std::size_t{1} << 16;
   };
 
   static void flush() noexcept {

@@ -73,7 +73,7 @@ class terminate_reporter {
   /// Ends a rank because another one has failed, with one line and no core file: the other rank has the cause.
   [[noreturn]] static void end_survivor() noexcept {
     std::fprintf(stderr, "[hfcomm] %s\n", current_exception_text().c_str());
-    std::fflush(nullptr);
+    std::fflush(stdout);  // not all streams: another thread may wait inside one
     ::_exit(1);
   }
 
