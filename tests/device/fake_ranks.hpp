@@ -17,6 +17,8 @@
 
 #include <fake/fake_cuda.hpp>
 
+#include <hfcomm/core/function_ref.hpp>
+
 /// Helpers of the tests of the fake: they call it as CUDA and NCCL, through hfcomm's tables.
 namespace fake_ranks {
 
