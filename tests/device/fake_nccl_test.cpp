@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
 #include <hfcomm/group/launch.hpp>
