@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/prefix.hpp>
 
 namespace hfcomm {
