@@ -42,7 +42,7 @@ class message_batch {
     try {
       encode(value, out->object);
     } catch (...) {
-      return add_failure(std::move(out));
+      return add_failure(*out);
     }
     out->data = out->object;
     out->call.bytes = out->data.size();
@@ -86,7 +86,7 @@ class message_batch {
  private:
   message_batch& add(std::shared_ptr<engines::transfer> message);
   /// Adds, instead of a message, the text of the exception that is being handled.
-  message_batch& add_failure(std::shared_ptr<engines::transfer> message);
+  message_batch& add_failure(const engines::transfer& message);
 
   process_group group_;
   std::vector<std::shared_ptr<engines::transfer>> messages_;

@@ -40,7 +40,7 @@ inline constexpr bool is_plain = [] {
     static_assert(std::is_class_v<T> || std::is_enum_v<T>, "hfcomm::enable_raw_bytes is for classes and enumerations");
     static_assert(std::is_trivially_copyable_v<T>, "hfcomm::enable_raw_bytes needs a trivially copyable class");
   }
-  if constexpr (fixed_enumeration<T>) {
+  if constexpr (fixed_enumeration<T>) {  // NOLINT(*branch-clone): for some T two branches come out alike
     return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
   } else if constexpr (std::is_class_v<T>) {
     return enable_raw_bytes<T> || (std::same_as<T, std::remove_cv_t<T>> && element_type_of<T> != element_type::none);

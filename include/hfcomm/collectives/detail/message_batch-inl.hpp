@@ -64,10 +64,10 @@ HFCOMM_INLINE void message_batch::run() {
   }
 }
 
-HFCOMM_INLINE message_batch& message_batch::add_failure(std::shared_ptr<engines::transfer> message) {
+HFCOMM_INLINE message_batch& message_batch::add_failure(const engines::transfer& message) {
   problem_ = problem_ ? problem_ : std::current_exception();
-  const std::string text = detail::encoding_failure_text(message->call);
-  return message->finished.load() ? *this : add(detail::failed_message_to_send(message->call, text));
+  const std::string text = detail::encoding_failure_text(message.call);
+  return message.finished.load() ? *this : add(detail::failed_message_to_send(message.call, text));
 }
 
 HFCOMM_INLINE message_batch& message_batch::add(std::shared_ptr<engines::transfer> message) {

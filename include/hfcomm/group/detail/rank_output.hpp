@@ -74,6 +74,7 @@ class rank_output {
   /// Prints the whole lines that have come, and waits up to `limit` for the first.
   void forward(std::chrono::milliseconds limit) {
     std::vector<pollfd> events;
+    events.reserve(streams_.size());
     for (const stream& one : streams_) {
       events.push_back({one.reading.get(), POLLIN, 0});
     }
