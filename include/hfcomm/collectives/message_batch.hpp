@@ -33,19 +33,18 @@ class message_batch {
   message_batch& operator=(message_batch&& other) noexcept;
   ~message_batch();
 
-  /// Where serialization throws, `run` tells the receiver in this message's place, and throws the exception.
+  /// Adds an object to send. If its serialization throws, `run` tells the receiver in this message's place, and throws
+  /// the exception.
   template <serializable T>
   message_batch& send(const T& value, int destination, int tag = 0,
                       std::source_location where = std::source_location::current()) {
     auto out = detail::outgoing_object_call<T>("message_batch::send", destination, detail::allowed_peer::any_rank,
                                                group_, tag, where);
     try {
-      encode(value, out->object);
+      detail::encode_message(value, *out);
     } catch (...) {
       return add_failure(*out);
     }
-    out->data = out->object;
-    out->call.bytes = out->data.size();
     return add(std::move(out));
   }
   template <buffer_view R>

@@ -26,7 +26,7 @@ struct message_pair {
   template <class MakeOut, class MakeIn>
   message_pair(const process_group& group, const operation& incoming, int destination, int tag, MakeOut make_out,
                MakeIn make_in) {
-    (void)message(incoming, group, movement::send, destination, allowed_peer::any_rank, tag);  // checks both
+    (void)addressed(incoming, group, movement::send, destination, allowed_peer::any_rank, tag);  // checks both
     try {
       out = make_out();
     } catch (...) {
@@ -48,7 +48,7 @@ struct message_pair {
 
 /// Sends an object to one rank and receives one from another (or the same, or oneself) at once. So rings and pairs of
 /// ranks that all call it do not deadlock. Throws what `send` and `recv` throw; where both fail, the error of the send.
-/// Where this rank cannot make its part, both peers throw peer_error with the reason.
+/// Both peers throw peer_error with the reason if this rank cannot make its part.
 /// (MPI's `MPI_Sendrecv`.)
 template <serializable T>
 [[nodiscard]] T send_receive(const T& value, int destination, int source, const process_group& group = world(),

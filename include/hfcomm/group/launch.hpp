@@ -45,7 +45,7 @@ int launch(launch_options options, function_ref<int()> main, std::source_locatio
 /// arguments, or where this process is a rank already, it prints a line and returns 2; where the system has no process
 /// or memory for a rank, 1.
 ///
-/// Where OMP_NUM_THREADS is not set, more than one rank gets 1 OpenMP thread each, as under torchrun. Call it before
+/// Each of several ranks gets 1 OpenMP thread, as under torchrun, unless OMP_NUM_THREADS is set. Call it before
 /// starting threads and before init(). The children leave without running static destructors or exit handlers; their
 /// output is flushed.
 template <std::invocable Main>

@@ -51,11 +51,10 @@ inline process_state thread_state(const std::string& stat) {
   constexpr unsigned long exiting = 0x4;    // PF_EXITING
   constexpr unsigned long dumped = 0x8;     // PF_POSTCOREDUMP: ends, or waits while another thread writes the core file
   constexpr unsigned long dumping = 0x200;  // PF_DUMPCORE
-  const auto name_end = stat.rfind(')');    // the name may have spaces and parentheses
+  const char* const fields = after_name(stat);
   char state = 0;
   unsigned long flags = 0;
-  if (name_end == std::string::npos ||
-      std::sscanf(stat.c_str() + name_end + 1, " %c %*d %*d %*d %*d %*d %lu", &state, &flags) != 2) {
+  if (fields == nullptr || std::sscanf(fields, " %c %*d %*d %*d %*d %*d %lu", &state, &flags) != 2) {
     return process_state::unknown;
   }
   if ((flags & (exiting | dumped | dumping)) == 0 && state != 'Z' && state != 'X') {

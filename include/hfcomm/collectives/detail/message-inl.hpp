@@ -30,8 +30,8 @@ HFCOMM_INLINE void fail_message(const process_group& group, const operation& cal
   throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text);
 }
 
-HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                                allowed_peer allowed, message_tag tag) {
+HFCOMM_INLINE operation addressed(operation call, const process_group& group, movement pattern, int other,
+                                  allowed_peer allowed, message_tag tag) {
   call.pattern = pattern;
   call.root = other;
   call.tag = tag.is_any() ? engines::any_message_tag : static_cast<std::uint64_t>(tag.number());
@@ -46,7 +46,12 @@ HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_gr
   require_message(allowed != allowed_peer::other_rank || other != group.rank(), group, call, [] {
     return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
   });
-  auto result = std::make_shared<transfer>(call);
+  return call;
+}
+
+HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
+                                                allowed_peer allowed, message_tag tag) {
+  auto result = std::make_shared<transfer>(addressed(call, group, pattern, other, allowed, tag));
   if (other == null_rank) {
     result->source = null_rank;
     result->finished.store(true);

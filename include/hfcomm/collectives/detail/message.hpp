@@ -38,6 +38,10 @@ void require_message(bool condition, const process_group& group, const operation
   }
 }
 
+/// Returns the call of a message to or from rank `other`, once its arguments are checked.
+operation addressed(operation call, const process_group& group, movement pattern, int other, allowed_peer allowed,
+                    message_tag tag);
+
 /// Returns a message to or from rank `other`, once its arguments are checked. One to or from null_rank is finished.
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, message_tag tag);
@@ -72,25 +76,25 @@ std::shared_ptr<transfer> outgoing_object_call(operation_name name, int destinat
                  tag);
 }
 
-/// Encodes the object of a message, which the caller may change then. Where serialization throws, the receiver is told.
+/// Encodes the object of a message, which the caller may change then.
 template <class T>
-void encode_message(const T& value, transfer& message, const process_group& group) {
-  try {
-    encode(value, message.object);
-  } catch (...) {
-    send_encoding_failure(group, message.call);
-    throw;
-  }
+void encode_message(const T& value, transfer& message) {
+  encode(value, message.object);
   message.data = message.object;
   message.call.bytes = message.data.size();
 }
 
-/// Returns the transfer of an object to send, encoded.
+/// Returns the transfer of an object to send, encoded. The receiver is told if serialization throws.
 template <class T>
 std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
   auto result = outgoing_object_call<T>(name, destination, allowed, group, tag, where);
-  encode_message(value, *result, group);
+  try {
+    encode_message(value, *result);
+  } catch (...) {
+    send_encoding_failure(group, result->call);
+    throw;
+  }
   return result;
 }
 
