@@ -17,7 +17,7 @@
 
 #include "processes.hpp"
 
-// What a process's limits, signals and pauses must not do.
+// Limits, signals and pauses of a process, and what they must not do.
 namespace {
 
 using namespace hfcomm;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -68,12 +69,12 @@ TEST_CASE("init: sessions follow each other under one name without any collectiv
   }
 }
 
-TEST_CASE("init: where rank 0 cannot make the job's memory, all ranks say why") {
-  const std::string name = unique_name("no-memory");
+/// Runs a job in which one rank can only fail, after `limit`. All ranks must throw an engine_error with both texts.
+void check_all_say(const std::string& name, int rank_that_fails, const std::function<void()>& limit,
+                   const std::string& who, const std::string& why) {
   processes::child_processes children(3, [&](int rank) {
-    if (rank == 0) {
-      const rlimit least{100'000, 100'000};
-      ::setrlimit(RLIMIT_FSIZE, &least);
+    if (rank == rank_that_fails) {
+      limit();
     }
     try {
       session own = init(processes::job_options(name, rank, 3));
@@ -84,33 +85,27 @@ TEST_CASE("init: where rank 0 cannot make the job's memory, all ranks say why") 
   for (const auto& outcome : children.wait(20s)) {
     INFO(outcome.output);
     CHECK(outcome.exited_with(0));
-    CHECK(outcome.output.find("rank 0 cannot make the job's memory: ") != std::string::npos);
-    CHECK(outcome.output.find("ulimit -f") != std::string::npos);
+    CHECK(outcome.output.find(who) != std::string::npos);
+    CHECK(outcome.output.find(why) != std::string::npos);
   }
 }
 
+TEST_CASE("init: where rank 0 cannot make the job's memory, all ranks say why") {
+  const auto limit = [] {
+    const rlimit least{100'000, 100'000};
+    ::setrlimit(RLIMIT_FSIZE, &least);
+  };
+  check_all_say(unique_name("no-memory"), 0, limit, "rank 0 cannot make the job's memory: ", "ulimit -f");
+}
+
 TEST_CASE("init: where a rank cannot take the job's memory, all ranks say which and why") {
-  const std::string name = unique_name("no-descriptors");
-  processes::child_processes children(3, [&](int rank) {
-    if (rank == 2) {
-      ::close(::open("/dev/null", O_RDONLY));
-      const int next = ::open("/dev/null", O_RDONLY);
-      const rlimit few{static_cast<rlim_t>(next + 1), static_cast<rlim_t>(next + 1)};
-      ::close(next);
-      ::setrlimit(RLIMIT_NOFILE, &few);  // room for the connection only
-    }
-    try {
-      session own = init(processes::job_options(name, rank, 3));
-    } catch (const engine_error& problem) {
-      processes::report(problem.what());
-    }
-  });
-  for (const auto& outcome : children.wait(20s)) {
-    INFO(outcome.output);
-    CHECK(outcome.exited_with(0));
-    CHECK(outcome.output.find("rank 2 cannot take the job's memory: ") != std::string::npos);
-    CHECK(outcome.output.find("ulimit -n") != std::string::npos);
-  }
+  const auto limit = [] {
+    const int next = ::open("/dev/null", O_RDONLY);
+    const rlimit few{static_cast<rlim_t>(next + 1), static_cast<rlim_t>(next + 1)};
+    ::close(next);
+    ::setrlimit(RLIMIT_NOFILE, &few);  // room for the connection only
+  };
+  check_all_say(unique_name("no-descriptors"), 2, limit, "rank 2 cannot take the job's memory: ", "ulimit -n");
 }
 
 TEST_CASE("init: the first rank that gives up ends the start, and all learn who is missing") {
