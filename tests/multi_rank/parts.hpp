@@ -111,28 +111,6 @@ inline tree tree_of(int seed) {
   return result;
 }
 
-/// Throws when it is saved or loaded, as its members say.
-struct failing_object {
-  bool fails_to_save = false;
-  bool fails_to_load = false;
-  std::string text = {};
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    if (fails_to_save) {
-      throw std::domain_error("cannot save this");
-    }
-    archive(fails_to_load, text);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    archive(fails_to_load, text);
-    if (fails_to_load) {
-      throw std::domain_error("cannot load this");
-    }
-  }
-};
-
 /// `odd` must get an `Error` with `text`, everyone else a peer_error that names it and has the text; then the group
 /// goes on.
 template <class Error, class Call>

@@ -95,6 +95,28 @@ bool same_bits(const Left& left, const Right& right) {
   return one.size() == other.size() && (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
 }
 
+/// Throws when it is saved or loaded, as its members say.
+struct failing_object {
+  bool fails_to_save = false;
+  bool fails_to_load = false;
+  std::string text = {};
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    if (fails_to_save) {
+      throw std::domain_error("cannot save this");
+    }
+    archive(fails_to_load, text);
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    archive(fails_to_load, text);
+    if (fails_to_load) {
+      throw std::domain_error("cannot load this");
+    }
+  }
+};
+
 /// The error that `call` throws; it must be an `Error` and nothing derived from it.
 template <class Error, class Call>
 Error error_of(Call&& call) {

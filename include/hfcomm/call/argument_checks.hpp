@@ -83,6 +83,9 @@ void require_sum(checked_call& running, std::span<const std::size_t> counts, std
 /// Requires that a rank receives from itself as many elements as it sends to itself.
 void require_own(checked_call& running, std::size_t sent, std::size_t received);
 
+/// The check of operations on objects with a root.
+inline constexpr auto check_root = [](checked_call& running) { running.require_root(); };
+
 // One check for each operation. With `counts`, rank r's part has counts[r] elements; otherwise all parts are equally
 // long. `running.call()` has the root and the reduction.
 
@@ -97,6 +100,8 @@ void check_all_to_all(checked_call& running, const const_elements& in, std::span
 void check_all_to_all(checked_call& running, const const_elements& in, std::span<const std::size_t> in_counts,
                       const const_elements& out, std::span<const std::size_t> out_counts);
 void check_broadcast(checked_call& running, const const_elements& data);
+/// Requires readable elements, and a root where the operation has one that receives.
+void check_contribution(checked_call& running, const const_elements& in);
 /// Ignores `out` and `counts` where `rank()` is not the root.
 void check_gather(checked_call& running, const const_elements& in, const const_elements& out);
 void check_gather(checked_call& running, const const_elements& in, const const_elements& out,
@@ -110,5 +115,28 @@ void check_reduce_scatter(checked_call& running, const const_elements& in, const
 void check_scatter(checked_call& running, const const_elements& in, const const_elements& out);
 void check_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                    std::span<const std::size_t> counts);
+/// Requires a list with one object for each rank.
+void check_all_to_all_list(checked_call& running, std::size_t length);
+/// Requires a list with one object for each rank on the root, and an empty one elsewhere.
+void check_scatter_list(checked_call& running, std::size_t length);
+
+/// Returns a check of `in` and `out` for `start_checked`.
+template <buffer In, buffer Out>
+auto bind_check(void (*check)(checked_call&, const const_elements&, const const_elements&), const In& in,
+                const Out& out) {
+  return [=, in = elements_of(in), out = elements_of(out)](checked_call& running) { check(running, in, out); };
+}
+/// The same with counts, which must stay.
+template <buffer In, buffer Out>
+auto bind_check(void (*check)(checked_call&, const const_elements&, const const_elements&,
+                              std::span<const std::size_t>),
+                const In& in, const Out& out, std::span<const std::size_t> counts) {
+  return [=, in = elements_of(in), out = elements_of(out)](checked_call& running) { check(running, in, out, counts); };
+}
+/// The same for an operation on one buffer.
+template <buffer R>
+auto bind_check(void (*check)(checked_call&, const const_elements&), const R& data) {
+  return [=, data = elements_of(data)](checked_call& running) { check(running, data); };
+}
 
 }  // namespace hfcomm::detail

@@ -7,7 +7,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/operation.hpp>
+#include <hfcomm/group/detail/checked_call.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/work.hpp>
 
@@ -62,6 +64,10 @@ class started_function final : public started_call, public work_value<Value> {
 std::shared_ptr<work_state> start_call(operation_name name, const process_group& group, std::source_location where,
                                        std::shared_ptr<started_call> function);
 
+/// Calls `check` for an operation that is about to be started. Where it refuses the arguments, the group's thread tells
+/// the other ranks in the operation's place.
+void check_before_start(const operation& call, const process_group& group, function_ref<void(checked_call&)> check);
+
 /// Starts `collective(owned..., group, where)`, an operation of `group`, and returns a work with its result. The
 /// arguments are moved in, and the collective gets them as rvalues.
 template <class Collective, class... Owned>
@@ -74,6 +80,14 @@ auto start(operation_name name, Collective collective, const process_group& grou
   auto call = std::make_shared<started_function<decltype(function), value>>(std::move(function));
   auto state = start_call(name, group, where, call);
   return work<value>(std::move(state), std::move(call));
+}
+
+/// The same after `check(checked_call&)`, which throws usage_error here where the arguments are bad.
+template <class Check, class Collective, class... Owned>
+auto start_checked(const operation& call, const Check& check, Collective collective, const process_group& group,
+                   Owned&&... owned) {
+  check_before_start(call, group, check);
+  return start(call.name, collective, group, call.where, std::forward<Owned>(owned)...);
 }
 
 }  // namespace hfcomm::detail

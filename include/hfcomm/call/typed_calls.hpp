@@ -84,8 +84,12 @@ inline void require_factor(checked_call& running, const operation& call) {
                   [] { return std::string("the factor of the premultiplied sum is not a number"); });
 }
 
+inline void require_valid(checked_call& running, reduce_kind op, element_type elements) {
+  running.require(valid(op, elements), [&] { return undefined_reduction(op, to_string(elements)); });
+}
+
 inline void require_valid(checked_call& running, const operation& call) {
-  running.require(valid(call.op, call.element), [&] { return undefined_reduction(call.op, to_string(call.element)); });
+  require_valid(running, call.op, call.element);
   require_factor(running, call);
 }
 

@@ -74,7 +74,10 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out));
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>(
+                                   "all_gather", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               detail::bind_check(detail::check_all_gather, in, out), detail::call_all_gather, group,
+                               detail::view_of(in), detail::view_of(out));
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -82,8 +85,10 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", detail::call_all_gather, group, where, detail::view_of(in), detail::view_of(out),
-                       std::move(counts));
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "all_gather", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               detail::bind_check(detail::check_all_gather, in, out, counts), detail::call_all_gather,
+                               group, detail::view_of(in), detail::view_of(out), std::move(counts));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -28,7 +28,9 @@ template <lasting_buffer In>
 work<received_parts<std::ranges::range_value_t<In>>> all_gather_v_async(
     In&& in, const process_group& group = world(), std::source_location where = std::source_location::current()) {
   const auto call = [](auto&&... arguments) { return all_gather_v(std::forward<decltype(arguments)>(arguments)...); };
-  return detail::start("all_gather_v", call, group, where, detail::view_of(in));
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "all_gather_v", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               detail::bind_check(detail::check_contribution, in), call, group, detail::view_of(in));
 }
 
 }  // namespace hfcomm

@@ -90,8 +90,10 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_reduce_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(in), detail::view_of(out),
-                       op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
+                                   "all_reduce", engines::movement::to_all, std::ranges::size(in), -1, op, where),
+                               detail::bind_check(detail::check_all_reduce, in, out), detail::call_all_reduce, group,
+                               detail::view_of(in), detail::view_of(out), op);
 }
 
 /// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -100,14 +102,20 @@ template <lasting_buffer R>
 work<void> all_reduce_async(R&& data, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<R>>(
+                                   "all_reduce", engines::movement::to_all, std::ranges::size(data), -1, op, where),
+                               detail::bind_check(detail::check_all_reduce, data, data), detail::call_all_reduce, group,
+                               detail::view_of(data), op);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
 template <reducible_element T>
 work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce, group, where, value, op);
+  const std::span element(&value, 1);
+  return detail::start_checked(
+      detail::reduction_call_without_kernel<T>("all_reduce", engines::movement::to_all, 1, -1, op, where),
+      detail::bind_check(detail::check_all_reduce, element, element), detail::call_all_reduce, group, value, op);
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.
@@ -122,7 +130,10 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce, group, where, detail::view_of(data), std::move(op));
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>(
+                                   "all_reduce", engines::movement::to_all, std::ranges::size(data), -1, where),
+                               detail::bind_check(detail::check_contribution, data), detail::call_all_reduce, group,
+                               detail::view_of(data), std::move(op));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -21,12 +21,9 @@ template <serializable T>
                                         std::source_location where = std::source_location::current()) {
   auto call = detail::object_call<T>("all_to_all", engines::movement::to_all, -1, where);
   detail::running_call running(group, call);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  running.require(values.size() == ranks, [&] {
-    return "the list has " + std::to_string(values.size()) + " objects for " + std::to_string(ranks) + " ranks";
-  });
+  detail::check_all_to_all_list(running, values.size());
   const auto parts = detail::encode_parts(running, call, values);
-  std::vector<T> result(ranks);
+  std::vector<T> result(static_cast<std::size_t>(group.size()));
   const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };
   detail::object_receiver<T, decltype(store)> received(running, store);
   running.engine().all_to_all_v(call, {.outgoing = parts}, received);
@@ -81,7 +78,11 @@ inline constexpr auto call_all_to_all = [](auto&&... arguments) {
 template <serializable T>
 work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_to_all", detail::call_all_to_all, group, where, std::move(values));
+  const auto check = [length = values.size()](detail::checked_call& running) {
+    detail::check_all_to_all_list(running, length);
+  };
+  return detail::start_checked(detail::object_call<T>("all_to_all", engines::movement::to_all, -1, where), check,
+                               detail::call_all_to_all, group, std::move(values));
 }
 
 /// Starts an all-to-all of elements; both buffers must stay until the work is done.
@@ -89,7 +90,10 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), detail::view_of(out));
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>(
+                                   "all_to_all", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               detail::bind_check(detail::check_all_to_all, in, out), detail::call_all_to_all, group,
+                               detail::view_of(in), detail::view_of(out));
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -98,8 +102,13 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_to_all", detail::call_all_to_all, group, where, detail::view_of(in), std::move(in_counts),
-                       detail::view_of(out), std::move(out_counts));
+  const auto check = [&](detail::checked_call& running) {
+    detail::check_all_to_all(running, detail::elements_of(in), in_counts, detail::elements_of(out), out_counts);
+  };
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "all_to_all", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               check, detail::call_all_to_all, group, detail::view_of(in), std::move(in_counts),
+                               detail::view_of(out), std::move(out_counts));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

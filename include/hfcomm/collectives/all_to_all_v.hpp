@@ -35,7 +35,12 @@ work<received_parts<std::ranges::range_value_t<In>>> all_to_all_v_async(
     In&& in, std::vector<std::size_t> counts, const process_group& group = world(),
     std::source_location where = std::source_location::current()) {
   const auto call = [](auto&&... arguments) { return all_to_all_v(std::forward<decltype(arguments)>(arguments)...); };
-  return detail::start("all_to_all_v", call, group, where, detail::view_of(in), std::move(counts));
+  const auto check = [&](detail::checked_call& running) {
+    detail::check_all_to_all(running, detail::elements_of(in), counts);
+  };
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "all_to_all_v", engines::movement::to_all, std::ranges::size(in), -1, where),
+                               check, call, group, detail::view_of(in), std::move(counts));
 }
 
 }  // namespace hfcomm

@@ -72,7 +72,8 @@ inline constexpr auto call_broadcast_at = [](auto* value, auto&&... arguments) {
 template <serializable T>
 work<void> broadcast_async(T& value, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", detail::call_broadcast_at, group, where, std::addressof(value), root);
+  return detail::start_checked(detail::object_call<T>("broadcast", engines::movement::from_root, root, where),
+                               detail::check_root, detail::call_broadcast_at, group, std::addressof(value), root);
 }
 
 /// Starts to broadcast a view's elements, which must stay until the work is done.
@@ -80,7 +81,10 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> broadcast_async(R&& data, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", detail::call_broadcast, group, where, detail::view_of(data), root);
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>(
+                                   "broadcast", engines::movement::from_root, std::ranges::size(data), root, where),
+                               detail::bind_check(detail::check_broadcast, data), detail::call_broadcast, group,
+                               detail::view_of(data), root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -136,15 +136,18 @@ template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", detail::call_broadcast_object_list_at, group, where,
-                       std::addressof(list), root);
+  return detail::start_checked(
+      detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where),
+      detail::check_root, detail::call_broadcast_object_list_at, group, std::addressof(list), root);
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast_object_list", detail::call_broadcast_object_list, group, where, objects, root);
+  return detail::start_checked(
+      detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
+      detail::check_root, detail::call_broadcast_object_list, group, objects, root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -61,6 +61,21 @@ auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
 }
 
 template <class L>
+operation broadcast_list_call(int root, std::source_location where) {
+  return buffer_call<list_element_t<L>>("coalesced broadcast", movement::from_root, 0, root, where);
+}
+template <class L>
+operation all_reduce_list_call(reduce_op op, std::source_location where) {
+  return reduction_call<list_element_t<L>>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
+}
+
+/// Returns a check of the list's spans for `start_checked`.
+template <class L>
+auto check_list(void (*check)(checked_call&, std::span<const coalesced_piece>), const L& list) {
+  return [check, pieces = pieces_of(list)](checked_call& running) { check(running, pieces); };
+}
+
+template <class L>
 auto views_of(const L& list) {
   using view = std::ranges::range_value_t<L>;
   return std::vector<view>(std::ranges::begin(list), std::ranges::end(list));
@@ -77,11 +92,9 @@ auto views_of(const L& list) {
 template <buffer_list L>
 void broadcast(L&& list, int root, const coalesce_options& options, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  using element = detail::list_element_t<L>;
   const auto pieces = detail::pieces_of(list);
-  detail::broadcast_pieces(
-      detail::buffer_call<element>("coalesced broadcast", engines::movement::from_root, 0, root, where), pieces,
-      options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+  detail::broadcast_pieces(detail::broadcast_list_call<L>(root, where), pieces, options.chunk_bytes, group,
+                           detail::describe_pieces<detail::list_element_t<L>>(pieces));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
@@ -100,11 +113,10 @@ void broadcast(L&& list, int root = 0, const process_group& group = world(),
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  using element = detail::list_element_t<L>;
-  const auto call =
-      detail::reduction_call<element>("coalesced all_reduce", engines::movement::to_all, 0, -1, op, where);
+  const auto call = detail::all_reduce_list_call<L>(op, where);
   const auto pieces = detail::pieces_of(list, call.kernel);
-  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group, detail::describe_pieces<element>(pieces));
+  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group,
+                            detail::describe_pieces<detail::list_element_t<L>>(pieces));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
@@ -131,7 +143,9 @@ inline constexpr auto call_all_reduce_list = [](auto&&... arguments) {
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root);
+  return detail::start_checked(detail::broadcast_list_call<L>(root, where),
+                               detail::check_list(detail::check_broadcast_pieces, list), detail::call_broadcast_list,
+                               group, detail::views_of(list), root);
 }
 
 /// Starts to reduce every span; their elements must stay, untouched, until the work is done. The list is copied.
@@ -140,7 +154,9 @@ template <reducible_buffer_list L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op);
+  return detail::start_checked(detail::all_reduce_list_call<L>(op, where),
+                               detail::check_list(detail::check_all_reduce_pieces, list), detail::call_all_reduce_list,
+                               group, detail::views_of(list), op);
 }
 
 /// The same with chunks of another size than 25 MiB.
@@ -148,7 +164,9 @@ template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
                            const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start("broadcast", detail::call_broadcast_list, group, where, detail::views_of(list), root, options);
+  return detail::start_checked(detail::broadcast_list_call<L>(root, where),
+                               detail::check_list(detail::check_broadcast_pieces, list), detail::call_broadcast_list,
+                               group, detail::views_of(list), root, options);
 }
 
 /// The same with chunks of another size than 25 MiB.
@@ -157,7 +175,9 @@ template <reducible_buffer_list L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce", detail::call_all_reduce_list, group, where, detail::views_of(list), op, options);
+  return detail::start_checked(detail::all_reduce_list_call<L>(op, where),
+                               detail::check_list(detail::check_all_reduce_pieces, list), detail::call_all_reduce_list,
+                               group, detail::views_of(list), op, options);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -33,7 +33,7 @@ std::vector<std::uint64_t> counts_of_results(running_call& running, operation& c
 void require_enough(const error_context& context, const std::vector<std::uint64_t>& counts, std::size_t size);
 
 /// Throws usage_error, and tells the others, unless each result has an index, below `size`.
-void require_indices(running_call& running, std::span<const std::size_t> indices, std::size_t results,
+void require_indices(checked_call& running, std::span<const std::size_t> indices, std::size_t results,
                      std::size_t size);
 
 /// Returns, for each index, the rank whose result counts: the lowest that has one. Throws usage_error, on every rank
@@ -179,7 +179,9 @@ template <class T>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, int root = 0,
                                            const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(part), size, root);
+  return detail::start_checked(
+      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where),
+      detail::check_root, detail::call_collect_results, group, std::move(part), size, root);
 }
 
 /// Starts to collect results in the order of their indices.
@@ -188,8 +190,13 @@ template <class T>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
                                            int root = 0, const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results", detail::call_collect_results, group, where, std::move(indices),
-                       std::move(values), size, root);
+  const auto check = [&](detail::checked_call& running) {
+    running.require_root();
+    detail::require_indices(running, indices, values.size(), size);
+  };
+  return detail::start_checked(
+      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), check,
+      detail::call_collect_results, group, std::move(indices), std::move(values), size, root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -94,8 +94,10 @@ template <class T>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
                                                     int root = 0, const process_group& group = world(),
                                                     std::source_location where = std::source_location::current()) {
-  return detail::start("collect_results_in_files", detail::call_collect_results_in_files, group, where, std::move(part),
-                       size, std::move(directory), root);
+  return detail::start_checked(
+      detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where),
+      detail::check_root, detail::call_collect_results_in_files, group, std::move(part), size, std::move(directory),
+      root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -106,8 +106,10 @@ work<void> exclusive_scan_async(In&& in, Out&& out,
                                 detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, detail::view_of(in),
-                       detail::view_of(out), op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
+                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(in), -1, op, where),
+                               detail::bind_check(detail::check_scan, in, out), detail::call_exclusive_scan, group,
+                               detail::view_of(in), detail::view_of(out), op);
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -116,14 +118,20 @@ template <lasting_buffer R>
 work<void> exclusive_scan_async(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, detail::view_of(data), op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<R>>(
+                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(data), -1, op, where),
+                               detail::bind_check(detail::check_scan, data, data), detail::call_exclusive_scan, group,
+                               detail::view_of(data), op);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
 work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, value, op);
+  const std::span element(&value, 1);
+  return detail::start_checked(
+      detail::reduction_call_without_kernel<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
+      detail::bind_check(detail::check_scan, element, element), detail::call_exclusive_scan, group, value, op);
 }
 
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.
@@ -140,8 +148,10 @@ template <buffer_view R, class BinaryOp>
 work<void> exclusive_scan_async(R&& data, std::ranges::range_value_t<R> init, BinaryOp op,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, detail::view_of(data), init,
-                       std::move(op));
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>(
+                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(data), -1, where),
+                               detail::bind_check(detail::check_contribution, data), detail::call_exclusive_scan, group,
+                               detail::view_of(data), init, std::move(op));
 }
 
 }  // namespace hfcomm

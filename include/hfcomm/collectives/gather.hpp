@@ -66,7 +66,8 @@ inline constexpr auto call_gather = [](auto&&... arguments) {
 template <serializable T>
 work<std::vector<T>> gather_async(T value, int root = 0, const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
-  return detail::start("gather", detail::call_gather, group, where, std::move(value), root);
+  return detail::start_checked(detail::object_call<T>("gather", engines::movement::to_root, root, where),
+                               detail::check_root, detail::call_gather, group, std::move(value), root);
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
@@ -74,7 +75,10 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> gather_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out), root);
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
+                                                                                   std::ranges::size(in), root, where),
+                               detail::bind_check(detail::check_gather, in, out), detail::call_gather, group,
+                               detail::view_of(in), detail::view_of(out), root);
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -83,8 +87,10 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("gather", detail::call_gather, group, where, detail::view_of(in), detail::view_of(out),
-                       std::move(counts), root);
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
+                                                                                   std::ranges::size(in), root, where),
+                               detail::bind_check(detail::check_gather, in, out, counts), detail::call_gather, group,
+                               detail::view_of(in), detail::view_of(out), std::move(counts), root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

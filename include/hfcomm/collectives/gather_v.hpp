@@ -31,7 +31,10 @@ work<received_parts<std::ranges::range_value_t<In>>> gather_v_async(
     In&& in, int root = 0, const process_group& group = world(),
     std::source_location where = std::source_location::current()) {
   const auto call = [](auto&&... arguments) { return gather_v(std::forward<decltype(arguments)>(arguments)...); };
-  return detail::start("gather_v", call, group, where, detail::view_of(in), root);
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "gather_v", engines::movement::to_root, std::ranges::size(in), root, where),
+                               detail::bind_check(detail::check_contribution, in), call, group, detail::view_of(in),
+                               root);
 }
 
 }  // namespace hfcomm

@@ -88,8 +88,10 @@ work<void> reduce_async(In&& in, Out&& out, int root,
                         detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(in), detail::view_of(out), root,
-                       op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
+                                   "reduce", engines::movement::to_root, std::ranges::size(in), root, op, where),
+                               detail::bind_check(detail::check_reduce, in, out), detail::call_reduce, group,
+                               detail::view_of(in), detail::view_of(out), root, op);
 }
 
 /// Starts to reduce into the root's buffer, in place; it must stay, untouched, until the work is done.
@@ -98,7 +100,10 @@ template <lasting_buffer R>
 work<void> reduce_async(R&& data, int root, detail::op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(data), root, op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<R>>(
+                                   "reduce", engines::movement::to_root, std::ranges::size(data), root, op, where),
+                               detail::bind_check(detail::check_reduce, data, data), detail::call_reduce, group,
+                               detail::view_of(data), root, op);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
@@ -106,14 +111,18 @@ template <reducible_element T>
 work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = reduce_op::sum,
                                     const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", detail::call_reduce, group, where, value, root, op);
+  const std::span element(&value, 1);
+  return detail::start_checked(
+      detail::reduction_call_without_kernel<T>("reduce", engines::movement::to_root, 1, root, op, where),
+      detail::bind_check(detail::check_reduce, element, element), detail::call_reduce, group, value, root, op);
 }
 
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", detail::call_reduce, group, where, std::move(value), root, std::move(op));
+  return detail::start_checked(detail::object_call<T>("reduce", engines::movement::to_root, root, where),
+                               detail::check_root, detail::call_reduce, group, std::move(value), root, std::move(op));
 }
 
 /// Starts to fold a view's elements on the root, in place; they must stay, untouched, until the work is done.
@@ -121,7 +130,10 @@ template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
 work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start("reduce", detail::call_reduce, group, where, detail::view_of(data), root, std::move(op));
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>("reduce", engines::movement::to_root,
+                                                                                  std::ranges::size(data), root, where),
+                               detail::bind_check(detail::check_contribution, data), detail::call_reduce, group,
+                               detail::view_of(data), root, std::move(op));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

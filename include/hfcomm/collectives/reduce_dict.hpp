@@ -98,23 +98,34 @@ class dictionary_check {
   error_context context_;
 };
 
+template <dictionary Map>
+operation dictionary_call(operation_name name, reduce_op op, std::optional<int> root, std::source_location where) {
+  // All ranks receive even where only the root needs the sum, because the keys are checked on every rank.
+  operation call = object_call<Map>(name, movement::to_all, root.value_or(-1), where);
+  call.element = element_type_of<dictionary_leaf<Map>>;
+  set_reduction(call, op);
+  return call;
+}
+
+template <dictionary Map>
+void check_dictionary(checked_call& running, bool has_root) {
+  if (has_root) {
+    running.require_root();
+  }
+  require_factor(running, running.call());
+  if constexpr (reducible_element<dictionary_leaf<Map>>) {
+    require_valid(running, running.call());
+  }
+}
+
 /// Returns the reduced dictionary on the root, and this rank's values elsewhere. Without a root every rank gets the
 /// result.
 template <dictionary Map>
 Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std::optional<int> root,
                       const process_group& group, std::source_location where) {
-  // All ranks receive even where only the root needs the sum, because the keys are checked on every rank.
-  operation call = object_call<Map>(name, movement::to_all, root.value_or(-1), where);
-  call.element = element_type_of<dictionary_leaf<Map>>;
-  set_reduction(call, op);
+  operation call = dictionary_call<Map>(name, op, root, where);
   running_call running(group, call);
-  if (root) {
-    running.require_root();
-  }
-  require_factor(running, call);
-  if constexpr (reducible_element<dictionary_leaf<Map>>) {
-    require_valid(running, call);
-  }
+  check_dictionary<Map>(running, root.has_value());
   auto& bytes = running.scratch();
   std::optional<Map> result;
   std::optional<dictionary_leaves<Map>> leaves;
@@ -181,7 +192,10 @@ template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_dict", detail::call_reduce_dict, group, where, std::move(values), op, root);
+  return detail::start_checked(
+      detail::dictionary_call<Map>("reduce_dict", op, root, where),
+      [](detail::checked_call& running) { detail::check_dictionary<Map>(running, true); }, detail::call_reduce_dict,
+      group, std::move(values), op, root);
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
@@ -189,7 +203,10 @@ template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("all_reduce_dict", detail::call_all_reduce_dict, group, where, std::move(values), op);
+  return detail::start_checked(
+      detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
+      [](detail::checked_call& running) { detail::check_dictionary<Map>(running, false); },
+      detail::call_all_reduce_dict, group, std::move(values), op);
 }
 
 }  // namespace hfcomm

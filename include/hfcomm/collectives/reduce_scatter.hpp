@@ -60,8 +60,10 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_scatter", detail::call_reduce_scatter, group, where, detail::view_of(in),
-                       detail::view_of(out), op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
+                                   "reduce_scatter", engines::movement::to_all, std::ranges::size(in), -1, op, where),
+                               detail::bind_check(detail::check_reduce_scatter, in, out), detail::call_reduce_scatter,
+                               group, detail::view_of(in), detail::view_of(out), op);
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -72,8 +74,11 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
                                 detail::op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start("reduce_scatter", detail::call_reduce_scatter, group, where, detail::view_of(in),
-                       detail::view_of(out), std::move(counts), op);
+  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
+                                   "reduce_scatter", engines::movement::to_all, std::ranges::size(in), -1, op, where),
+                               detail::bind_check(detail::check_reduce_scatter, in, out, counts),
+                               detail::call_reduce_scatter, group, detail::view_of(in), detail::view_of(out),
+                               std::move(counts), op);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -22,20 +22,10 @@ template <serializable T>
                         std::source_location where = std::source_location::current()) {
   auto call = detail::object_call<T>("scatter", engines::movement::from_root, root, where);
   detail::running_call running(group, call);
-  running.require_root();
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::span<const std::byte>> parts(ranks);
+  detail::check_scatter_list(running, values.size());
+  std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
   if (group.rank() == root) {
-    running.require(values.size() == ranks, [&] {
-      return "the root's list has " + std::to_string(values.size()) + " objects for " + std::to_string(ranks) +
-             " ranks";
-    });
     parts = detail::encode_parts(running, call, values);
-  } else {
-    running.require(values.empty(), [&] {
-      return "a list of " + std::to_string(values.size()) + " objects on a rank that is not the root, " +
-             std::to_string(root);
-    });
   }
   std::optional<T> mine;
   const auto store = [&](int, T&& received) { mine = std::move(received); };
@@ -88,7 +78,11 @@ inline constexpr auto call_scatter = [](auto&&... arguments) {
 template <serializable T>
 work<T> scatter_async(std::vector<T> values, int root = 0, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", detail::call_scatter, group, where, std::move(values), root);
+  const auto check = [length = values.size()](detail::checked_call& running) {
+    detail::check_scatter_list(running, length);
+  };
+  return detail::start_checked(detail::object_call<T>("scatter", engines::movement::from_root, root, where), check,
+                               detail::call_scatter, group, std::move(values), root);
 }
 
 /// Starts to scatter elements; both buffers must stay until the work is done.
@@ -96,7 +90,10 @@ template <lasting_buffer In, lasting_buffer Out>
   requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
 work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out), root);
+  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>(
+                                   "scatter", engines::movement::from_root, std::ranges::size(out), root, where),
+                               detail::bind_check(detail::check_scatter, in, out), detail::call_scatter, group,
+                               detail::view_of(in), detail::view_of(out), root);
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -105,8 +102,10 @@ template <lasting_buffer In, lasting_buffer Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start("scatter", detail::call_scatter, group, where, detail::view_of(in), detail::view_of(out),
-                       std::move(counts), root);
+  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
+                                   "scatter", engines::movement::from_root, std::ranges::size(out), root, where),
+                               detail::bind_check(detail::check_scatter, in, out, counts), detail::call_scatter, group,
+                               detail::view_of(in), detail::view_of(out), std::move(counts), root);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -90,6 +90,9 @@ struct work_access;
 /// The collectives of one group are done one after the other, in the order of the calls. A message is done when its
 /// peer does its part. A blocking collective of the same group waits for those started before it.
 ///
+/// Bad arguments are thrown by the function that would start the operation, which returns no work then. Every other
+/// error is the work's.
+///
 /// Dropping a work waits for it; each operation has its deadline. An error that was not thrown yet is deferred: the
 /// group's next collective throws it. Where none comes, `launch` and `run_ranks` fail with it, and other programs print
 /// it. Where an exception drops the work, the destructor waits one second. Then it breaks the group, with this rank to

@@ -174,6 +174,13 @@ HFCOMM_INLINE void check_broadcast(checked_call& running, const const_elements& 
   require_memory(running, data);
 }
 
+HFCOMM_INLINE void check_contribution(checked_call& running, const const_elements& in) {
+  if (running.call().pattern == movement::to_root) {
+    running.require_root();
+  }
+  require_memory(running, in);
+}
+
 HFCOMM_INLINE void check_gather(checked_call& running, const const_elements& in, const const_elements& out) {
   running.require_root();
   require_memory(running, in);
@@ -244,6 +251,27 @@ HFCOMM_INLINE void check_scatter(checked_call& running, const const_elements& in
     require_sum(running, counts, in.count, "the root's input");
     require_own(running, counts[static_cast<std::size_t>(running.rank())], out.count);
     require_apart(running, in.bytes(), out.bytes(), part_of_rank(in, counts, running.rank()));
+  }
+}
+
+HFCOMM_INLINE void check_all_to_all_list(checked_call& running, std::size_t length) {
+  if (length != static_cast<std::size_t>(running.size())) {
+    running.refuse("the list has " + std::to_string(length) + " objects for " + std::to_string(running.size()) +
+                   " ranks");
+  }
+}
+
+HFCOMM_INLINE void check_scatter_list(checked_call& running, std::size_t length) {
+  running.require_root();
+  const int root = running.call().root;
+  const bool is_root = running.rank() == root;
+  if (is_root && length != static_cast<std::size_t>(running.size())) {
+    running.refuse("the root's list has " + std::to_string(length) + " objects for " + std::to_string(running.size()) +
+                   " ranks");
+  }
+  if (!is_root && length != 0) {
+    running.refuse("a list of " + std::to_string(length) + " objects on a rank that is not the root, " +
+                   std::to_string(root));
   }
 }
 

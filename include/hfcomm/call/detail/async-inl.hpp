@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include <hfcomm/call/announce_failure.hpp>
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
@@ -51,21 +52,28 @@ class started_state final : public group_work_state {
   operation call_;
 };
 
+/// Throws usage_error where nobody may start an operation of the group.
+HFCOMM_INLINE void require_startable(const process_group& group, const operation& call) {
+  const auto& shared = group_access::state(group);
+  started_state::refuse_inside(
+      shared, group.rank(), group.size(), call,
+      "started inside an asynchronous operation of the same group, where nobody could wait for it");
+  if (shared.queue && !shared.queue->in_creating_process()) {
+    throw usage_error(context_of(group, call),
+                      "this group was made before a fork; the child process is not a rank of it");
+  }
+}
+
 HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const process_group& group,
                                                      std::source_location where,
                                                      std::shared_ptr<started_call> function) {
   operation call{.name = name, .where = where};
   auto& shared = group_access::state(group);
-  started_state::refuse_inside(
-      shared, group.rank(), group.size(), call,
-      "started inside an asynchronous operation of the same group, where nobody could wait for it");
+  require_startable(group, call);
   const group_guard entered(group, call);
   if (!shared.queue) {
     // Ranks may be threads; every thread that runs for one of them has its identity.
     shared.queue = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
-  } else if (!shared.queue->in_creating_process()) {
-    throw usage_error(context_of(group, call),
-                      "this group was made before a fork; the child process is not a rank of it");
   }
   auto state = std::make_shared<started_state>(call, group);
   const auto run = [state, &shared, function = std::move(function)]() -> std::function<void()> {
@@ -96,6 +104,30 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
     throw engine_error(context, text);
   }
   return state;
+}
+
+/// An operation on the thread that starts it, while its arguments are checked.
+class starting_call final : public checked_call {
+ public:
+  starting_call(const process_group& group, operation& call) : checked_call(group, call) {}
+
+  void announce_failure(const std::string& text) noexcept override {
+    const auto tell = [group = group_, call = call_, text] { detail::announce_failure(group, call, text); };
+    try {
+      start_call(call_.name, group_, call_.where,
+                 std::make_shared<started_function<std::remove_const_t<decltype(tell)>, void>>(tell));
+    } catch (...) {
+      // Without a thread to run it, start_call has told the others.
+    }
+  }
+};
+
+HFCOMM_INLINE void check_before_start(const operation& call, const process_group& group,
+                                      function_ref<void(checked_call&)> check) {
+  require_startable(group, call);
+  operation starting = call;
+  starting_call running(group, starting);
+  check(running);
 }
 
 }  // namespace hfcomm::detail

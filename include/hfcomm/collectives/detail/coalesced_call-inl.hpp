@@ -66,9 +66,8 @@ HFCOMM_INLINE std::uint64_t hash_of_pieces(std::span<const coalesced_piece> piec
   return hash;
 }
 
-/// Throws usage_error for pieces at address 0 and for pieces that share a byte: their result would depend on the
-/// chunks.
-HFCOMM_INLINE void require_distinct(running_call& running, std::span<const coalesced_piece> pieces) {
+/// Requires pieces in memory that share no byte.
+HFCOMM_INLINE void require_distinct(checked_call& running, std::span<const coalesced_piece> pieces) {
   std::vector<std::size_t> order;  // of the pieces that are not empty, by address
   running.attempt("looking at its spans threw: ", [&] { order.reserve(pieces.size()); });
   for (std::size_t index = 0; index < pieces.size(); ++index) {
@@ -91,6 +90,19 @@ HFCOMM_INLINE void require_distinct(running_call& running, std::span<const coale
       return "spans " + std::to_string(first) + " and " + std::to_string(second) + " of the list overlap";
     });
   }
+}
+
+HFCOMM_INLINE void check_broadcast_pieces(checked_call& running, std::span<const coalesced_piece> pieces) {
+  running.require_root();
+  require_distinct(running, pieces);
+}
+
+HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<const coalesced_piece> pieces) {
+  require_valid(running, running.call());
+  for (const auto& piece : pieces) {
+    require_valid(running, running.call().op, piece.type);
+  }
+  require_distinct(running, pieces);
 }
 
 /// Throws a mismatch_error that names the first difference between the ranks' lists, if all ranks are in this call.
@@ -138,7 +150,6 @@ HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ran
                                  std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, piece_roles roles,
                                  function_ref<void(const operation& call, std::span<std::byte> bytes)> transfer,
                                  describe_list describe) {
-  require_distinct(running, pieces);
   // The list is part of the type's hash, not of the tag, because error texts show a tag.
   call.type_hash = mix(call.type_hash, hash_of_pieces(pieces, chunk_bytes));
   const coalesced_plan plan = running.attempt("packing its spans threw: ", [&] {
@@ -184,7 +195,7 @@ HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ran
 HFCOMM_INLINE void broadcast_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,
                                     const process_group& group, describe_list describe) {
   running_call running(group, call);
-  running.require_root();
+  check_broadcast_pieces(running, pieces);
   const bool gives = group.rank() == call.root;
   const auto transfer = [&](const operation& part, std::span<std::byte> bytes) {
     in_place_receiver received(bytes);
@@ -197,13 +208,7 @@ HFCOMM_INLINE void broadcast_pieces(operation call, std::span<const coalesced_pi
 HFCOMM_INLINE void all_reduce_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,
                                      const process_group& group, describe_list describe) {
   running_call running(group, call);
-  require_valid(running, call);
-  for (const auto& piece : pieces) {
-    if (piece.type != call.element) {
-      call.element = piece.type;
-      require_valid(running, call);
-    }
-  }
+  check_all_reduce_pieces(running, pieces);
   const auto transfer = [&](const operation& part, std::span<std::byte> bytes) {
     running.engine().reduce(part, bytes, bytes);
   };

@@ -17,6 +17,8 @@ class process_group;
 
 namespace detail {
 
+class checked_call;
+
 /// One contiguous piece and its element type.
 struct coalesced_piece {
   element_type type = element_type::none;
@@ -26,6 +28,11 @@ struct coalesced_piece {
 
 /// Returns a text for each piece. Called only where the ranks disagree.
 using describe_list = function_ref<std::vector<std::string>()>;
+
+// Checks of the two operations below. Pieces at address 0 and pieces that share a byte are a usage_error: the result
+// would depend on the chunks.
+void check_broadcast_pieces(checked_call& running, std::span<const coalesced_piece> pieces);
+void check_all_reduce_pieces(checked_call& running, std::span<const coalesced_piece> pieces);
 
 /// Gives every rank the root's bytes. `call` has the name, the type and the root.
 void broadcast_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,

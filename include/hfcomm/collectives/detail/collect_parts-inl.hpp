@@ -50,10 +50,7 @@ class parts_collector final : public receiver {
 HFCOMM_INLINE void collect_parts(operation&& call, const const_elements& in, parts_memory memory,
                                  const process_group& group) {
   running_call running(group, call);
-  if (call.pattern == movement::to_root) {
-    running.require_root();
-  }
-  require_memory(running, in);
+  check_contribution(running, in);
   parts_collector received(memory, in.width, group.rank());
   running.engine().exchange(call, in.bytes(), received);
 }

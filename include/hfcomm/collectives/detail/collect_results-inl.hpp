@@ -77,7 +77,7 @@ HFCOMM_INLINE void require_enough(const error_context& context, const std::vecto
   }
 }
 
-HFCOMM_INLINE void require_indices(running_call& running, std::span<const std::size_t> indices, std::size_t results,
+HFCOMM_INLINE void require_indices(checked_call& running, std::span<const std::size_t> indices, std::size_t results,
                                    std::size_t size) {
   running.require(indices.size() == results, [&] {
     return std::to_string(indices.size()) + " indices are given for " + std::to_string(results) + " results";

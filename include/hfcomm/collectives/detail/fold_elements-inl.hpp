@@ -56,16 +56,13 @@ HFCOMM_INLINE void finish_fold(running_call& running, const operation& call) {
   }
 }
 
-HFCOMM_INLINE void fold_chunks(operation call, const fold_data& data, chunk_fold fold, const process_group& group) {
+HFCOMM_INLINE void fold_chunks(operation call, const const_elements& data, chunk_fold fold,
+                               const process_group& group) {
   call.element = element_type::none;  // so it does not match a reduction by a kernel, which has a type
   running_call running(group, call);
-  if (call.pattern == movement::to_root) {
-    running.require_root();
-  }
-  running.require(data.problem.empty(), [&] { return data.problem; });
+  check_contribution(running, data);
   const int rows = call.receives(group.rank()) ? group.size() : 0;
-  const const_elements in{data.bytes.data(), data.bytes.size() / data.element_bytes, data.element_bytes};
-  fold_checked_chunks(running, call, in, rows, fold);
+  fold_checked_chunks(running, call, data, rows, fold);
   finish_fold(running, call);
 }
 

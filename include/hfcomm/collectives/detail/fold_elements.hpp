@@ -8,7 +8,6 @@
 #include <functional>
 #include <source_location>
 #include <span>
-#include <string>
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/function_ref.hpp>
@@ -41,20 +40,13 @@ void fold_part(std::span<T> part, std::span<const std::byte> table, BinaryOp& op
   }
 }
 
-/// Elements to be folded in place.
-struct fold_data {
-  std::span<std::byte> bytes;
-  std::size_t element_bytes;
-  std::string problem;  ///< Why the elements cannot be in memory; empty otherwise.
-};
-
 /// Folds one chunk of the elements; the table holds that chunk of the first ranks, one after another.
 using chunk_fold = function_ref<void(std::size_t offset, std::size_t bytes, std::span<const std::byte> table)>;
 
 /// Exchanges the elements in chunks, of which each is an operation of the engine, and calls `fold` for each chunk on
 /// the ranks that receive. Where `fold` throws, this rank fails in the next operation; so the last chunk is followed by
 /// one without elements.
-void fold_chunks(operation call, const fold_data& data, chunk_fold fold, const process_group& group);
+void fold_chunks(operation call, const const_elements& data, chunk_fold fold, const process_group& group);
 
 /// The same for a call whose arguments are checked, without the operation after the last chunk. The table has the
 /// elements of the first `rows` ranks.
@@ -70,9 +62,7 @@ void fold_elements(operation_name name, movement pattern, std::span<T> data, int
   const auto fold = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
     fold_part(data.subspan(offset / sizeof(T), bytes / sizeof(T)), table, op);
   };
-  fold_chunks(buffer_call<T>(name, pattern, data.size(), root, where),
-              {std::as_writable_bytes(data), sizeof(T), is_there(data) ? std::string() : memory_problem(data)}, fold,
-              group);
+  fold_chunks(buffer_call<T>(name, pattern, data.size(), root, where), elements_of(data), fold, group);
 }
 
 }  // namespace hfcomm::detail

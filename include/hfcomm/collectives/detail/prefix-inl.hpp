@@ -76,12 +76,17 @@ HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::sp
   }
 }
 
+HFCOMM_INLINE void check_scan(checked_call& running, const const_elements& in, const const_elements& out) {
+  const reduce_kind op = running.call().op;
+  running.require(!needs_floating_point(op),
+                  [op] { return "a scan has no " + std::string(to_string(op)) + ": scan the sum"; });
+  check_all_reduce(running, in, out);
+}
+
 HFCOMM_INLINE void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
                                   const process_group& group) {
   running_call running(group, call);
-  running.require(!needs_floating_point(call.op),
-                  [&] { return "a scan has no " + std::string(to_string(call.op)) + ": scan the sum"; });
-  check_all_reduce(running, in, out);
+  check_scan(running, in, out);
   std::vector<const std::byte*> inputs(static_cast<std::size_t>(rows));
   const auto reduce_chunk = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
     std::byte* const to = out.data + offset;

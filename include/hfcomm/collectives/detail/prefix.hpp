@@ -48,6 +48,9 @@ using scan_op_for = scan_reduction<std::type_identity_t<T>>;
 void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
                     const process_group& group);
 
+/// Requires elements as `check_all_reduce` does, and a reduction that scans have.
+void check_scan(checked_call& running, const const_elements& in, const const_elements& out);
+
 /// Calls `fold` with each chunk of the elements of the first `rows` ranks, on every rank. `out` is only checked.
 void scan_by_fold(operation&& call, const const_elements& in, const elements& out, int rows, chunk_fold fold,
                   const process_group& group);

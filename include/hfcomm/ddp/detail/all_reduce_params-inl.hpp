@@ -38,28 +38,22 @@ inline std::vector<coalesced_piece> pieces_by_type(std::span<const ddp_parameter
   return pieces;
 }
 
-/// Throws usage_error, and tells the other ranks, where a parameter is on a device, at address 0 or without a kernel.
-inline void require_host_memory(std::span<const ddp_parameter> parameters, parameter_part part,
-                                const process_group& group, operation& call) {
+/// Describes the first parameter that is on a device, at address 0 or without a kernel; empty where there is none.
+inline std::string model_problem(std::span<const ddp_parameter> parameters, parameter_part part, reduce_op op) {
   for (const auto& parameter : parameters) {
     const auto bytes = parameter.*part;
+    const std::string name = "parameter \"" + parameter.name + '"';
     if (parameter.on_device) {
-      running_call(group, call).require(false, [&] {
-        return "parameter \"" + parameter.name + "\" is on a device; reduce it there, all_reduce(device_span, stream)";
-      });
+      return name + " is on a device; reduce it there, all_reduce(device_span, stream)";
     }
     if (bytes.data() == nullptr && !bytes.empty()) {
-      running_call(group, call).require(false, [&] {
-        return "parameter \"" + parameter.name + "\": " + std::to_string(bytes.size() / size_of(parameter.type)) +
-               " elements are at address 0";
-      });
+      return name + ": " + std::to_string(bytes.size() / size_of(parameter.type)) + " elements are at address 0";
     }
-    if (parameter.kernel == nullptr && valid(call.op, parameter.type)) {
-      running_call(group, call).require(false, [&] {
-        return "parameter \"" + parameter.name + "\" has no kernel; make it with named_parameter";
-      });
+    if (parameter.kernel == nullptr && valid(op.kind(), parameter.type)) {
+      return name + " has no kernel; make it with named_parameter";
     }
   }
+  return {};
 }
 
 inline std::vector<std::string> describe_parts(std::span<const ddp_parameter> parameters, parameter_part part) {
@@ -72,16 +66,33 @@ inline std::vector<std::string> describe_parts(std::span<const ddp_parameter> pa
   return texts;
 }
 
-inline void reduce_model(operation_name name, std::span<const ddp_parameter> parameters, parameter_part part,
-                         reduce_op op, std::size_t bucket_bytes, const process_group& group,
-                         std::source_location where) {
+inline operation model_call(operation_name name, std::span<const ddp_parameter> parameters, reduce_op op,
+                            std::source_location where) {
   operation call = reduction_call_without_kernel<float>(name, movement::to_all, 0, -1, op, where);
   call.type_name = {};
   for (const auto& parameter : parameters) {
     call.type_hash = fnv1a(parameter.name, call.type_hash);
   }
+  return call;
+}
+
+inline void check_model(checked_call& running, std::span<const ddp_parameter> parameters, parameter_part part,
+                        reduce_op op) {
+  const std::string problem = model_problem(parameters, part, op);
+  if (!problem.empty()) {
+    running.refuse(problem);
+  }
+  check_all_reduce_pieces(running, pieces_by_type(parameters, part));
+}
+
+inline void reduce_model(operation_name name, std::span<const ddp_parameter> parameters, parameter_part part,
+                         reduce_op op, std::size_t bucket_bytes, const process_group& group,
+                         std::source_location where) {
+  operation call = model_call(name, parameters, op, where);
   const auto pieces = pieces_by_type(parameters, part);
-  require_host_memory(parameters, part, group, call);
+  if (const std::string problem = model_problem(parameters, part, op); !problem.empty()) {
+    running_call(group, call).refuse(problem);
+  }
   all_reduce_pieces(call, pieces, bucket_bytes, group, [&] { return describe_parts(parameters, part); });
 }
 
@@ -101,14 +112,21 @@ HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parame
 HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                  std::size_t bucket_bytes, const process_group& group,
                                                  std::source_location where) {
-  return detail::start("all_reduce_params", all_reduce_params, group, where, std::move(parameters), op, bucket_bytes);
+  const auto check = [&](detail::checked_call& running) {
+    detail::check_model(running, parameters, &ddp_parameter::gradient, op);
+  };
+  return detail::start_checked(detail::model_call("all_reduce_params", parameters, op, where), check, all_reduce_params,
+                               group, std::move(parameters), op, bucket_bytes);
 }
 
 HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                        std::size_t bucket_bytes, const process_group& group,
                                                        std::source_location where) {
-  return detail::start("all_reduce_param_values", all_reduce_param_values, group, where, std::move(parameters), op,
-                       bucket_bytes);
+  const auto check = [&](detail::checked_call& running) {
+    detail::check_model(running, parameters, &ddp_parameter::value, op);
+  };
+  return detail::start_checked(detail::model_call("all_reduce_param_values", parameters, op, where), check,
+                               all_reduce_param_values, group, std::move(parameters), op, bucket_bytes);
 }
 
 }  // namespace hfcomm

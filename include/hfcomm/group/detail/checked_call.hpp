@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <hfcomm/core/error.hpp>
@@ -41,6 +42,17 @@ class checked_call {
 
   /// Throws usage_error unless the operation's root is a rank of the group.
   void require_root();
+
+  /// Returns `work()`. Where that throws, the other ranks get its text after the prefix `what`.
+  template <class Work>
+  auto attempt(std::string_view what, Work&& work) {
+    try {
+      return std::forward<Work>(work)();
+    } catch (...) {
+      announce_failure(std::string(what) + current_exception_text());
+      throw;
+    }
+  }
 
  protected:
   checked_call(const process_group& group, operation& call) noexcept : group_(group), call_(call) {}

@@ -57,17 +57,6 @@ class running_call final : public checked_call {
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
   void announce_failure(const std::string& text) noexcept override;
 
-  /// Returns `work()`. Where that throws, the other ranks get its text after the prefix `what`.
-  template <class Work>
-  auto attempt(std::string_view what, Work&& work) {
-    try {
-      return std::forward<Work>(work)();
-    } catch (...) {
-      announce_failure(std::string(what) + current_exception_text());
-      throw;
-    }
-  }
-
  private:
   group_state& state_;
   group_guard guard_;
