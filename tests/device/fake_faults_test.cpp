@@ -270,8 +270,10 @@ TEST_CASE("fake NCCL: calls hang on demand") {
   SUBCASE("a destruction that waits for an operation, until an abort") {
     fake_cuda::never_complete(0);
     CHECK(add_up(data, comm, where) == ncclSuccess);
+    fake_cuda::hang_destroy(0);
     const std::jthread other([&] { CHECK(nccl().ncclCommDestroy(comm) == ncclSuccess); });
-    wait_until([] { return fake_cuda::calls("ncclCommDestroy") == 1; });
+    wait_until([] { return fake_cuda::hanging() == 1; });  // it has found the communicator, which the abort removes
+    fake_cuda::release_destroys();
     (void)nccl().ncclCommAbort(comm);
   }
 }
