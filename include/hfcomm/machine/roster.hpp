@@ -79,7 +79,8 @@ struct rank_ending {
   std::string text;  // the end of a sentence that begins with the rank's name
 };
 
-/// The ranks of this job on this machine: their processes, and whether they still live. All groups of the job share it.
+/// The ranks of this job: their processes, and whether they still live. All groups of the job share it. Each machine
+/// has its own, in which the machine's agent enters the ranks of other machines and says how they ended.
 ///
 /// A live process holds a record lock on its byte of the roster's memfd. The kernel drops the lock when the process is
 /// gone, whatever killed it. That works across pid namespaces, needs no thread, signal or timer, and one system call
@@ -107,6 +108,14 @@ class roster {
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
+  /// Returns the number of ranks on this machine.
+  [[nodiscard]] int local_size() const noexcept {
+    int count = 0;
+    for (int rank = 0; rank < size_; ++rank) {
+      count += entries_[rank].is_remote.load(std::memory_order_relaxed) == 0 ? 1 : 0;
+    }
+    return count;
+  }
   /// Returns whether the ranks are processes; false where they are threads.
   [[nodiscard]] bool ranks_are_processes() const noexcept { return segment_->fd() >= 0; }
 
@@ -126,6 +135,23 @@ class roster {
     mine.pid.store(static_cast<std::int32_t>(::getpid()));
     ::gethostname(mine.host, sizeof(mine.host) - 1);
     mine.state.store(presence::here);
+  }
+
+  /// Enters a rank of another machine. Called before any rank of this machine has the roster.
+  void enter_remote(int index, int pid, std::string_view host) noexcept {
+    entry& other = entries_[index];
+    other.is_remote.store(1);
+    other.pid.store(pid);
+    host.copy(other.host, sizeof(other.host) - 1);
+    other.state.store(presence::here);
+  }
+
+  /// Records how a rank of another machine ended. The first ending counts.
+  void end_remote(int index, const rank_ending& end) noexcept {
+    entry& other = entries_[index];
+    other.failure.write(end.text);
+    auto here = presence::here;
+    other.state.compare_exchange_strong(here, presence_of(end.how));
   }
 
   /// Removes this rank. From now on, ranks that wait for it get an error that it left.
@@ -159,9 +185,10 @@ class roster {
       case presence::failed: return rank_ending{kind::failed, "failed: " + other.failure.read().value_or("(no text)")};
       case presence::failed_because_of_another:
         return rank_ending{kind::failed_because_of_another, "failed: " + other.failure.read().value_or("(no text)")};
+      case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
     }
-    if (!ranks_are_processes() || index == index_) {
+    if (!ranks_are_processes() || index == index_ || other.is_remote.load() != 0) {
       return std::nullopt;
     }
     struct flock lock{};
@@ -221,12 +248,29 @@ class roster {
     return holder > 0 ? state_of_process(holder) : process_state::unknown;
   }
 
-  enum class presence : std::uint32_t { absent, here, left, failed, failed_because_of_another };
+  enum class presence : std::uint32_t {
+    absent,
+    here,
+    left,
+    failed,
+    failed_because_of_another,
+    died,  // of ranks on other machines: this machine cannot look itself
+  };
+  [[nodiscard]] static presence presence_of(rank_ending::kind how) noexcept {
+    switch (how) {
+      case rank_ending::kind::died: return presence::died;
+      case rank_ending::kind::failed: return presence::failed;
+      case rank_ending::kind::failed_because_of_another: return presence::failed_because_of_another;
+      case rank_ending::kind::left: break;
+    }
+    return presence::left;
+  }
 
   struct alignas(64) entry {
     std::atomic<presence> state{presence::absent};
     std::atomic<std::int32_t> pid{0};
-    char host[72]{};
+    std::atomic<std::int32_t> is_remote{0};  // 1: on another machine
+    char host[68]{};
     failure_text failure;
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);

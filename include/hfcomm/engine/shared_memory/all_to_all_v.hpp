@@ -276,6 +276,7 @@ class all_to_all_v {
           to < mine.outgoing.size() ? reinterpret_cast<std::uintptr_t>(mine.outgoing[to].data()) : 0;
       std::memcpy(slot + 2 * lengths.size_bytes() + to * sizeof(address), &address, sizeof(address));
     }
+    steps_.note_part(0, 2 * lengths.size_bytes());
   }
 
   [[nodiscard]] std::uint64_t number_at(std::size_t rank, std::uint64_t step, std::size_t index) const {
@@ -313,7 +314,9 @@ class all_to_all_v {
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
-        detail::copy_bytes(to_all + layout.offset_of(to), mine.part_for(call, to).data() + offset, count);
+        const std::size_t place = layout.offset_of(to);
+        detail::copy_bytes(to_all + place, mine.part_for(call, to).data() + offset, count);
+        steps_.note_part(header + place, count, static_cast<int>(to));
       }
     }
   }

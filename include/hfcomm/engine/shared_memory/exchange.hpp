@@ -39,8 +39,9 @@ class exchange {
     const std::uint64_t place =
         offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
     const bool staged = offered && place == 0;
+    const int reader = call.pattern == movement::to_root ? call.root : lockstep::everyone;
     if (staged) {
-      fill(contribution, 0, chunk, in_cell);
+      fill(contribution, 0, chunk, in_cell, reader);
     }
     if (!in_cell) {
       std::memcpy(steps_.cell(rank(), steps_.next()).payload, &place, sizeof(place));
@@ -86,7 +87,7 @@ class exchange {
       if (more) {
         steps_.wait_all(call, step - 1);  // until the slot of the next step is free
         if (staged) {
-          fill(contribution, offset + chunk, chunk, false);
+          fill(contribution, offset + chunk, chunk, false, reader);
         }
         steps_.publish(call, nullptr, call.pattern == movement::from_root && rank() == call.root);
         receive_own(offset + chunk);
@@ -175,12 +176,16 @@ class exchange {
   }
 
   /// Copies this rank's next chunk into its cell or slot.
-  void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell) {
+  void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell,
+            int reader) {
     if (offset < contribution.size()) {
       const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
       std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
       if (to != contribution.data()) {  // staging_memory() may have been used
         detail::copy_bytes(to, contribution.data() + offset, count);
+      }
+      if (!in_cell) {
+        steps_.note_part(0, count, reader);
       }
     }
   }

@@ -12,6 +12,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
@@ -20,9 +21,11 @@ namespace hfcomm::engines {
 /// Pointers to the parts of a group's shared memory.
 class group_memory {
  public:
-  /// Throws engine_error where the segment is not laid out for a group of `ranks`.
-  group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks)
-      : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)) {
+  /// Throws engine_error where the segment is not laid out for a group of `ranks`. `bell` wakes this machine's agent,
+  /// where the group has ranks on other machines.
+  group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks,
+               std::shared_ptr<const rendezvous::agent_bell> bell = nullptr)
+      : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)), bell_(std::move(bell)) {
     if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic ||
         header().version != wire_version || header().ranks != ranks) {
       throw engine_error(error_context{},
@@ -31,6 +34,10 @@ class group_memory {
     sizes_.slot_bytes = header().slot_bytes;
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
+    sizes_.ranges_bytes = header().ranges_bytes;
+    if (segment_->size() < sizes_.total_bytes()) {
+      throw engine_error(error_context{}, "the group's shared memory is too small");
+    }
     if (segment_->fd() >= 0) {
       // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
       // message slots get their pages with the first message. Ranks that are threads share all pages, and their groups
@@ -60,6 +67,34 @@ class group_memory {
   /// Returns the memory of `rank` for the slice that it has reduced in `step`.
   [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept {
     return slot(rank, step) + sizes_.slot_bytes;
+  }
+
+  /// Returns the list of the parts of a slot that other ranks read: their number, and then slot_ranges.
+  [[nodiscard]] std::byte* slot_ranges(int rank, std::uint64_t step) const noexcept {
+    return slot(rank, step) + sizes_.slot_bytes + sizes_.result_bytes;
+  }
+
+  /// Returns whether the group has ranks on other machines.
+  [[nodiscard]] bool spans_machines() const noexcept { return sizes_.ranges_bytes != 0; }
+  /// Tells the machine's agent, if there is one, that `rank` has published a step or left.
+  void note_step(int rank) const noexcept {
+    if (bell_) {
+      note(header().changes.steps, rank);
+    }
+  }
+  /// Tells the machine's agent, if there is one, that an envelope of `sender` has changed.
+  void note_envelope(int sender, const layout::envelope& envelope) const noexcept {
+    if (bell_) {
+      layout::mailbox& box = mailbox(sender);
+      box.changed.fetch_or(std::uint64_t{1} << (&envelope - box.outgoing));
+      note(header().changes.mailboxes, sender);
+    }
+  }
+  /// Tells the machine's agent, if there is one, that a record of a loss is proposed.
+  void note_proposal() const noexcept {
+    if (bell_) {
+      bell_->ring(header().board_index);
+    }
   }
 
   [[nodiscard]] layout::mailbox& mailbox(int rank) const noexcept { return block(rank).messages; }
@@ -95,6 +130,14 @@ class group_memory {
     }
   }
 
+  /// Wakes all ranks, whatever they wait for.
+  void wake_all() const noexcept {
+    wake();
+    for (int rank = 0; rank < sizes_.ranks; ++rank) {
+      notify(rank);
+    }
+  }
+
   /// Wakes all ranks that wait in a step.
   void wake() const noexcept {
     header().wake_epoch.fetch_add(1);
@@ -102,8 +145,14 @@ class group_memory {
   }
 
  private:
+  void note(std::atomic<std::uint64_t> (&ranks)[layout::max_ranks / 64], int rank) const noexcept {
+    ranks[rank / 64].fetch_or(std::uint64_t{1} << (rank % 64));
+    bell_->ring(header().board_index);
+  }
+
   std::shared_ptr<rendezvous::shared_segment> segment_;
   layout::dimensions sizes_;
+  std::shared_ptr<const rendezvous::agent_bell> bell_;
   std::size_t heap_bytes_ = 0;
 };
 

@@ -253,6 +253,7 @@ class inbox {
     } else {
       envelope.drained.store(message.moved);
       endpoint_.memory().notify(message.peer);
+      endpoint_.memory().note_envelope(message.peer, envelope);
     }
     return true;
   }
@@ -285,6 +286,7 @@ class inbox {
   void reply(const pending_message& message, message_answer what) const {
     message.envelope->answer.store(message.offer * 4 + static_cast<std::uint64_t>(what));
     endpoint_.memory().notify(message.peer);
+    endpoint_.memory().note_envelope(message.peer, *message.envelope);
   }
 
   message_endpoint& endpoint_;

@@ -1,17 +1,54 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/segment_broker.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::engines {
+
+/// A rank's connection to the agent of its machine, which carries what other machines need. Any thread may call.
+class agent_port {
+ public:
+  agent_port() = default;
+  agent_port(const agent_port&) = delete;
+  agent_port& operator=(const agent_port&) = delete;
+  virtual ~agent_port() = default;
+
+  [[nodiscard]] virtual const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept = 0;
+
+  /// Gives the agent this machine's memory of a new group. `members` are indices into the job's roster. Returns when
+  /// the agent takes what comes from other machines for it. Throws engine_error.
+  virtual void add_group(std::uint64_t id, const std::vector<int>& members,
+                         const std::shared_ptr<rendezvous::shared_segment>& memory) = 0;
+};
 
 /// State that all groups of one job on one machine share.
 struct local_job {
   std::shared_ptr<rendezvous::roster> roster;
   std::shared_ptr<rendezvous::segment_broker> broker;
+  std::vector<int> machine_of{};       ///< The machine of each rank of the job; empty where there is only one.
+  std::shared_ptr<agent_port> port{};  ///< Null where there is only one machine.
+  int agent_index = 0;                 ///< The rank whose process runs this machine's agent.
+
+  [[nodiscard]] int machine(int index) const noexcept {
+    return machine_of.empty() ? 0 : machine_of[static_cast<std::size_t>(index)];
+  }
+  /// Returns whether these ranks are on several machines.
+  [[nodiscard]] bool spans_machines(const std::vector<int>& members) const noexcept {
+    for (const int member : members) {
+      if (machine(member) != machine(members.front())) {
+        return true;
+      }
+    }
+    return false;
+  }
 };
 
 }  // namespace hfcomm::engines

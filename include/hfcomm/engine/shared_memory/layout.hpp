@@ -5,7 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <new>
+#include <string>
+#include <vector>
 
 #include <unistd.h>
 
@@ -103,6 +106,7 @@ struct alignas(128) mailbox {
   std::atomic<std::uint32_t> epoch{0};     // the futex word: counted up with each change for this rank
   std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
   std::atomic<std::uint32_t> in_use{0};    // envelopes from this index on have never been used
+  std::atomic<std::uint64_t> changed{0};   // for the machine's agent: a bit for each envelope
   message_call last_call;
   site_text sites[site_count];
   envelope outgoing[envelope_count];
@@ -126,11 +130,36 @@ struct break_record {
     return first_writer + static_cast<std::uint32_t>(rank);
   }
 
+  /// Fills in the record, whose `state` the caller has taken.
+  void write(int lost_rank, const std::vector<int>& missing_ranks, bool because_of_exception,
+             const std::string& why) noexcept {
+    culprit = lost_rank;
+    by_exception = because_of_exception;
+    for (const int rank : missing_ranks) {
+      missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
+    }
+    std::snprintf(text, sizeof(text), "%s", why.c_str());
+    state.store(broken);
+  }
+
   std::atomic<std::uint32_t> state{whole};
   bool by_exception = false;  // the culprit is still there and may publish a text
   std::int32_t culprit = -1;  // -1: a deadline passed, and `missing` says who had not come
   std::uint64_t missing[max_ranks / 64]{};
   char text[1536]{};
+};
+
+/// The ranks whose memory has changed since the machine's agent has carried it to other machines.
+struct change_marks {
+  std::atomic<std::uint64_t> steps[max_ranks / 64]{};      // they published a step, or left
+  std::atomic<std::uint64_t> mailboxes[max_ranks / 64]{};  // their envelopes changed (see mailbox::changed)
+};
+
+/// A part of a published slot, and the rank that reads it; -1: all ranks do. Only such parts go to other machines.
+struct slot_range {
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
+  std::int32_t reader = -1;
 };
 
 struct alignas(128) group_header {
@@ -140,9 +169,13 @@ struct alignas(128) group_header {
   std::uint64_t slot_bytes = 0;                           // of what a rank publishes in a step
   std::uint64_t result_bytes = 0;                         // of one rank's slice of a reduced chunk
   std::uint64_t one_shot_bytes = 0;                       // up to here every rank reduces everything, in one step less
+  std::uint64_t ranges_bytes = 0;                         // of the list of slot_ranges behind a slot; 0: one machine
+  std::uint32_t board_index = 0;                          // the group's bit on the machine's board
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
   alignas(128) std::atomic<std::uint32_t> sleepers{0};
   alignas(128) break_record lost;
+  alignas(128) break_record proposed;  // where other machines have ranks: what this machine asks the root to record
+  alignas(128) change_marks changes;
 };
 
 struct alignas(128) rank_block {
@@ -195,6 +228,16 @@ struct dimensions {
   std::size_t result_bytes;
   std::size_t one_shot_bytes;
   std::size_t message_slot_bytes;
+  std::size_t ranges_bytes = 0;  // 0 where all ranks are on one machine
+
+  /// Returns the sizes for a group with ranks on several machines.
+  static dimensions for_machines(int ranks) {
+    dimensions sizes = for_ranks(ranks);
+    sizes.ranges_bytes = round_up(sizeof(std::uint64_t) + sizeof(slot_range) * most_ranges(ranks), 128);
+    return sizes;
+  }
+  /// Returns the number of parts that a rank may name of one slot: one for each rank, its lists and its result.
+  static constexpr std::size_t most_ranges(int ranks) { return static_cast<std::size_t>(ranks) + 4; }
 
   static dimensions for_ranks(int ranks) {
     const auto count = static_cast<std::size_t>(ranks);
@@ -207,7 +250,7 @@ struct dimensions {
   [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
     return std::min(slot_bytes, piece_bytes * std::max<std::size_t>(readers, 1));
   }
-  [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes; }
+  [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes + ranges_bytes; }
   [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }
   [[nodiscard]] std::size_t slots_offset() const {
     return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
@@ -238,6 +281,7 @@ inline void create_in(rendezvous::shared_segment& segment, const dimensions& siz
   header->slot_bytes = sizes.slot_bytes;
   header->result_bytes = sizes.result_bytes;
   header->one_shot_bytes = sizes.one_shot_bytes;
+  header->ranges_bytes = sizes.ranges_bytes;
   header->magic = magic;
 }
 

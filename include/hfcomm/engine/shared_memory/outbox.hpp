@@ -89,6 +89,7 @@ class outbox {
       box.in_use.store(used);
     }
     endpoint_.memory().notify(call.root);
+    endpoint_.memory().note_envelope(endpoint_.rank(), *envelope);
     return true;
   }
 
@@ -144,6 +145,7 @@ class outbox {
     message.moved += count;
     message.envelope->filled.store(message.moved);
     endpoint_.memory().notify(message.request->call.root);
+    endpoint_.memory().note_envelope(endpoint_.rank(), *message.envelope);
     return true;
   }
 

@@ -63,6 +63,9 @@ class peer_memory {
 
   /// Returns whether this rank can read the private memory of all others.
   [[nodiscard]] bool can_read_all() {
+    if (memory_.spans_machines()) {
+      return false;
+    }
     if (!can_read_all_ && all_have_published()) {
       can_read_all_ = try_all();
     }

@@ -39,6 +39,10 @@ class reduce {
  private:
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
+  /// Returns the rank that gets the result; -1: all ranks.
+  [[nodiscard]] static int receiver_of(const operation& call) noexcept {
+    return call.pattern == movement::to_root ? call.root : lockstep::everyone;
+  }
   [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
 
   /// One step: every rank publishes its whole input, and every rank that receives reduces all of them.
@@ -46,6 +50,9 @@ class reduce {
     const bool in_cell = in.size() <= layout::inline_bytes;
     detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
                        in.data(), in.size());
+    if (!in_cell) {
+      steps_.note_part(0, in.size(), receiver_of(call));
+    }
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
@@ -151,6 +158,7 @@ class reduce {
           outputs_.push_back(out.data() + begin * width);
         }
         detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
+        steps_.note_part(steps_.sizes().slot_bytes, (end - begin) * width, receiver_of(call));
         stage(in, index + 1, width, steps_.next());
         steps_.publish(call);
       }
@@ -196,6 +204,7 @@ class reduce {
       const auto [begin, end] = parts.of(owner);
       if (owner != rank() && end > begin) {
         detail::copy_bytes(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
+        steps_.note_part((begin - base) * width, (end - begin) * width, owner);
       }
     }
   }

@@ -55,7 +55,11 @@ class reduce_scatter {
         const std::size_t from = std::min(begins_[to] + round * share, begins_[to + 1]);
         const std::size_t count = std::min(share, begins_[to + 1] - from);
         if (to != me && count != 0) {
-          detail::copy_bytes(mine + (at_once ? begins_[to] : to * share), in.data() + from, count);
+          const std::size_t place = at_once ? begins_[to] : to * share;
+          detail::copy_bytes(mine + place, in.data() + from, count);
+          if (!in_cell) {
+            steps_.note_part(place, count, static_cast<int>(to));
+          }
         }
       }
     };

@@ -36,7 +36,9 @@ class shared_memory final : public host_engine {
                                                                    std::move(members), rank)) {}
   ~shared_memory() override { messages_->stop(); }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "shared_memory"; }
+  [[nodiscard]] std::string_view name() const noexcept override {
+    return health_->memory().spans_machines() ? "hierarchical" : "shared_memory";
+  }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return steps_.operations(); }
   [[nodiscard]] std::string matching_call(int rank) const override { return steps_.matching_call(rank); }
   [[nodiscard]] bool same_name_everywhere(bool accept_failures) const noexcept override {
@@ -95,12 +97,20 @@ class shared_memory final : public host_engine {
 
   std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) override {
     const auto& job = health_->job();
+    const auto index_of = [&](int member) { return health_->members()[static_cast<std::size_t>(member)]; };
     const auto mine = std::find(members.begin(), members.end(), rank());
-    const bool leads = !members.empty() && members.front() == rank();
     std::vector<int> indices;
+    std::vector<int> neighbours;  // the members on this machine; the first makes the memory
     for (const int member : members) {
-      indices.push_back(health_->members()[static_cast<std::size_t>(member)]);
+      indices.push_back(index_of(member));
+      if (job->machine(indices.back()) == job->machine(index_of(rank()))) {
+        neighbours.push_back(member);
+      }
     }
+    const bool leads = !neighbours.empty() && neighbours.front() == rank();
+    const bool spans_machines = job->spans_machines(indices);
+    const int count = std::max(1, static_cast<int>(members.size()));
+    const auto sizes = spans_machines ? layout::dimensions::for_machines(count) : layout::dimensions::for_ranks(count);
     operation tell = call;
     tell.pattern = movement::to_all;
     tell.content = payload::object;  // only the first members have a name to tell
@@ -109,9 +119,8 @@ class shared_memory final : public host_engine {
     if (leads) {
       try {
         token = rendezvous::random_id();  // whoever could guess the name could take it
-        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
-        segment =
-            job->broker->offer(token, sizes.total_bytes(), sizes.heap_bytes(), static_cast<int>(members.size()) - 1);
+        segment = job->broker->offer(token, sizes.total_bytes(), spans_machines ? 0 : sizes.heap_bytes(),
+                                     static_cast<int>(neighbours.size()) - 1);
         layout::create_in(*segment, sizes);
       } catch (...) {
         job->broker->withdraw(token);
@@ -121,11 +130,14 @@ class shared_memory final : public host_engine {
       }
     }
     // This exchange tells the members the name of the memory that they can take, and all ranks that nobody failed to
-    // make it.
-    token_receiver first_member(members.empty() ? -1 : members.front(), token);
+    // make it. The first member's name is the group's number between machines.
+    std::string group_name;
+    token_receiver names(neighbours.empty() ? -1 : neighbours.front(), token, members.empty() ? -1 : members.front(),
+                         group_name);
     try {
       tell.bytes = token.size();
-      exchange(tell, std::as_bytes(std::span(token)), first_member);
+      const std::string own = token;  // the receiver writes `token`
+      exchange(tell, std::as_bytes(std::span(own)), names);
     } catch (...) {
       job->broker->withdraw(token);
       throw;
@@ -134,7 +146,10 @@ class shared_memory final : public host_engine {
     std::shared_ptr<shared_memory> group;
     if (!members.empty()) {
       try {
-        if (hand_over(call, token, segment, members)) {
+        if (hand_over(call, token, segment, neighbours, sizes.total_bytes())) {
+          if (leads && spans_machines) {
+            job->port->add_group(detail::fnv1a(group_name), indices, segment);
+          }
           group = std::make_shared<shared_memory>(std::move(segment), job, std::move(indices),
                                                   static_cast<int>(mine - members.begin()));
         }
@@ -164,20 +179,30 @@ class shared_memory final : public host_engine {
                   ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(health_->memory(), rank()))
                   : std::make_shared<ordinary_memory>()) {}
 
-  /// Takes the name of the new group's memory from the group's first member.
+  /// Takes the name of the new group's memory from the first member on this machine, and that of the first of all.
   class token_receiver final : public receiver {
    public:
-    token_receiver(int first, std::string& token) : first_(first), token_(token) {}
+    token_receiver(int neighbour, std::string& token, int first, std::string& group_name)
+        : neighbour_(neighbour), token_(token), first_(first), group_name_(group_name) {}
     void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override {
+      if (source == neighbour_) {
+        put(token_, chunk, offset, total);
+      }
       if (source == first_) {
-        token_.resize(total);
-        std::memcpy(token_.data() + offset, chunk.data(), chunk.size());
+        put(group_name_, chunk, offset, total);
       }
     }
 
    private:
-    int first_;
+    static void put(std::string& to, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) {
+      to.resize(total);
+      std::memcpy(to.data() + offset, chunk.data(), chunk.size());
+    }
+
+    int neighbour_;
     std::string& token_;
+    int first_;
+    std::string& group_name_;
   };
 
   /// Thrown while waiting for a rank that has announced that it will not come.
@@ -203,10 +228,11 @@ class shared_memory final : public host_engine {
     }
   }
 
-  /// Hands the new group's memory from its first rank to the others, which get it in `segment`. Returns false where a
-  /// member has announced that it failed. The next exchange then throws that member's error on every rank.
+  /// Hands the new group's memory from the first of these members to the others, which get it in `segment`. Returns
+  /// false where a member has announced that it failed. The next exchange then throws that member's error on every
+  /// rank.
   bool hand_over(const operation& call, const std::string& token, std::shared_ptr<rendezvous::shared_segment>& segment,
-                 std::span<const int> members) {
+                 std::span<const int> members, std::size_t bytes) {
     if (members.size() == 1) {
       return true;
     }
@@ -227,8 +253,7 @@ class shared_memory final : public host_engine {
       if (members.front() == rank()) {
         health_->job()->broker->serve(token, check);
       } else {
-        const auto sizes = layout::dimensions::for_ranks(static_cast<int>(members.size()));
-        segment = health_->job()->broker->take(token, sizes.total_bytes(), check);
+        segment = health_->job()->broker->take(token, bytes, check);
       }
     } catch (const member_failed&) {
       return false;

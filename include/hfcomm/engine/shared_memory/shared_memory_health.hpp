@@ -37,7 +37,8 @@ class shared_memory_health final : public group_health {
   shared_memory_health(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                        std::vector<int> members, int rank)
       : group_health(rank, static_cast<int>(members.size())),
-        memory_(std::move(segment), static_cast<int>(members.size())),
+        memory_(std::move(segment), static_cast<int>(members.size()),
+                job->spans_machines(members) ? job->port->bell() : nullptr),
         job_(std::move(job)),
         members_(std::move(members)) {}
 
@@ -48,6 +49,7 @@ class shared_memory_health final : public group_health {
       for (int other = 0; other < size(); ++other) {
         memory_.notify(other);
       }
+      memory_.note_step(rank());
     }
   }
 
@@ -59,7 +61,7 @@ class shared_memory_health final : public group_health {
 
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept {
-    return detail::ranks_share_cores(job_->roster->size(), job_->roster->ranks_are_processes());
+    return detail::ranks_share_cores(job_->roster->local_size(), job_->roster->ranks_are_processes());
   }
 
   /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
@@ -272,32 +274,20 @@ class shared_memory_health final : public group_health {
   template <class Text>
   [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
                                 bool by_exception, Text&& text) const {
+    // All machines get the same record from the root's agent: the first that one of them has proposed.
+    const bool asks_root = memory_.spans_machines();
+    layout::break_record& record = asks_root ? header().proposed : header().lost;
     std::uint32_t state = layout::break_record::whole;
-    if (header().lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
-      write_record(culprit, missing, by_exception, text());
-    } else {
-      await_record();
+    if (record.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
+      record.write(culprit, missing, by_exception, text());
+      asks_root ? memory_.note_proposal() : memory_.wake_all();
     }
+    await_record();
     throw_break_error(context);
   }
 
-  void write_record(int culprit, const std::vector<int>& missing, bool by_exception, const std::string& text) const {
-    layout::break_record& lost = header().lost;
-    lost.culprit = culprit;
-    lost.by_exception = by_exception;
-    for (const int rank : missing) {
-      lost.missing[rank / 64] |= std::uint64_t{1} << (rank % 64);
-    }
-    std::snprintf(lost.text, sizeof(lost.text), "%s", text.c_str());
-    lost.state.store(layout::break_record::broken);
-    memory_.wake();
-    for (int rank = 0; rank < size(); ++rank) {
-      memory_.notify(rank);
-    }
-  }
-
-  /// Waits until another rank has written the record, which takes it microseconds. Should it die meanwhile, it is the
-  /// lost rank, and one of those that wait writes so.
+  /// Waits until the record is written: by another rank, which takes it microseconds, or by this machine's agent, when
+  /// the root's agent has answered. Should the writer die meanwhile, one of those that wait writes so.
   void await_record() const {
     layout::break_record& lost = header().lost;
     for (int attempt = 1; !lost.is_complete(); ++attempt) {
@@ -305,16 +295,27 @@ class shared_memory_health final : public group_health {
       if (state == layout::break_record::broken) {
         return;
       }
-      const int writer = static_cast<int>(state - layout::break_record::first_writer);
-      const auto end = ending(writer);
+      const bool is_agent = state == layout::break_record::whole;
+      const int writer = is_agent ? rank() : static_cast<int>(state - layout::break_record::first_writer);
+      const auto end = is_agent ? end_of_agent() : ending(writer);
       if ((end || attempt % 10'000 == 0) &&
           lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
-        write_record(writer, {}, false,
-                     who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
-                         last_call(writer));
+        const std::string how = end ? end->text : "does not run";
+        lost.write(writer, {}, false,
+                   is_agent ? who(writer) + " has lost the other machines: the process that connects its machine to " +
+                                  "them (" + job_->roster->identity(job_->agent_index) + ") " + how
+                            : who(writer) + ' ' + how + " while it reported a lost rank; it " + last_call(writer));
+        memory_.wake_all();
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(is_agent && attempt < 100 ? std::chrono::microseconds(50)
+                                                            : std::chrono::microseconds(1000));
     }
+  }
+
+  /// Returns how the process of this machine's agent has died; nullopt while it may still answer.
+  [[nodiscard]] std::optional<rendezvous::rank_ending> end_of_agent() const {
+    auto end = job_->roster->ending(job_->agent_index);
+    return end && end->how == kind::died ? std::move(end) : std::nullopt;
   }
 
   group_memory memory_;

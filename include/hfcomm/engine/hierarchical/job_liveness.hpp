@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/hierarchical/control_channel.hpp>
+#include <hfcomm/engine/hierarchical/records.hpp>
+#include <hfcomm/machine/roster.hpp>
+#include <hfcomm/machine/waiting.hpp>
+#include <hfcomm/serialization/encoding.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+namespace hfcomm::engines {
+
+/// An agent's knowledge of which ranks and machines of the job are there. Each agent says how the ranks of its machine
+/// end, and beats. The root, machine 0, decides which machines are lost, and which record breaks a group: the first
+/// that was proposed. Everyone else decides only that the root is lost. Not thread-safe.
+class job_liveness {
+ public:
+  struct news {
+    bool someone_ended = false;
+    std::optional<loss_record> verdict{};
+  };
+
+  job_liveness(std::shared_ptr<rendezvous::roster> roster, std::vector<int> machine_of, int self,
+               control_channel& control, std::chrono::milliseconds silence_limit)
+      : roster_(std::move(roster)),
+        machine_of_(std::move(machine_of)),
+        self_(self),
+        control_(control),
+        silence_limit_(silence_limit),
+        beat_interval_(std::clamp(silence_limit / 10, std::chrono::milliseconds(20), std::chrono::milliseconds(500))),
+        is_reported_(machine_of_.size()),
+        machines_(1 + static_cast<std::size_t>(*std::max_element(machine_of_.begin(), machine_of_.end()))) {}
+
+  [[nodiscard]] bool is_root() const noexcept { return self_ == 0; }
+  [[nodiscard]] bool is_lost(int machine) const { return machines_[static_cast<std::size_t>(machine)].is_lost; }
+
+  [[nodiscard]] bool local_ranks_have_ended() const {
+    for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
+      if (machine_of_[rank] == self_ && !is_reported_[rank]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// Returns whether nobody needs this agent any more. The root stays until all others have left, because it decides.
+  [[nodiscard]] bool may_leave() {
+    if (!std::exchange(has_said_bye_, true) && !is_root()) {
+      control_.send(0, control_kind::bye, {});
+    }
+    return !is_root() || std::all_of(machines_.begin() + 1, machines_.end(),
+                                     [](const machine_state& other) { return other.is_lost || other.has_left; });
+  }
+
+  /// Beats, and looks at this machine's ranks and the others' silence. Returns whether somebody has ended.
+  bool tick() {
+    bool any = false;
+    beat();
+    for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
+      if (machine_of_[rank] == self_ && !is_reported_[rank]) {
+        any = report_if_ended(static_cast<int>(rank)) || any;
+      }
+    }
+    for (int other = 0; other < static_cast<int>(machines_.size()); ++other) {
+      machine_state& theirs = machines_[static_cast<std::size_t>(other)];
+      if (other == self_ || theirs.is_lost || theirs.has_left || (!is_root() && other != 0)) {
+        continue;
+      }
+      const auto total = theirs.running.update();
+      theirs.silence += total - std::exchange(theirs.counted, total);
+      if (theirs.silence >= silence_limit_) {
+        lose(other, "has been silent for " + format_duration(silence_limit_));
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /// Proposes a record of a loss. Returns the verdict where this agent knows it at once.
+  std::optional<loss_record> propose(const loss_record& proposal) {
+    if (!is_root() && !is_lost(0)) {
+      control_.send(0, control_kind::proposal, encoded(proposal));
+      return std::nullopt;
+    }
+    return decide(proposal);
+  }
+
+  /// Says that the data of a machine cannot be reached.
+  void report_lost(int machine, const std::string& why) {
+    if (is_lost(machine)) {
+      return;
+    }
+    if (is_root() || machine == 0) {
+      lose(machine, why);
+    } else if (!std::exchange(machines_[static_cast<std::size_t>(machine)].is_reported, true)) {
+      control_.send(0, control_kind::machine_lost, encoded_loss(machine, why));
+    }
+  }
+
+  /// Acts on a message of another agent.
+  news take(const control_message& message) {
+    machine_state& theirs = machines_[static_cast<std::size_t>(message.machine)];
+    theirs.silence = {};
+    try {
+      return act(message);
+    } catch (const decode_error& problem) {
+      lose(message.machine, "sent what is no message: " + problem.detail());
+      return {.someone_ended = true};
+    }
+  }
+
+ private:
+  struct machine_state {
+    bool is_lost = false;
+    bool has_left = false;
+    bool is_reported = false;                       // to the root, as lost
+    detail::running_time running;                   // stands still while this process is stopped
+    std::chrono::steady_clock::duration counted{};  // of that time
+    std::chrono::steady_clock::duration silence{};
+  };
+  using ended_rank = std::tuple<int, int, std::string>;  // index, kind, text
+  using lost_machine = std::pair<int, std::string>;
+
+  void beat() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_beat_) {
+      return;
+    }
+    next_beat_ = now + beat_interval_;
+    for_each_connected([&](int other) { control_.send(other, control_kind::beat, {}); });
+  }
+
+  template <class Visit>
+  void for_each_connected(Visit&& visit) {
+    for (int other = 0; other < static_cast<int>(machines_.size()); ++other) {
+      if (other != self_ && !is_lost(other) && (is_root() || other == 0)) {
+        visit(other);
+      }
+    }
+  }
+
+  bool report_if_ended(int rank) {
+    auto end = roster_->ending(rank);
+    if (!end) {
+      return false;
+    }
+    using kind = rendezvous::rank_ending::kind;
+    if (end->how == kind::failed || end->how == kind::failed_because_of_another) {
+      end->text = roster_->failure_text_of(rank).value_or(end->text);
+    }
+    is_reported_[static_cast<std::size_t>(rank)] = true;
+    tell_all(control_kind::rank_ended, encoded(ended_rank(rank, static_cast<int>(end->how), end->text)), self_);
+    return true;
+  }
+
+  /// Sends to all other machines, by way of the root; not to `except`.
+  void tell_all(control_kind kind, std::span<const std::byte> bytes, int except) {
+    for_each_connected([&](int other) {
+      if (other != except) {
+        control_.send(other, kind, bytes);
+      }
+    });
+  }
+
+  news act(const control_message& message) {
+    switch (message.kind) {
+      case control_kind::beat: return {};
+      case control_kind::closed: return close(message.machine);
+      case control_kind::rank_ended: {
+        const auto [rank, how, text] = decoded<ended_rank>(message.bytes);
+        if (rank < 0 || rank >= static_cast<int>(machine_of_.size()) || how < 0 || how > 3) {
+          throw decode_error({}, "a rank that the job does not have");
+        }
+        roster_->end_remote(rank, {static_cast<rendezvous::rank_ending::kind>(how), text});
+        if (is_root()) {
+          tell_all(message.kind, message.bytes, message.machine);
+        }
+        return {.someone_ended = true};
+      }
+      case control_kind::machine_lost: {
+        const auto [machine, why] = decoded<lost_machine>(message.bytes);
+        if (machine < 0 || machine >= static_cast<int>(machines_.size())) {
+          throw decode_error({}, "a machine that the job does not have");
+        }
+        if (machine != self_) {
+          lose(machine, why);
+        }
+        return {.someone_ended = true};
+      }
+      case control_kind::proposal: {
+        const auto proposal = decoded<loss_record>(message.bytes);
+        return {.someone_ended = false, .verdict = is_root() ? std::optional(decide(proposal)) : std::nullopt};
+      }
+      case control_kind::verdict: return {.someone_ended = false, .verdict = decoded<loss_record>(message.bytes)};
+      case control_kind::bye: machines_[static_cast<std::size_t>(message.machine)].has_left = true; return {};
+    }
+    return {};
+  }
+
+  news close(int other) {
+    if (machines_[static_cast<std::size_t>(other)].has_left || (has_said_bye_ && other == 0)) {
+      return {};
+    }
+    lose(other, {});
+    return {.someone_ended = true};
+  }
+
+  /// Records the first proposal for a group as the verdict, and tells all machines.
+  loss_record decide(const loss_record& proposal) {
+    const auto [found, is_first] = verdicts_.try_emplace(proposal.group, proposal);
+    if (is_first) {
+      tell_all(control_kind::verdict, encoded(found->second), self_);
+    }
+    return found->second;
+  }
+
+  /// Gives up a machine. Without a reason, the process that connects it has ended.
+  void lose(int other, const std::string& why) {
+    machine_state& theirs = machines_[static_cast<std::size_t>(other)];
+    if (std::exchange(theirs.is_lost, true)) {
+      return;
+    }
+    control_.close(other);
+    if (is_root()) {
+      tell_all(control_kind::machine_lost, encoded_loss(other, why), other);
+    }
+    using kind = rendezvous::rank_ending::kind;
+    int leader = -1;
+    for (int rank = 0; rank < static_cast<int>(machine_of_.size()); ++rank) {
+      if (machine_of_[static_cast<std::size_t>(rank)] != other) {
+        continue;
+      }
+      if (!why.empty()) {
+        roster_->end_remote(rank, {kind::died, "cannot be reached: its machine " + why});
+      } else if (leader < 0) {
+        leader = rank;
+        roster_->end_remote(rank, {kind::died, "ended without a word: its connection was closed"});
+      } else {
+        roster_->end_remote(rank, {kind::failed_because_of_another,
+                                   "rank " + std::to_string(leader) + ", which connects its machine, ended"});
+      }
+    }
+  }
+
+  template <class T>
+  [[nodiscard]] static std::vector<std::byte> encoded(const T& value) {
+    std::vector<std::byte> bytes;
+    encode(value, bytes);
+    return bytes;
+  }
+  [[nodiscard]] static std::vector<std::byte> encoded(const loss_record& why) {
+    return encoded(std::tuple(why.group, why.culprit, why.by_exception, why.missing, why.text));
+  }
+  [[nodiscard]] static std::vector<std::byte> encoded_loss(int machine, const std::string& why) {
+    return encoded(lost_machine(machine, why));
+  }
+  template <class T>
+  [[nodiscard]] static T decoded(std::span<const std::byte> bytes) {
+    if constexpr (std::is_same_v<T, loss_record>) {
+      auto [group, culprit, by_exception, missing, text] =
+          decoded<std::tuple<std::uint64_t, int, bool, std::vector<int>, std::string>>(bytes);
+      std::erase_if(missing, [](int rank) { return rank < 0 || rank >= layout::max_ranks; });
+      return {group, culprit, by_exception, std::move(missing), std::move(text)};
+    } else {
+      T value{};
+      decode_into(value, bytes);
+      return value;
+    }
+  }
+
+  std::shared_ptr<rendezvous::roster> roster_;
+  std::vector<int> machine_of_;
+  int self_;
+  control_channel& control_;
+  std::chrono::milliseconds silence_limit_;
+  std::chrono::milliseconds beat_interval_;
+  std::chrono::steady_clock::time_point next_beat_{};
+  std::vector<bool> is_reported_;  // by rank: how it ended is known to the others
+  std::vector<machine_state> machines_;
+  std::map<std::uint64_t, loss_record> verdicts_;
+  bool has_said_bye_ = false;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <hfcomm/engine/hierarchical/control_channel.hpp>
+#include <hfcomm/engine/hierarchical/frame_receiver.hpp>
+#include <hfcomm/engine/hierarchical/frame_sender.hpp>
+#include <hfcomm/engine/hierarchical/group_mirror.hpp>
+#include <hfcomm/engine/hierarchical/job_liveness.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/machine/agent_bell.hpp>
+#include <hfcomm/machine/roster.hpp>
+
+namespace hfcomm::engines {
+
+/// A machine's agent: a thread of one of its ranks' processes that carries what the ranks write to the other machines,
+/// and what comes from there to the ranks.
+class machine_agent final : private frame_target {
+ public:
+  struct parts {
+    int self = 0;
+    std::vector<int> machine_of;  ///< The machine of each rank of the job.
+    std::shared_ptr<rendezvous::roster> roster;
+    std::unique_ptr<engines::link> link;                ///< Open.
+    std::unique_ptr<control_channel> control;           ///< Connected.
+    std::shared_ptr<rendezvous::shared_segment> board;  ///< Laid out by agent_bell::create_in.
+    std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
+  };
+
+  explicit machine_agent(parts from)
+      : self_(from.self),
+        link_(std::move(from.link)),
+        control_(std::move(from.control)),
+        bell_(std::make_shared<const rendezvous::agent_bell>(
+            std::move(from.board), rendezvous::unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)))),
+        events_(::epoll_create1(EPOLL_CLOEXEC)),
+        machines_(1 + *std::max_element(from.machine_of.begin(), from.machine_of.end())),
+        liveness_(std::move(from.roster), from.machine_of, self_, *control_, from.silence_limit),
+        machine_of_(std::move(from.machine_of)),
+        sender_(*link_, machines_),
+        peers_(static_cast<std::size_t>(machines_)) {
+    if (bell_->event() < 0 || !events_) {
+      rendezvous::throw_system("making an agent's descriptors");
+    }
+    watch(bell_->event());
+    watch(control_->descriptor());
+    for (int machine = 0; machine < machines_; ++machine) {
+      if (machine != self_) {
+        peer_of(machine).receiver = std::make_unique<frame_receiver>(*link_, machine);
+      }
+    }
+    thread_ = std::thread([this] { run(); });
+  }
+  machine_agent(const machine_agent&) = delete;
+  machine_agent& operator=(const machine_agent&) = delete;
+  ~machine_agent() {
+    if (!creator_.in_creating_process()) {
+      thread_.detach();
+      return;
+    }
+    {
+      const std::scoped_lock lock(mutex_);
+      stops_ = true;
+    }
+    bell_->ring();
+    thread_.join();
+    link_->give_up(-1);
+  }
+
+  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return bell_; }
+  [[nodiscard]] std::string_view link_name() const noexcept { return link_->name(); }
+
+  /// Begins to carry a group. Any thread may call. Throws engine_error.
+  void add_group(std::uint64_t id, const std::vector<int>& members,
+                 std::shared_ptr<rendezvous::shared_segment> memory) {
+    auto made = std::make_unique<group_mirror>(id, members, machine_of_, self_, std::move(memory));
+    const std::scoped_lock lock(mutex_);
+    made->set_board_index(next_index_++ % rendezvous::agent_board::bits);
+    groups_.emplace(id, std::move(made));
+  }
+
+  /// Ends the agent's part of the job: waits until this machine's ranks have ended and all that they wrote has arrived,
+  /// but not longer than `limit`. Returns whether all of it did.
+  bool finish(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    finishes_ = true;
+    bell_->ring();
+    return finished_.wait_for(lock, limit, [this] { return is_finished_; });
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds tick_interval{20};
+  using clock = std::chrono::steady_clock;
+
+  struct peer {
+    std::unique_ptr<frame_receiver> receiver;
+    bool is_lost = false;
+    bool has_left = false;      // its goodbye has come
+    bool has_answered = false;  // it has answered this machine's goodbye
+  };
+  [[nodiscard]] peer& peer_of(int machine) { return peers_[static_cast<std::size_t>(machine)]; }
+
+  void watch(int descriptor) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      rendezvous::throw_system("epoll_ctl");
+    }
+  }
+
+  void run() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    auto busy_until = clock::now();
+    auto next_tick = clock::now();
+    std::unique_lock lock(mutex_);
+    while (!stops_) {
+      const bool moved = progress();
+      const auto now = clock::now();
+      if (now >= next_tick) {
+        next_tick = now + tick_interval;
+        tick();
+      }
+      if (moved) {
+        busy_until = now + awake_time;
+      }
+      lock.unlock();
+      if (now < busy_until) {
+        ::sched_yield();
+      } else {
+        sleep(std::chrono::ceil<std::chrono::microseconds>(next_tick - now));
+      }
+      lock.lock();
+    }
+  }
+
+  /// The time for which the agent looks for more after something has moved. Ranks usually answer at once.
+  static constexpr std::chrono::microseconds awake_time{200};
+
+  void sleep(std::chrono::microseconds most) {
+    auto& board = bell_->board();
+    board.sleeping.store(1);
+    const bool has_work = std::any_of(std::begin(board.groups), std::end(board.groups),
+                                      [](const auto& word) { return word.load() != 0; });
+    if (!has_work) {
+      link_->sleep(events_.get(), most);
+    }
+    board.sleeping.store(0);
+    eventfd_t count = 0;
+    static_cast<void>(::eventfd_read(bell_->event(), &count));
+  }
+
+  bool progress() {
+    bool moved = collect();
+    moved = link_->progress() || moved;
+    for (int machine = 0; machine < machines_; ++machine) {
+      peer& other = peer_of(machine);
+      if (other.receiver == nullptr || other.is_lost) {
+        continue;
+      }
+      moved = other.receiver->progress(*this) || moved;
+      if (other.receiver->has_failed() && !other.has_left) {
+        liveness_.report_lost(machine, "the " + std::string(link_->name()) + " connection to it has failed");
+      }
+    }
+    for (auto& [id, group] : groups_) {
+      group->wake_if_new();
+    }
+    sender_.reap();
+    return take_control() || moved;
+  }
+
+  /// Sends what this machine's ranks have written.
+  bool collect() {
+    auto& board = bell_->board();
+    bool any = false;
+    for (std::size_t word = 0; word < std::size(board.groups); ++word) {
+      if (board.groups[word].load(std::memory_order_relaxed) == 0) {
+        continue;
+      }
+      const std::uint64_t bits = board.groups[word].exchange(0);
+      for (auto& [id, group] : groups_) {
+        const std::uint32_t index = group->board_index();
+        if (index / 64 == word && (bits >> (index % 64) & 1) != 0) {
+          any = group->collect(sender_) || any;
+          propose(*group);
+        }
+      }
+    }
+    return any;
+  }
+
+  void propose(group_mirror& group) {
+    if (const auto proposal = group.take_proposal()) {
+      if (const auto verdict = liveness_.propose(*proposal)) {
+        group.break_with(*verdict);
+      }
+    }
+  }
+
+  bool take_control() {
+    bool any = false;
+    while (const auto message = control_->receive()) {
+      any = true;
+      const auto news = liveness_.take(*message);
+      if (news.verdict) {
+        if (const auto found = groups_.find(news.verdict->group); found != groups_.end()) {
+          found->second->break_with(*news.verdict);
+        }
+      }
+      forget_lost_machines();
+      if (news.someone_ended) {
+        wake_all();
+      }
+    }
+    return any;
+  }
+
+  void tick() {
+    const bool news = liveness_.tick();
+    forget_lost_machines();
+    if (news) {
+      wake_all();
+    }
+    for (auto& [id, group] : groups_) {
+      group->collect(sender_);
+      group->send_rare_changes(sender_);
+      propose(*group);
+    }
+    retire_groups();
+    if (finishes_) {
+      say_goodbye();
+    }
+  }
+
+  void wake_all() {
+    for (auto& [id, group] : groups_) {
+      group->wake_all();
+    }
+  }
+
+  void forget_lost_machines() {
+    for (int machine = 0; machine < machines_; ++machine) {
+      peer& other = peer_of(machine);
+      if (!other.is_lost && liveness_.is_lost(machine)) {
+        other.is_lost = true;
+        sender_.close(machine);
+        link_->give_up(machine);
+      }
+    }
+  }
+
+  /// Drops groups that all ranks of this machine have left, once nothing of them is under way.
+  void retire_groups() {
+    for (auto one = groups_.begin(); one != groups_.end();) {
+      if (one->second->is_over()) {
+        retired_.push_back(std::move(one->second));
+        one = groups_.erase(one);
+      } else {
+        ++one;
+      }
+    }
+    if (!retired_.empty() && is_idle()) {
+      retired_.clear();
+    }
+  }
+
+  [[nodiscard]] bool is_idle() const {
+    return sender_.is_idle() && std::all_of(peers_.begin(), peers_.end(), [](const peer& other) {
+             return other.receiver == nullptr || other.is_lost || other.receiver->is_idle();
+           });
+  }
+
+  void say_goodbye() {
+    if (!liveness_.local_ranks_have_ended()) {
+      return;
+    }
+    if (!std::exchange(has_said_goodbye_, true)) {
+      for (int machine = 0; machine < machines_; ++machine) {
+        if (machine != self_) {
+          sender_.send(machine, goodbye(frame_kind::goodbye));
+        }
+      }
+    }
+    for (int machine = 0; machine < machines_; ++machine) {
+      const peer& other = peer_of(machine);
+      if (machine != self_ && !other.is_lost && !other.has_left && !other.has_answered) {
+        return;
+      }
+    }
+    if (!is_finished_ && sender_.is_idle() && liveness_.may_leave()) {
+      is_finished_ = true;
+      finished_.notify_all();
+    }
+  }
+
+  [[nodiscard]] static frame goodbye(frame_kind kind) {
+    frame what;
+    what.kind = kind;
+    return what;
+  }
+
+  [[nodiscard]] group_mirror* group_of(int machine, const frame& what) {
+    const auto found = groups_.find(what.group);
+    return found != groups_.end() && found->second->is_valid(machine, what) ? found->second.get() : nullptr;
+  }
+
+  [[nodiscard]] std::span<std::byte> place_for(int machine, const frame& what) override {
+    group_mirror* const group = group_of(machine, what);
+    return group != nullptr ? group->place_for(what) : std::span<std::byte>();
+  }
+
+  void apply(int machine, const frame& what, std::span<const std::byte> payload) override {
+    if (what.kind == frame_kind::goodbye) {
+      peer_of(machine).has_left = true;
+      sender_.send(machine, goodbye(frame_kind::goodbye_answer));
+    } else if (what.kind == frame_kind::goodbye_answer) {
+      peer_of(machine).has_answered = true;
+    } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {
+      group->apply(what, payload);
+    }
+  }
+
+  int self_;
+  std::unique_ptr<engines::link> link_;
+  std::unique_ptr<control_channel> control_;
+  std::shared_ptr<const rendezvous::agent_bell> bell_;
+  rendezvous::unique_fd events_;  // an epoll of the bell and the control channel
+  int machines_;
+  job_liveness liveness_;
+  std::vector<int> machine_of_;
+  frame_sender sender_;
+  std::vector<peer> peers_;  // by machine
+  std::unordered_map<std::uint64_t, std::unique_ptr<group_mirror>> groups_;
+  std::vector<std::unique_ptr<group_mirror>> retired_;
+  std::uint32_t next_index_ = 0;
+  bool stops_ = false;
+  bool finishes_ = false;
+  bool has_said_goodbye_ = false;
+  bool is_finished_ = false;
+  std::condition_variable finished_;
+  std::mutex mutex_;  // protects everything but the bell
+  rendezvous::fork_guard creator_;
+  std::thread thread_;
+};
+
+/// The port of ranks in the process of the agent.
+class direct_agent_port final : public agent_port {
+ public:
+  explicit direct_agent_port(std::shared_ptr<machine_agent> agent) : agent_(std::move(agent)) {}
+
+  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept override {
+    return agent_->bell();
+  }
+  void add_group(std::uint64_t id, const std::vector<int>& members,
+                 const std::shared_ptr<rendezvous::shared_segment>& memory) override {
+    agent_->add_group(id, members, memory);
+  }
+
+ private:
+  std::shared_ptr<machine_agent> agent_;
+};
+
+}  // namespace hfcomm::engines
