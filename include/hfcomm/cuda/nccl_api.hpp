@@ -7,7 +7,7 @@
 #include <nccl.h>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/cuda/library.hpp>
+#include <hfcomm/machine/library.hpp>
 
 namespace hfcomm::cuda {
 
@@ -52,7 +52,7 @@ struct nccl_api {
 namespace detail {
 
 inline nccl_api load_nccl(const std::source_location& where) {
-  const library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
+  const hfcomm::detail::library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
   if (!found.is_found()) {
     throw engine_error({-1, 0, "NCCL", 0, where}, found.problem());
   }
@@ -97,12 +97,12 @@ inline nccl_api load_nccl(const std::source_location& where) {
 /// Returns NCCL's functions, and loads the library at the first call. Throws engine_error, with the places that were
 /// searched, where there is none. Any thread may call.
 inline const nccl_api& nccl(std::source_location where = std::source_location::current()) {
-  return detail::table_of(&detail::load_nccl, where);
+  return hfcomm::detail::table_of(&detail::load_nccl, where);
 }
 
 /// Sets another table, which must outlive all users. Null returns to the library. For tests.
 inline void use_nccl(const nccl_api* table) noexcept {
-  detail::table_in_use<nccl_api>().store(table, std::memory_order_release);
+  hfcomm::detail::table_in_use<nccl_api>().store(table, std::memory_order_release);
 }
 
 }  // namespace hfcomm::cuda

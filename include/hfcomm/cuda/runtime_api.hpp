@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/cuda/library.hpp>
+#include <hfcomm/machine/library.hpp>
 
 namespace hfcomm::cuda {
 
@@ -69,8 +69,8 @@ namespace detail {
 
 inline runtime_api load_runtime(const std::source_location& where) {
   const std::string versioned = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
-  const library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
-                      {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
+  const hfcomm::detail::library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
+                                      {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
   if (!found.is_found()) {
     throw engine_error({-1, 0, "the CUDA runtime", 0, where}, found.problem());
   }
@@ -122,13 +122,13 @@ inline runtime_api load_runtime(const std::source_location& where) {
 /// Returns the CUDA runtime's functions, and loads the library at the first call. Throws engine_error, with the places
 /// that were searched, where there is none. Any thread may call.
 inline const runtime_api& runtime(std::source_location where = std::source_location::current()) {
-  return detail::table_of(&detail::load_runtime, where);
+  return hfcomm::detail::table_of(&detail::load_runtime, where);
 }
 
 /// Sets another table, which must outlive all users. Null returns to the library. For tests, and for programs that are
 /// linked with a CUDA runtime that the loader does not find.
 inline void use_runtime(const runtime_api* table) noexcept {
-  detail::table_in_use<runtime_api>().store(table, std::memory_order_release);
+  hfcomm::detail::table_in_use<runtime_api>().store(table, std::memory_order_release);
 }
 
 /// A scope in which a device is the current one of this thread.

@@ -11,7 +11,7 @@
 
 #include <hfcomm/core/error.hpp>
 
-namespace hfcomm::cuda {
+namespace hfcomm::detail {
 
 /// A shared library that a program may run without, and that is loaded when it is first needed. A library that the
 /// process has already (linked, or loaded by libtorch, for example) comes before one that the loader finds.
@@ -74,8 +74,6 @@ class library {
   std::string searched_;
 };
 
-namespace detail {
-
 /// Returns the table in use; null before the first use.
 template <class Api>
 std::atomic<const Api*>& table_in_use() noexcept {
@@ -95,6 +93,4 @@ const Api& table_of(Api (*load)(const std::source_location&), const std::source_
   return *table_in_use<Api>().load(std::memory_order_acquire);
 }
 
-}  // namespace detail
-
-}  // namespace hfcomm::cuda
+}  // namespace hfcomm::detail
