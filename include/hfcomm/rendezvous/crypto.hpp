@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/random.h>
+#include <sys/types.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::rendezvous {
+
+using byte_view = std::span<const std::byte>;
+/// A key, a nonce of the handshake, or the result of HMAC-SHA-256.
+using bytes_32 = std::array<std::byte, 32>;
+
+/// The cryptography of connections between machines, from a library of the system; hfcomm has none of its own. All
+/// libraries give the same bytes, so that two machines may have different ones.
+///
+/// The functions throw engine_error where the library fails. Any thread may call.
+class crypto {
+ public:
+  /// Bytes that `seal` adds.
+  static constexpr std::size_t tag_bytes = 16;
+
+  crypto() = default;
+  crypto(const crypto&) = delete;
+  crypto& operator=(const crypto&) = delete;
+  virtual ~crypto() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+
+  /// Returns HMAC-SHA-256 (RFC 2104) of a message, with a key of any length.
+  [[nodiscard]] virtual bytes_32 hmac(byte_view key, byte_view message) const = 0;
+
+  /// Returns whether both are equal, in a time that does not tell where they differ.
+  [[nodiscard]] virtual bool are_equal(const bytes_32& first, const bytes_32& second) const = 0;
+
+  /// Appends `plain` to `sealed`, encrypted and authenticated by ChaCha20-Poly1305 (RFC 8439) with `number` as the
+  /// nonce. A key must not get a number twice.
+  virtual void seal(const bytes_32& key, std::uint64_t number, byte_view plain,
+                    std::vector<std::byte>& sealed) const = 0;
+
+  /// Returns what was sealed with that key and number; nullopt where these are other bytes.
+  [[nodiscard]] virtual std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,
+                                                                   byte_view sealed) const = 0;
+
+ protected:
+  static const unsigned char* source_of(byte_view bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes.data());
+  }
+  static unsigned char* target_of(std::span<std::byte> bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+  /// Returns the nonce of 96 bits: the number, least significant byte first, and zeros.
+  static std::array<unsigned char, 12> nonce_of(std::uint64_t number) {
+    std::array<unsigned char, 12> nonce{};
+    for (std::size_t index = 0; index < sizeof(number); ++index) {
+      nonce[index] = static_cast<unsigned char>(number >> (8 * index));
+    }
+    return nonce;
+  }
+
+  void require(bool has_worked, const char* function) const {
+    if (!has_worked) {
+      throw engine_error(error_context{}, std::string(name()) + ": " + function + " failed");
+    }
+  }
+};
+
+/// Returns 32 random bytes from the system. Throws engine_error where it has none.
+inline bytes_32 random_bytes() {
+  bytes_32 result;
+  // The system gives so few bytes at once, without an interruption.
+  if (::getrandom(result.data(), result.size(), 0) != static_cast<::ssize_t>(result.size())) {
+    throw_system("asking the system for random bytes");
+  }
+  return result;
+}
+
+}  // namespace hfcomm::rendezvous
