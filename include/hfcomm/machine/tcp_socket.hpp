@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The address of a TCP socket, of IPv4 or IPv6.
+struct tcp_address {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_storage);
+
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+  [[nodiscard]] int family() const noexcept { return storage.ss_family; }
+
+  [[nodiscard]] std::uint16_t port() const noexcept {
+    return ntohs(family() == AF_INET6 ? as<sockaddr_in6>().sin6_port : as<sockaddr_in>().sin_port);
+  }
+
+  /// Returns the same address with another port.
+  [[nodiscard]] tcp_address with_port(std::uint16_t port) const noexcept {
+    tcp_address result = *this;
+    // Both families have the port at the same place.
+    static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+    const std::uint16_t in_network_order = htons(port);
+    std::memcpy(reinterpret_cast<std::byte*>(&result.storage) + offsetof(sockaddr_in, sin_port), &in_network_order,
+                sizeof(in_network_order));
+    return result;
+  }
+
+  /// Returns whether the address is one of IPv4, which IPv6 sockets show as ::ffff:1.2.3.4.
+  [[nodiscard]] bool is_mapped() const noexcept {
+    return family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&as<sockaddr_in6>().sin6_addr) != 0;
+  }
+
+  /// Returns whether only processes of this machine reach the address.
+  [[nodiscard]] bool is_loopback() const noexcept {
+    const in6_addr& long_one = as<sockaddr_in6>().sin6_addr;
+    if (family() == AF_INET6 && !is_mapped()) {
+      return IN6_IS_ADDR_LOOPBACK(&long_one) != 0;
+    }
+    const auto first = family() == AF_INET6 ? long_one.s6_addr[12] : ntohl(as<sockaddr_in>().sin_addr.s_addr) >> 24;
+    return first == 127;
+  }
+
+  /// Returns "10.0.0.1:29600" or "[fe80::1%eth0]:29600".
+  [[nodiscard]] std::string text() const {
+    std::array<char, NI_MAXHOST> host{};
+    if (::getnameinfo(get(), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+      return "an unknown address";
+    }
+    std::string name = host.data();
+    if (is_mapped()) {
+      name = name.substr(name.rfind(':') + 1);
+    } else if (family() == AF_INET6) {
+      name = '[' + name + ']';
+    }
+    return name + ':' + std::to_string(port());
+  }
+
+  friend bool operator==(const tcp_address& first, const tcp_address& second) noexcept {
+    return first.length == second.length && std::memcmp(&first.storage, &second.storage, first.length) == 0;
+  }
+
+ private:
+  template <class Address>
+  [[nodiscard]] const Address& as() const noexcept {
+    return *reinterpret_cast<const Address*>(&storage);
+  }
+};
+
+/// Returns the address of a socket's own end (getsockname), or of the other one (getpeername).
+inline tcp_address address_of(int fd, int (*which)(int, sockaddr*, socklen_t*)) {
+  tcp_address result;
+  if (which(fd, result.get(), &result.length) != 0) {
+    result.storage.ss_family = AF_UNSPEC;
+  }
+  return result;
+}
+
+/// The addresses of a host, and why there are none.
+struct resolved_host {
+  std::vector<tcp_address> addresses;
+  std::string problem;  ///< Empty where there are some.
+};
+
+/// Looks up a host name or numeric address. May wait for a name server.
+inline resolved_host resolve(const std::string& host, std::uint16_t port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &list);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(list, [](addrinfo* one) {
+    if (one != nullptr) {
+      ::freeaddrinfo(one);
+    }
+  });
+  resolved_host result;
+  if (status != 0) {
+    result.problem = status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
+    return result;
+  }
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+    tcp_address address;
+    address.length = one->ai_addrlen;
+    std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+    if (std::find(result.addresses.begin(), result.addresses.end(), address) == result.addresses.end()) {
+      result.addresses.push_back(address);
+    }
+  }
+  return result;
+}
+
+/// Returns a socket that never blocks; empty, with errno set, where there is none.
+inline unique_fd tcp_socket(int family) {
+  return unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// Lets short messages leave at once.
+inline void send_without_delay(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+}  // namespace hfcomm::rendezvous

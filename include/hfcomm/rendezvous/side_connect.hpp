@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/machine/tcp_socket.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/side_claims.hpp>
+#include <hfcomm/rendezvous/side_connection.hpp>
+#include <hfcomm/rendezvous/side_handshake.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The attempts of `connect_side`.
+class side_connector {
+ public:
+  side_connector(std::string host, std::uint16_t port, const admission& own, deadline give_up,
+                 function_ref<void()> while_waiting)
+      : host_(std::move(host)),
+        port_(port),
+        own_(std::make_shared<const admission>(own)),
+        give_up_(give_up),
+        while_waiting_(while_waiting) {}
+
+  side_connection run() {
+    for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, most_pause)) {
+      if (auto connection = try_all_addresses()) {
+        return std::move(*connection);
+      }
+      if (unproven_since_ && clock::now() - *unproven_since_ >= patience) {
+        throw usage_error(error_context{}, failure());
+      }
+      if (give_up_.passed()) {
+        throw timeout_error(error_context{}, "timed out: " + failure(), {0});
+      }
+      wait(-1, 0, limited(pause));
+    }
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds slice{20};
+  static constexpr std::chrono::milliseconds most_pause{100};
+  static constexpr std::chrono::seconds connect_limit{2};  // a lost packet is repeated after 1 s
+  static constexpr std::chrono::seconds patience{3};       // an earlier job's listener may be about to end
+
+  [[nodiscard]] std::string failure() const {
+    const std::string host = host_.find(':') != std::string::npos ? '[' + host_ + ']' : host_;
+    return "cannot connect to rank 0 at " + host + ':' + std::to_string(port_) + ": " + problems_;
+  }
+
+  [[nodiscard]] deadline limited(std::chrono::nanoseconds most) const {
+    return deadline{std::min(give_up_.at, clock::now() + most)};
+  }
+
+  /// Waits for an event; returns whether it came before the limit.
+  bool wait(int fd, short events, deadline limit) {
+    while (true) {
+      while_waiting_();
+      const auto left = limit.milliseconds_left();
+      const auto most = static_cast<std::int32_t>(slice.count());
+      pollfd event{fd, events, 0};
+      if (::poll(&event, 1, left < 0 ? most : std::min(left, most)) > 0) {
+        return true;
+      }
+      if (limit.passed()) {
+        return false;
+      }
+    }
+  }
+
+  /// Looks up the host and tries its addresses. Returns a proven connection, or nullopt after it has noted the reasons.
+  std::optional<side_connection> try_all_addresses() {
+    round_.clear();
+    has_unproven_ = false;
+    const auto found = resolve(host_, port_);
+    if (!found.problem.empty()) {
+      round_ = found.problem;
+    }
+    for (const tcp_address& address : found.addresses) {
+      if (auto connection = try_address(address)) {
+        return connection;
+      }
+    }
+    // A round that the deadline cuts says less than the one before it.
+    if (problems_.empty() || !give_up_.passed()) {
+      problems_ = round_;
+    }
+    if (!has_unproven_) {
+      unproven_since_.reset();
+    } else if (!unproven_since_) {
+      unproven_since_ = clock::now();
+    }
+    return std::nullopt;
+  }
+
+  std::optional<side_connection> try_address(const tcp_address& address) {
+    unique_fd fd = tcp_socket(address.family());
+    if (const int problem = connect(fd.get(), address); problem != 0) {
+      note(address, std::strerror(problem));
+      return std::nullopt;
+    }
+    side_connection connection(std::move(fd), side_role::connector, own_);
+    const bool has_answered = finish_handshake(connection);
+    if (!connection.is_closed()) {
+      return connection;
+    }
+    note(address, connection.close_reason());
+    if (connection.verdict() == side_verdict::other_job) {
+      problems_ = round_;
+      throw usage_error(error_context{}, failure());
+    }
+    // It will not let this process in later; but another listener may take its place.
+    has_unproven_ = has_unproven_ || (has_answered && connection.verdict() != side_verdict::other_start);
+    return std::nullopt;
+  }
+
+  void note(const tcp_address& address, const std::string& problem) {
+    const char* const remark =
+        " (a loopback address, which leads to this machine: if rank 0 is on another one, give "
+        "its address in the network)";
+    round_ += (round_.empty() ? "" : "; ") + address.text() + ": " + problem + (address.is_loopback() ? remark : "");
+  }
+
+  /// Returns 0 or the system's error.
+  int connect(int fd, const tcp_address& address) {
+    if (fd < 0) {
+      return errno;
+    }
+    int problem = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+    if (problem == EINPROGRESS) {
+      problem = result_of_connect(fd);
+    }
+    // The system may have given the port, at which nobody listens, to this very socket: it connects to itself.
+    if (problem == 0 && address_of(fd, ::getsockname) == address_of(fd, ::getpeername)) {
+      return ECONNREFUSED;
+    }
+    return problem;
+  }
+
+  int result_of_connect(int fd) {
+    if (!wait(fd, POLLOUT, limited(connect_limit))) {
+      return ETIMEDOUT;
+    }
+    int problem = 0;
+    socklen_t length = sizeof(problem);
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &length) == 0 ? problem : errno;
+  }
+
+  /// Waits until the connection is proven or closed. Returns whether the other end has answered.
+  bool finish_handshake(side_connection& connection) {
+    const deadline limit = limited(side_connection::handshake_limit);
+    while (!connection.is_closed() && connection.verdict() == side_verdict::pending) {
+      if (!wait(connection.fd(), POLLIN, limit)) {
+        connection.close("it is there, but did not answer in time");
+        return false;
+      }
+      connection.continue_handshake();
+    }
+    return true;
+  }
+
+  std::string host_;
+  std::uint16_t port_;
+  std::shared_ptr<const admission> own_;
+  deadline give_up_;
+  function_ref<void()> while_waiting_;
+  std::string round_;          // what has gone wrong in this round
+  std::string problems_;       // and in the last whole one
+  bool has_unproven_ = false;  // somebody has answered in this round who is not proven
+  std::optional<clock::time_point> unproven_since_;
+};
+
+/// Connects to the listener of this job, and waits until both ends are proven. Tries all addresses of the host, again
+/// and again until the deadline, because the listener may start later. Calls `while_waiting` at least each 20 ms, but
+/// for the look-up of the name; what it throws ends the attempt.
+///
+/// Throws timeout_error (missing: rank 0) at the deadline, with all addresses that were tried and why each failed.
+/// Throws usage_error where the listener belongs to another job, or where somebody has been there for 3 s who is not
+/// proven.
+inline side_connection connect_side(
+    const std::string& host, std::uint16_t port, const admission& own, deadline give_up,
+    function_ref<void()> while_waiting = [] {}) {
+  return side_connector(host, port, own, give_up, while_waiting).run();
+}
+
+}  // namespace hfcomm::rendezvous
