@@ -31,6 +31,17 @@ void detect_launchers(bytes input) {
     require(found.local_size <= found.world_size, "a machine has no more ranks than the job");
     require((found.world_size == 1) == found.rendezvous.empty(), "several ranks have a place to meet");
     require(!found.source.empty(), "the launcher has a name");
+    require(found.node_count == -1 || (found.node_count >= 1 && found.node_rank < found.node_count),
+            "the machine is one of the machines");
+    require(found.epoch >= 0, "the epoch is a count");
+    const bool has_address = found.lookup == hfcomm::root_lookup::address;
+    require(has_address != found.root_host.empty() && has_address != found.root_ports.empty(),
+            "an address has a host and ports");
+    require(found.world_size > 1 || found.is_one_machine(), "a job of one is on one machine");
+    for (const char c : found.root_host) {
+      require(found.source == "torchrun" || (static_cast<unsigned char>(c) > ' ' && c != ','),
+              "a host has a host's letters");
+    }
   } catch (const hfcomm::usage_error& problem) {
     require(!problem.detail().empty(), "a usage_error has a text");
   }

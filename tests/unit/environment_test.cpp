@@ -150,11 +150,8 @@ TEST_CASE("environment: MPICH's variables make a rank; the launcher names the jo
 }
 
 TEST_CASE("environment: a launcher that is there but not understood is an error, unless its job has one process") {
-  const std::vector<variables> jobs = {{{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "3"}},
-                                       {{"FLUX_JOB_SIZE", "3"}},
-                                       {{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "2"}},
-                                       {{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}},
-                                       {{"PALS_RANKID", "0"}, {"PALS_NODEID", "0"}},
+  const std::vector<variables> jobs = {{{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}},
+                                       {{"MV2_COMM_WORLD_SIZE", "3"}},
                                        {{"ALPS_APP_PE", "0"}},
                                        {{"PMIX_RANK", "0"}}};
   for (const auto& job : jobs) {
@@ -164,7 +161,7 @@ TEST_CASE("environment: a launcher that is there but not understood is an error,
     CHECK(text.find("HFCOMM_RANK, HFCOMM_WORLD_SIZE and HFCOMM_JOB") != std::string::npos);
     CHECK(detect(with(job, own)).source == "HFCOMM_*");
   }
-  CHECK(detect({{"FLUX_TASK_RANK", "0"}, {"FLUX_JOB_SIZE", "1"}}).source == "none");
+  CHECK(detect({{"MV2_COMM_WORLD_RANK", "0"}, {"MV2_COMM_WORLD_SIZE", "1"}}).source == "none");
 }
 
 TEST_CASE("environment: Slurm's variables count only inside a job step") {
@@ -223,7 +220,8 @@ TEST_CASE("environment: an incomplete set is an error that lists the variables f
       {without(torchrun, "MASTER_PORT"),
        "torchrun variables are incomplete: found RANK=\"5\", WORLD_SIZE=\"8\", MASTER_ADDR=\"node7\", "
        "LOCAL_RANK=\"1\", "
-       "LOCAL_WORLD_SIZE=\"4\", TORCHELASTIC_RUN_ID=\"run/a\", TORCHELASTIC_RESTART_COUNT=\"2\"; missing MASTER_PORT"},
+       "LOCAL_WORLD_SIZE=\"4\", GROUP_RANK=\"1\", TORCHELASTIC_RUN_ID=\"run/a\", TORCHELASTIC_RESTART_COUNT=\"2\"; "
+       "missing MASTER_PORT"},
       {without(own, "HFCOMM_JOB"),
        "HFCOMM_* variables are incomplete: found HFCOMM_RANK=\"1\", HFCOMM_WORLD_SIZE=\"3\"; missing HFCOMM_JOB"},
       {{{"HFCOMM_WORLD_SIZE", "1"}, {"HFCOMM_LOCAL_SIZE", "1"}},

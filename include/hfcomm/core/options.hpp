@@ -11,8 +11,10 @@ struct init_options {
   /// The place at which the ranks find each other.
   ///   ""                 the launcher's variables; without any, a job of one
   ///   "env://"           the launcher's variables, and an error without them
-  ///   "tcp://host:port"  any address and port that all ranks name alike
-  ///   "file:///path"     any path that all ranks name alike; no file is made
+  ///   "tcp://host:port"  address of rank 0's machine, and a free port of it, that all ranks name alike; an IPv6
+  ///                      address in brackets; without a port, several are tried
+  ///   "file:///path"     a file on a file system that all machines share, in which the root leaves its address; its
+  ///                      folder is there, and the file is no one else's
   ///   "job://name"       any name that all ranks of one machine share
   /// On one machine all of these only name the job: no port is opened and no file is written. The last three need
   /// `rank` and `world_size`.

@@ -17,6 +17,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/resolve.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
@@ -118,43 +119,6 @@ HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) 
     roster_->fail(why, because_of_another);
   }
 }
-
-namespace detail {
-
-/// Returns this process's place in its job, from the options or else from the environment.
-HFCOMM_INLINE launch_environment resolve(const init_options& options, const error_context& context) {
-  const std::string& method = options.init_method;
-  const auto starts_with = [&](std::string_view prefix) { return method.rfind(prefix, 0) == 0; };
-  const bool named = starts_with("tcp://") || starts_with("file://") || starts_with("job://");
-  if (!named && !method.empty() && method != "env://") {
-    throw usage_error(
-        context, "init_method \"" + method + "\" is none of \"\", env://, tcp://host:port, file:///path, job://name");
-  }
-  if (named != (options.rank >= 0) || named != (options.world_size >= 0)) {
-    throw usage_error(context,
-                      named ? "init_method \"" + method + "\" needs rank and world_size as well"
-                            : std::string("rank and world_size are given, but no init_method that says where the ranks "
-                                          "meet (tcp://host:port, file:///path or job://name)"));
-  }
-  if (named) {
-    if (options.world_size < 1 || options.rank >= options.world_size) {
-      throw usage_error(context, "rank " + std::to_string(options.rank) + " of " + std::to_string(options.world_size) +
-                                     " is not possible");
-    }
-    return {options.rank, options.world_size, options.rank, options.world_size, method, "init_options"};
-  }
-  launch_environment found = detect_environment();
-  if (method == "env://" && found.source == "none") {
-    throw usage_error(
-        context,
-        "init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
-        "WORLD_SIZE; OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); PMI_RANK and PMI_SIZE (MPICH, Intel "
-        "MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
-  }
-  return found;
-}
-
-}  // namespace detail
 
 HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
   auto& process = detail::process_identity();

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/group/environment.hpp>
+
+namespace hfcomm::detail {
+
+/// The variables that one kind of launcher sets.
+struct launcher_variables {
+  const char* source;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* node_rank = nullptr;  ///< Null where no variable has it.
+  const char* node_count = nullptr;
+  std::vector<const char*> job;     ///< Variables that name the job; needed from two processes on.
+  std::vector<const char*> refine;  ///< Variables that also distinguish jobs; never needed.
+  /// True where `local_size` is a list indexed by SLURM_NODEID: 4(x2),3 stands for 4, 4 and 3.
+  bool sizes_of_all_machines = false;
+};
+
+/// A parser of one launcher's variables, with checks.
+class launcher_parser {
+ public:
+  launcher_parser(launcher_variables variables, environment_reader read, std::source_location where)
+      : variables_(std::move(variables)), read_(read), where_(where) {}
+
+  /// Returns whether the rank or the size is set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
+  [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
+
+  [[nodiscard]] launch_environment parse() const {
+    const auto given_size = number(variables_.size, 1);
+    require(!given_size || *given_size > 1);
+    launch_environment result;
+    result.source = variables_.source;
+    result.world_size = *given_size;
+    result.rank = *number(variables_.rank, 0);
+    require_below(variables_.rank, result.rank, variables_.size, result.world_size);
+
+    const auto local_size = variables_.sizes_of_all_machines ? size_in_list() : number(variables_.local_size, 1);
+    const auto local_rank = number(variables_.local_rank, 0);
+    result.local_size = local_size.value_or(result.world_size);
+    if (result.local_size > result.world_size) {
+      fail(shown(variables_.local_size) + " is more than " + shown(variables_.size));
+    }
+    result.local_rank = local_rank.value_or(result.rank);
+    if (!local_rank && result.local_size < result.world_size) {
+      fail(shown(variables_.local_size) + " is less than " + shown(variables_.size) + ", so " + variables_.local_rank +
+           " must be set, too");
+    }
+    require_below(variables_.local_rank, result.local_rank, local_size ? variables_.local_size : variables_.size,
+                  result.local_size);
+    result.has_local_size = local_size.has_value();
+    read_nodes(result);
+    return result;
+  }
+
+  /// Returns a variable that was found. Throws usage_error where it is empty.
+  [[nodiscard]] std::string text(const char* name) const {
+    std::string value = read_(name).value_or("");
+    if (value.empty()) {
+      fail(shown(name) + " is empty");
+    }
+    return value;
+  }
+
+  /// Returns a whole number from `least` to `most`; nullopt where the variable is not set.
+  [[nodiscard]] std::optional<int> number(const char* name, int least,
+                                          int most = std::numeric_limits<int>::max()) const {
+    const auto value = read_(name);
+    if (!value) {
+      return std::nullopt;
+    }
+    int result = 0;
+    const char* const end = value->data() + value->size();
+    const auto [stop, problem] = std::from_chars(value->data(), end, result);
+    if (problem != std::errc() || stop != end || result < least || result > most) {
+      fail(shown(name) + " is no whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return result;
+  }
+
+  [[noreturn]] void fail(std::string detail) const {
+    throw usage_error({-1, 0, "detect_environment", 0, where_}, std::move(detail));
+  }
+
+  [[nodiscard]] std::string shown(const char* name) const {
+    return std::string(name) + "=\"" + read_(name).value_or("") + '"';
+  }
+
+ private:
+  /// Reads the number of this machine and of all. Throws usage_error where they contradict the number of local ranks.
+  void read_nodes(launch_environment& job) const {
+    const auto of = [this](const char* name, int least) {
+      return name != nullptr ? number(name, least).value_or(-1) : -1;
+    };
+    job.node_rank = of(variables_.node_rank, 0);
+    job.node_count = of(variables_.node_count, 1);
+    if (job.node_rank >= 0 && job.node_count >= 0) {
+      require_below(variables_.node_rank, job.node_rank, variables_.node_count, job.node_count);
+    }
+    job.has_local_size = job.has_local_size || job.node_count == 1;
+    if (job.node_count >= 0 && job.has_local_size && (job.node_count == 1) != (job.local_size == job.world_size)) {
+      fail(shown(variables_.node_count) + " contradicts " + shown(variables_.local_size) + " and " +
+           shown(variables_.size));
+    }
+  }
+
+  /// Returns this machine's number in a list such as 4(x2),3.
+  [[nodiscard]] std::optional<int> size_in_list() const {
+    const auto list = read_(variables_.local_size);
+    if (!list) {
+      return std::nullopt;
+    }
+    const auto wrong = [this] { fail(shown(variables_.local_size) + " is no list of numbers such as 4(x2),3"); };
+    int machine = number("SLURM_NODEID", 0).value_or(0);
+    const char* at = list->data();
+    const char* const end = at + list->size();
+    const auto read_number = [&] {
+      int value = 0;
+      const auto [stop, problem] = std::from_chars(at, end, value);
+      if (problem != std::errc() || value < 1) {
+        wrong();
+      }
+      at = stop;
+      return value;
+    };
+    while (at != end) {
+      const int size = read_number();
+      int times = 1;
+      if (end - at >= 2 && at[0] == '(' && at[1] == 'x') {
+        at += 2;
+        times = read_number();
+        if (at == end || *at != ')') {
+          wrong();
+        }
+        ++at;
+      }
+      if (machine < times) {
+        return size;
+      }
+      machine -= times;
+      if (at != end) {
+        if (*at != ',' || at + 1 == end) {
+          wrong();
+        }
+        ++at;
+      }
+    }
+    fail(shown(variables_.local_size) + " has no number for " + shown("SLURM_NODEID"));
+  }
+
+  void require_below(const char* name, int value, const char* limit_name, int limit) const {
+    if (value >= limit) {
+      fail(shown(name) + " must be less than " + shown(limit_name));
+    }
+  }
+
+  /// Throws usage_error unless all needed variables are set. Its text lists those found and those missing.
+  void require(bool job_needed) const {
+    std::string found;
+    std::string missing;
+    const auto classify = [&](const char* name, bool needed) {
+      if (read_(name)) {
+        found += (found.empty() ? "" : ", ") + shown(name);
+      } else if (needed) {
+        missing += (missing.empty() ? "" : ", ") + std::string(name);
+      }
+    };
+    classify(variables_.rank, true);
+    classify(variables_.size, true);
+    for (const char* name : variables_.job) {
+      classify(name, job_needed);
+    }
+    classify(variables_.local_rank, false);
+    classify(variables_.local_size, false);
+    for (const char* name : {variables_.node_rank, variables_.node_count}) {
+      if (name != nullptr) {
+        classify(name, false);
+      }
+    }
+    for (const char* name : variables_.refine) {
+      classify(name, false);
+    }
+    if (!missing.empty()) {
+      fail(std::string(variables_.source) + " variables are incomplete: found " + found + "; missing " + missing);
+    }
+  }
+
+  launcher_variables variables_;
+  environment_reader read_;
+  std::source_location where_;
+};
+
+}  // namespace hfcomm::detail
