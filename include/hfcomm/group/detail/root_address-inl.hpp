@@ -51,7 +51,8 @@ HFCOMM_INLINE std::optional<host_and_port> parse_host_and_port(std::string_view 
     port = has_port ? text.substr(colon + 1) : std::string_view();
   }
   const auto is_forbidden = [](unsigned char c) { return c <= ' ' || c == 0x7f || c == '/' || c == '[' || c == ','; };
-  if (result.host.empty() || result.host.size() > 255 || std::any_of(result.host.begin(), result.host.end(), is_forbidden)) {
+  if (result.host.empty() || result.host.size() > 255 ||
+      std::any_of(result.host.begin(), result.host.end(), is_forbidden)) {
     return std::nullopt;
   }
   if (has_port) {

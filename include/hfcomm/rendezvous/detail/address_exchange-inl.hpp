@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
+
+namespace hfcomm::rendezvous {
+
+namespace address_text {
+
+inline constexpr std::string_view magic = "hfcomm1";
+inline constexpr std::size_t most_items = 16;
+
+/// Removes what stands before the first separator, and it; returns the former.
+inline std::string_view take_until(std::string_view& text, char separator) {
+  const auto end = text.find(separator);
+  const auto part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+/// Returns whether a host or nonce can stand in the text.
+inline bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == ':' ||
+           c == '-' || c == '_' || c == '%';
+  });
+}
+
+/// Returns the items between commas, from 1 to most_items; nullopt for none, or too many, or an empty one.
+inline std::optional<std::vector<std::string_view>> items_of(std::string_view list) {
+  std::vector<std::string_view> items;
+  if (list.ends_with(',')) {
+    return std::nullopt;
+  }
+  do {
+    items.push_back(take_until(list, ','));
+    if (items.back().empty() || items.size() > most_items) {
+      return std::nullopt;
+    }
+  } while (!list.empty());
+  return items;
+}
+
+}  // namespace address_text
+
+HFCOMM_INLINE std::string to_text(const root_address& address) {
+  std::string text = std::string(address_text::magic) + '/' + address.nonce + '/';
+  for (const auto& host : address.hosts) {
+    text += (&host == &address.hosts.front() ? "" : ",") + host;
+  }
+  text += '/';
+  for (const auto& port : address.ports) {
+    text += (&port == &address.ports.front() ? "" : ",") + std::to_string(port);
+  }
+  if (text.size() > longest_root_address || !parse_root_address(text)) {
+    throw engine_error(error_context{}, "\"" + text.substr(0, longest_root_address) + "\" is no address for the root");
+  }
+  return text;
+}
+
+HFCOMM_INLINE std::optional<root_address> parse_root_address(std::string_view text) {
+  using namespace address_text;
+  if (text.size() > longest_root_address || std::count(text.begin(), text.end(), '/') != 3 ||
+      take_until(text, '/') != magic) {
+    return std::nullopt;
+  }
+  root_address result;
+  result.nonce = take_until(text, '/');
+  const auto hosts = items_of(take_until(text, '/'));
+  const auto ports = items_of(text);
+  if (!hosts || !ports || !is_plain(result.nonce)) {
+    return std::nullopt;
+  }
+  for (const auto host : *hosts) {
+    if (!is_plain(host)) {
+      return std::nullopt;
+    }
+    result.hosts.emplace_back(host);
+  }
+  for (const auto digits : *ports) {
+    std::uint16_t port = 0;
+    const auto [stop, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (problem != std::errc() || stop != digits.data() + digits.size() || port == 0) {
+      return std::nullopt;
+    }
+    result.ports.push_back(port);
+  }
+  return result;
+}
+
+HFCOMM_INLINE void address_exchange::reject() {
+  throw engine_error(error_context{}, "no root of this job answers at " + to_text(found_));
+}
+
+HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom) {
+  for (auto pause = std::chrono::microseconds(200); !exchange.is_done();
+       pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
+    if (give_up.passed()) {
+      throw timeout_error(error_context{},
+                          "timed out: the address of rank 0's machine has not come from " + std::string(whom), {0});
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+namespace exchanges {
+
+class known final : public address_exchange {
+ public:
+  explicit known(root_address address) { found_ = std::move(address); }
+  void publish(const root_address& /*address*/) override {}
+  void look_up() override {}
+  bool is_done() override { return true; }
+  void reject() override {}  // its root may not have started yet
+};
+
+}  // namespace exchanges
+
+HFCOMM_INLINE std::unique_ptr<address_exchange> exchange_known(root_address address) {
+  return std::make_unique<exchanges::known>(std::move(address));
+}
+
+}  // namespace hfcomm::rendezvous

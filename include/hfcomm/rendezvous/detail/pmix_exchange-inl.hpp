@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The part of PMIx's C interface that is used here, as versions 3 to 5 of libpmix.so.2 have it.
+namespace pmix {
+
+struct process {
+  std::array<char, 256> name_space;
+  std::uint32_t rank;
+};
+
+struct value {
+  std::uint16_t type;
+  union {
+    bool flag;
+    char* string;
+    int integer;
+    std::array<void*, 3> room;  // of the largest of its other members
+  } data;
+};
+
+struct info {
+  std::array<char, 512> key;
+  std::uint32_t flags;
+  value setting;
+};
+
+static_assert(sizeof(process) == 260 && sizeof(value) == 32 && sizeof(info) == 552);
+
+inline constexpr std::uint16_t type_bool = 1;
+inline constexpr std::uint16_t type_string = 3;
+inline constexpr std::uint16_t type_int = 6;
+inline constexpr std::uint8_t scope_global = 3;
+inline constexpr std::uint32_t any_rank = 0xffffffff;
+inline constexpr std::uint32_t all_ranks = 0xfffffffe;
+
+/// Returns an attribute with that key.
+inline info make_info(const char* key, std::uint16_t type) {
+  info result{};
+  std::strncpy(result.key.data(), key, result.key.size() - 1);
+  result.setting.type = type;
+  return result;
+}
+
+/// PMIx's library, initialized. There is one for the process, until it ends: the launcher takes a process that ends
+/// without PMIx_Finalize for one that has failed, and none can start MPI after it. The calls are counted, so MPI may
+/// make its own before, meanwhile and afterwards.
+class library {
+ public:
+  static library& of_process() {
+    static library one;
+    return one;
+  }
+  library(const library&) = delete;
+  library& operator=(const library&) = delete;
+  ~library() {
+    if (::getpid() == process_) {
+      finalize_(nullptr, 0);
+    }
+  }
+
+  void put(const std::string& key, const std::string& text) {
+    std::string copy = text;
+    value stored{};
+    stored.type = type_string;
+    stored.data.string = copy.data();
+    check(put_(scope_global, key.c_str(), &stored), "PMIx_Put");
+    check(commit_(), "PMIx_Commit");
+  }
+
+  /// Starts a fence of all ranks that carries what they have put. Its status comes into `status`, which lives on.
+  void start_fence(const std::shared_ptr<std::atomic<int>>& status) {
+    process all = self_;
+    all.rank = all_ranks;
+    info collect = make_info("pmix.collect", type_bool);
+    collect.setting.data.flag = true;
+    auto* const shared = new std::shared_ptr<std::atomic<int>>(status);
+    const int started = fence_(&all, 1, &collect, 1, &library::end_fence, shared);
+    if (started != 0) {
+      delete shared;
+      check(started, "PMIx_Fence_nb");
+    }
+  }
+
+  /// Returns what a rank has put under that key; nullopt where none has.
+  std::optional<std::string> get(const std::string& key) {
+    process one = self_;
+    one.rank = any_rank;
+    info timeout = make_info("pmix.timeout", type_int);
+    timeout.setting.data.integer = 10;
+    value* found = nullptr;
+    if (get_(&one, key.c_str(), &timeout, 1, &found) != 0 || found == nullptr || found->type != type_string ||
+        found->data.string == nullptr) {
+      return std::nullopt;
+    }
+    return found->data.string;  // its few bytes stay: each version frees them in another way
+  }
+
+  void check(int status, const char* call) const {
+    if (status != 0) {
+      throw engine_error(error_context{}, std::string(call) + " failed: " + error_string_(status) + " (" +
+                                              std::to_string(status) + "); set HFCOMM_ADDRESS to do without PMIx");
+    }
+  }
+
+ private:
+  using end_of_fence = void (*)(int status, void* data);
+
+  library() : process_(::getpid()) {
+    // MPI may have brought the library along.
+    if (::dlsym(RTLD_DEFAULT, "PMIx_Init") == nullptr &&
+        (handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL)) == nullptr) {
+      throw engine_error(error_context{},
+                         "the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
+                         "loaded (" +
+                             std::string(::dlerror()) +
+                             "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0");
+    }
+    take(error_string_, "PMIx_Error_string");
+    take(init_, "PMIx_Init");
+    take(finalize_, "PMIx_Finalize");
+    take(put_, "PMIx_Put");
+    take(commit_, "PMIx_Commit");
+    take(fence_, "PMIx_Fence_nb");
+    take(get_, "PMIx_Get");
+    check(init_(&self_, nullptr, 0), "PMIx_Init");
+  }
+
+  template <class Function>
+  void take(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(handle_ != nullptr ? handle_ : RTLD_DEFAULT, name));
+    if (function == nullptr) {
+      throw engine_error(error_context{}, "PMIx's library has no " + std::string(name));
+    }
+  }
+
+  static void end_fence(int status, void* data) {
+    const std::unique_ptr<std::shared_ptr<std::atomic<int>>> shared(
+        static_cast<std::shared_ptr<std::atomic<int>>*>(data));
+    (*shared)->store(status);
+  }
+
+  void* handle_ = nullptr;
+  pid_t process_;
+  process self_{};
+  const char* (*error_string_)(int status) = nullptr;
+  int (*init_)(process* self, info* settings, std::size_t count) = nullptr;
+  int (*finalize_)(const info* settings, std::size_t count) = nullptr;
+  int (*put_)(std::uint8_t scope, const char* key, value* stored) = nullptr;
+  int (*commit_)() = nullptr;
+  int (*fence_)(const process* ranks, std::size_t count, const info* settings, std::size_t setting_count,
+                end_of_fence end, void* data) = nullptr;
+  int (*get_)(const process* rank, const char* key, const info* settings, std::size_t count, value** found) = nullptr;
+};
+
+}  // namespace pmix
+
+namespace exchanges {
+
+class by_pmix final : public address_exchange {
+ public:
+  explicit by_pmix(int number) : library_(pmix::library::of_process()), key_("hfcomm.root." + std::to_string(number)) {}
+
+  [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
+
+  void publish(const root_address& address) override {
+    library_.put(key_, to_text(address));
+    attend();
+  }
+  void look_up() override {
+    looks_up_ = true;
+    attend();
+  }
+  void attend() override { library_.start_fence(status_); }
+
+  bool is_done() override {
+    const int status = status_->load();
+    if (!is_done_ && status != under_way) {
+      library_.check(status, "PMIx_Fence");
+      is_done_ = true;
+      if (looks_up_) {
+        const auto text = library_.get(key_);
+        auto address = text ? parse_root_address(*text) : std::nullopt;
+        if (!address) {
+          throw engine_error(error_context{}, "the launcher's PMIx server has no address of rank 0's machine under " +
+                                                  key_ + " (\"" + text.value_or("") + "\")");
+        }
+        found_ = std::move(*address);
+      }
+    }
+    return is_done_;
+  }
+
+ private:
+  static constexpr int under_way = 1;  // no status of PMIx
+
+  pmix::library& library_;
+  std::string key_;
+  std::shared_ptr<std::atomic<int>> status_ = std::make_shared<std::atomic<int>>(under_way);
+  bool looks_up_ = false;
+  bool is_done_ = false;
+};
+
+}  // namespace exchanges
+
+HFCOMM_INLINE std::unique_ptr<address_exchange> exchange_by_pmix(int number) {
+  return std::make_unique<exchanges::by_pmix>(number);
+}
+
+}  // namespace hfcomm::rendezvous
