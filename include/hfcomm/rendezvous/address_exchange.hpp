@@ -84,7 +84,9 @@ std::unique_ptr<address_exchange> exchange_in_file(std::string path);
 /// this process: a key can be put once.
 std::unique_ptr<address_exchange> exchange_by_pmi(std::shared_ptr<pmi_client> client, int number);
 
-/// Returns an exchange through the PMIx server of this process's launcher: a put, a fence of all ranks, a get.
-std::unique_ptr<address_exchange> exchange_by_pmix(int number);
+/// Returns an exchange through the PMIx server of this process's launcher: a put, a fence of all ranks, gets. In
+/// version 5, ranks do not see what a rank of another machine puts after their first get of it, so a second start
+/// fails.
+std::unique_ptr<address_exchange> exchange_by_pmix(int number, int world_size);
 
 }  // namespace hfcomm::rendezvous

@@ -54,7 +54,7 @@ HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchang
     case root_lookup::address: return rendezvous::exchange_known({{job.root_host}, job.root_ports, {}});
     case root_lookup::file: return rendezvous::exchange_in_file(job.root_file);
     case root_lookup::pmi: return rendezvous::exchange_by_pmi(rendezvous::pmi_client::of_process(), ++starts);
-    case root_lookup::pmix: return rendezvous::exchange_by_pmix(++starts);
+    case root_lookup::pmix: return rendezvous::exchange_by_pmix(++starts, job.world_size);
     case root_lookup::none: break;
   }
   std::string found;

@@ -51,7 +51,6 @@ inline constexpr std::uint16_t type_bool = 1;
 inline constexpr std::uint16_t type_string = 3;
 inline constexpr std::uint16_t type_int = 6;
 inline constexpr std::uint8_t scope_global = 3;
-inline constexpr std::uint32_t any_rank = 0xffffffff;
 inline constexpr std::uint32_t all_ranks = 0xfffffffe;
 
 /// Returns an attribute with that key.
@@ -102,10 +101,10 @@ class library {
     }
   }
 
-  /// Returns what a rank has put under that key; nullopt where none has.
-  std::optional<std::string> get(const std::string& key) {
+  /// Returns what that rank has put under that key; nullopt where it has not.
+  std::optional<std::string> get(std::uint32_t rank, const std::string& key) {
     process one = self_;
-    one.rank = any_rank;
+    one.rank = rank;
     info timeout = make_info("pmix.timeout", type_int);
     timeout.setting.data.integer = 10;
     value* found = nullptr;
@@ -179,43 +178,64 @@ namespace exchanges {
 
 class by_pmix final : public address_exchange {
  public:
-  explicit by_pmix(int number) : library_(pmix::library::of_process()), key_("hfcomm.root." + std::to_string(number)) {}
+  by_pmix(int number, int world_size)
+      : library_(pmix::library::of_process()),
+        key_("hfcomm.root." + std::to_string(number)),
+        world_size_(static_cast<std::uint32_t>(world_size)) {}
 
   [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
 
-  void publish(const root_address& address) override {
-    library_.put(key_, to_text(address));
-    attend();
-  }
+  void publish(const root_address& address) override { start(to_text(address)); }
   void look_up() override {
     looks_up_ = true;
-    attend();
+    start(no_root);
   }
-  void attend() override { library_.start_fence(status_); }
+  void attend() override { start(no_root); }
 
   bool is_done() override {
     const int status = status_->load();
-    if (!is_done_ && status != under_way) {
-      library_.check(status, "PMIx_Fence");
-      is_done_ = true;
-      if (looks_up_) {
-        const auto text = library_.get(key_);
-        auto address = text ? parse_root_address(*text) : std::nullopt;
-        if (!address) {
-          throw engine_error(error_context{}, "the launcher's PMIx server has no address of rank 0's machine under " +
-                                                  key_ + " (\"" + text.value_or("") + "\")");
-        }
-        found_ = std::move(*address);
-      }
+    if (is_done_ || status == under_way) {
+      return is_done_;
     }
-    return is_done_;
+    library_.check(status, "PMIx_Fence");
+    is_done_ = true;
+    if (looks_up_) {
+      find_root();
+    }
+    return true;
   }
 
  private:
   static constexpr int under_way = 1;  // no status of PMIx
+  static constexpr const char* no_root = "-";
+
+  /// A rank gets what others have put by their numbers only, and the root's is not known. So each puts something: a get
+  /// of what was not put may take long.
+  void start(const std::string& text) {
+    library_.put(key_, text);
+    library_.start_fence(status_);
+  }
+
+  void find_root() {
+    std::optional<std::string> text;
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+      text = library_.get(rank, key_);
+      if (text != no_root) {
+        break;
+      }
+    }
+    auto address = text ? parse_root_address(*text) : std::nullopt;
+    if (!address) {
+      throw engine_error(error_context{}, "the launcher's PMIx server has no address of rank 0's machine under " +
+                                              key_ + " (\"" + text.value_or("") +
+                                              "\"); set HFCOMM_ADDRESS to do without it");
+    }
+    found_ = std::move(*address);
+  }
 
   pmix::library& library_;
   std::string key_;
+  std::uint32_t world_size_;
   std::shared_ptr<std::atomic<int>> status_ = std::make_shared<std::atomic<int>>(under_way);
   bool looks_up_ = false;
   bool is_done_ = false;
@@ -223,8 +243,8 @@ class by_pmix final : public address_exchange {
 
 }  // namespace exchanges
 
-HFCOMM_INLINE std::unique_ptr<address_exchange> exchange_by_pmix(int number) {
-  return std::make_unique<exchanges::by_pmix>(number);
+HFCOMM_INLINE std::unique_ptr<address_exchange> exchange_by_pmix(int number, int world_size) {
+  return std::make_unique<exchanges::by_pmix>(number, world_size);
 }
 
 }  // namespace hfcomm::rendezvous
