@@ -27,6 +27,14 @@ struct init_options {
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// The time that init() waits for the other ranks to start.
   std::chrono::nanoseconds start_timeout = std::chrono::minutes(5);
+
+  /// The library that carries data between machines: "ucx", "mpi" or "gloo", the same on all ranks. Empty: what
+  /// HFCOMM_LINK says, else the first that works.
+  std::string link{};
+  /// The job's secret, at least 16 characters, the same on all ranks. Empty: see HFCOMM_SECRET_FILE and HFCOMM_SECRET.
+  std::string secret{};
+  /// The time after which a machine that says nothing counts as lost, with all of its ranks. Equal on all ranks.
+  std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
 };
 
 }  // namespace hfcomm

@@ -15,6 +15,10 @@ namespace rendezvous {
 class roster;
 }  // namespace rendezvous
 
+namespace engines {
+class machine_agent;
+}  // namespace engines
+
 /// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
 /// also whether an exception was the reason. Then world() is a group of one again. Never waits for other ranks, never
 /// throws. The end of a group with a device plane takes up to nccl_options::teardown_timeout.
@@ -33,9 +37,10 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 
  private:
   friend session init(const init_options&, std::source_location);
-  explicit session(std::shared_ptr<rendezvous::roster> roster);
+  explicit session(std::shared_ptr<rendezvous::roster> roster, std::shared_ptr<engines::machine_agent> agent = nullptr);
 
   std::shared_ptr<rendezvous::roster> roster_;
+  std::shared_ptr<engines::machine_agent> agent_;
   bool active_;
 };
 

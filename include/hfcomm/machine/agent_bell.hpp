@@ -30,8 +30,15 @@ class agent_bell {
         board_(std::launder(reinterpret_cast<agent_board*>(segment_->data()))),
         event_(std::move(event)) {}
 
-  /// Initialises fresh memory.
-  static void create_in(shared_segment& segment) { ::new (segment.data()) agent_board{}; }
+  /// Makes the bell of a new agent. Its board is in `segment`, which is fresh. Throws engine_error.
+  static std::shared_ptr<const agent_bell> make(std::shared_ptr<shared_segment> segment) {
+    ::new (segment->data()) agent_board{};
+    unique_fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event) {
+      throw_system("eventfd");
+    }
+    return std::make_shared<const agent_bell>(std::move(segment), std::move(event));
+  }
 
   void ring(std::uint32_t group) const noexcept {
     board_->groups[group / 64].fetch_or(std::uint64_t{1} << (group % 64));

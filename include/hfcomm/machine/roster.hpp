@@ -137,6 +137,14 @@ class roster {
     mine.state.store(presence::here);
   }
 
+  /// Says which rank's process runs the agent of this machine: when it ends, other machines cannot be reached.
+  void set_agent(int index) noexcept { agent_ = index; }
+
+  /// The machine of a rank; 0 where the job has one machine.
+  [[nodiscard]] int machine(int index) const noexcept { return entries_[index].machine.load(); }
+  /// Called before any rank of this machine has the roster.
+  void set_machine(int index, int machine) noexcept { entries_[index].machine.store(machine); }
+
   /// Enters a rank of another machine. Called before any rank of this machine has the roster.
   void enter_remote(int index, int pid, std::string_view host) noexcept {
     entry& other = entries_[index];
@@ -188,7 +196,10 @@ class roster {
       case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
     }
-    if (!ranks_are_processes() || index == index_ || other.is_remote.load() != 0) {
+    if (other.is_remote.load() != 0) {
+      return ending_without_agent();
+    }
+    if (!ranks_are_processes() || index == index_) {
       return std::nullopt;
     }
     struct flock lock{};
@@ -236,6 +247,17 @@ class roster {
   }
 
  private:
+  /// Returns why no rank of another machine can be reached; nullopt while this machine's agent is there.
+  [[nodiscard]] std::optional<rank_ending> ending_without_agent() const {
+    const auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
+    if (!end || end->how != rank_ending::kind::died) {
+      return std::nullopt;
+    }
+    return rank_ending{rank_ending::kind::failed_because_of_another,
+                       "cannot be reached: rank " + std::to_string(agent_) + " (" + identity(agent_) +
+                           "), which connects this machine, " + end->text};
+  }
+
   /// Returns the state of the process that holds a rank's lock. A process that was waited for has no number any more;
   /// the number that it had tells that it is gone.
   [[nodiscard]] process_state state_of_holder(int index, pid_t holder) const {
@@ -270,7 +292,8 @@ class roster {
     std::atomic<presence> state{presence::absent};
     std::atomic<std::int32_t> pid{0};
     std::atomic<std::int32_t> is_remote{0};  // 1: on another machine
-    char host[68]{};
+    std::atomic<std::int32_t> machine{0};
+    char host[64]{};
     failure_text failure;
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
@@ -304,6 +327,7 @@ class roster {
   int index_;
   std::unique_ptr<std::atomic<pid_t>[]> holders_;  // by rank: the process that was last seen to hold its lock
   fork_guard creator_;
+  int agent_ = -1;  // -1: the job has one machine
 };
 
 }  // namespace hfcomm::rendezvous

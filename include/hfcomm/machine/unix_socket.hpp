@@ -79,7 +79,7 @@ inline bool user_is_ambiguous() {
 class local_connection {
  public:
   static constexpr std::size_t max_packet = 4096;
-  static constexpr std::size_t max_fds = 4;
+  static constexpr std::size_t max_fds = 8;
 
   explicit local_connection(unique_fd fd) : fd_(std::move(fd)) {}
 
@@ -180,22 +180,18 @@ inline std::string socket_name(std::string_view key) {
 /// A listening socket with a name in the abstract namespace.
 class local_listener {
  public:
-  explicit local_listener(const std::string& name) : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    if (!fd_) {
-      throw_system("creating a local socket");
+  /// Throws engine_error where another process has the name.
+  explicit local_listener(const std::string& name) : local_listener(make_socket()) {
+    if (!listen_at(name)) {
+      throw engine_error(error_context{}, "another process already waits for the ranks of this job (socket @" + name +
+                                              " is taken): is a second job starting with the same address, port or "
+                                              "job name, or is rank 0 started twice?");
     }
-    const auto [address, length] = abstract_address(name);
-    if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-      if (errno == EADDRINUSE) {
-        throw engine_error(error_context{}, "another process already waits for the ranks of this job (socket @" + name +
-                                                " is taken): is a second job starting with the same address, port or "
-                                                "job name, or is rank 0 started twice?");
-      }
-      throw_system("binding the local socket @" + name);
-    }
-    if (::listen(fd_.get(), 4096) != 0) {
-      throw_system("listening on the local socket @" + name);
-    }
+  }
+  /// Returns nullopt where another process has the name.
+  static std::optional<local_listener> try_at(const std::string& name) {
+    local_listener listener(make_socket());
+    return listener.listen_at(name) ? std::optional<local_listener>(std::move(listener)) : std::nullopt;
   }
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -219,6 +215,31 @@ class local_listener {
   }
 
  private:
+  explicit local_listener(unique_fd fd) : fd_(std::move(fd)) {}
+
+  static unique_fd make_socket() {
+    unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!fd) {
+      throw_system("creating a local socket");
+    }
+    return fd;
+  }
+
+  /// Returns false where another process has the name.
+  bool listen_at(const std::string& name) {
+    const auto [address, length] = abstract_address(name);
+    if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      if (errno == EADDRINUSE) {
+        return false;
+      }
+      throw_system("binding the local socket @" + name);
+    }
+    if (::listen(fd_.get(), 4096) != 0) {
+      throw_system("listening on the local socket @" + name);
+    }
+    return true;
+  }
+
   unique_fd fd_;
 };
 

@@ -26,12 +26,21 @@
 #include <hfcomm/machine/waiting.hpp>
 
 /// Packets of the rendezvous, and the state that it ends with.
+namespace hfcomm::engines {
+class machine_agent;
+}
+
 namespace hfcomm::rendezvous {
 
 /// A process's part of its job: the world group's engine and the job's roster.
 struct membership {
   std::shared_ptr<engines::host_engine> engine;
   std::shared_ptr<rendezvous::roster> roster;
+  std::shared_ptr<engines::host_engine> local{};    ///< Of this machine's ranks; null where they are one, or all ranks.
+  std::shared_ptr<engines::host_engine> leaders{};  ///< Of the machines' first ranks; null on the other ranks.
+  int node = 0;
+  int nodes = 1;
+  std::shared_ptr<engines::machine_agent> agent{};  ///< Of this process, where it connects its machine to others.
 };
 
 namespace local {

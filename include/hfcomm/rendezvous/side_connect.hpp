@@ -27,10 +27,10 @@ namespace hfcomm::rendezvous {
 /// The attempts of `connect_side`.
 class side_connector {
  public:
-  side_connector(std::string host, std::uint16_t port, const admission& own, deadline give_up,
+  side_connector(std::string host, std::vector<std::uint16_t> ports, const admission& own, deadline give_up,
                  function_ref<void()> while_waiting)
       : host_(std::move(host)),
-        port_(port),
+        ports_(std::move(ports)),
         own_(std::make_shared<const admission>(own)),
         give_up_(give_up),
         while_waiting_(while_waiting) {}
@@ -58,7 +58,11 @@ class side_connector {
 
   [[nodiscard]] std::string failure() const {
     const std::string host = host_.find(':') != std::string::npos ? '[' + host_ + ']' : host_;
-    return "cannot connect to rank 0 at " + host + ':' + std::to_string(port_) + ": " + problems_;
+    std::string ports;
+    for (const std::uint16_t port : ports_) {
+      ports += (ports.empty() ? ":" : "/") + std::to_string(port);
+    }
+    return "cannot connect to rank 0 at " + host + ports + ": " + problems_;
   }
 
   [[nodiscard]] deadline limited(std::chrono::nanoseconds most) const {
@@ -85,13 +89,15 @@ class side_connector {
   std::optional<side_connection> try_all_addresses() {
     round_.clear();
     has_unproven_ = false;
-    const auto found = resolve(host_, port_);
+    const auto found = resolve(host_, ports_.front());
     if (!found.problem.empty()) {
       round_ = found.problem;
     }
     for (const tcp_address& address : found.addresses) {
-      if (auto connection = try_address(address)) {
-        return connection;
+      for (const std::uint16_t port : ports_) {
+        if (auto connection = try_address(address.with_port(port))) {
+          return connection;
+        }
       }
     }
     // A round that the deadline cuts says less than the one before it.
@@ -118,6 +124,9 @@ class side_connector {
       return connection;
     }
     note(address, connection.close_reason());
+    if (ports_.size() > 1) {
+      return std::nullopt;  // another job may have this port, and this job another of them
+    }
     if (connection.verdict() == side_verdict::other_job) {
       problems_ = round_;
       throw usage_error(error_context{}, failure());
@@ -173,7 +182,7 @@ class side_connector {
   }
 
   std::string host_;
-  std::uint16_t port_;
+  std::vector<std::uint16_t> ports_;
   std::shared_ptr<const admission> own_;
   deadline give_up_;
   function_ref<void()> while_waiting_;
@@ -183,17 +192,22 @@ class side_connector {
   std::optional<clock::time_point> unproven_since_;
 };
 
-/// Connects to the listener of this job, and waits until both ends are proven. Tries all addresses of the host, again
-/// and again until the deadline, because the listener may start later. Calls `while_waiting` at least each 20 ms, but
-/// for the look-up of the name; what it throws ends the attempt.
+/// Connects to the listener of this job, and waits until both ends are proven. Tries all addresses of the host and all
+/// ports, again and again until the deadline, because the listener may start later. Calls `while_waiting` at least each
+/// 20 ms, but for the look-up of the name; what it throws ends the attempt.
 ///
 /// Throws timeout_error (missing: rank 0) at the deadline, with all addresses that were tried and why each failed.
-/// Throws usage_error where the listener belongs to another job, or where somebody has been there for 3 s who is not
-/// proven.
+/// With one port, throws usage_error where the listener belongs to another job, or where somebody has been there for
+/// 3 s who is not proven.
+inline side_connection connect_side(
+    const std::string& host, std::vector<std::uint16_t> ports, const admission& own, deadline give_up,
+    function_ref<void()> while_waiting = [] {}) {
+  return side_connector(host, std::move(ports), own, give_up, while_waiting).run();
+}
 inline side_connection connect_side(
     const std::string& host, std::uint16_t port, const admission& own, deadline give_up,
     function_ref<void()> while_waiting = [] {}) {
-  return side_connector(host, port, own, give_up, while_waiting).run();
+  return connect_side(host, std::vector{port}, own, give_up, while_waiting);
 }
 
 }  // namespace hfcomm::rendezvous

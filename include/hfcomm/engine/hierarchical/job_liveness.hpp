@@ -34,10 +34,12 @@ class job_liveness {
     std::optional<loss_record> verdict{};
   };
 
-  job_liveness(std::shared_ptr<rendezvous::roster> roster, std::vector<int> machine_of, int self,
-               control_channel& control, std::chrono::milliseconds silence_limit)
+  /// `machine_of` has the machine of each rank, `leaders` the rank of each machine whose process connects it.
+  job_liveness(std::shared_ptr<rendezvous::roster> roster, std::vector<int> machine_of, std::vector<int> leaders,
+               int self, control_channel& control, std::chrono::milliseconds silence_limit)
       : roster_(std::move(roster)),
         machine_of_(std::move(machine_of)),
+        leaders_(std::move(leaders)),
         self_(self),
         control_(control),
         silence_limit_(silence_limit),
@@ -239,15 +241,14 @@ class job_liveness {
       tell_all(control_kind::machine_lost, encoded_loss(other, why), other);
     }
     using kind = rendezvous::rank_ending::kind;
-    int leader = -1;
+    const int leader = leaders_[static_cast<std::size_t>(other)];
     for (int rank = 0; rank < static_cast<int>(machine_of_.size()); ++rank) {
       if (machine_of_[static_cast<std::size_t>(rank)] != other) {
         continue;
       }
       if (!why.empty()) {
         roster_->end_remote(rank, {kind::died, "cannot be reached: its machine " + why});
-      } else if (leader < 0) {
-        leader = rank;
+      } else if (rank == leader) {
         roster_->end_remote(rank, {kind::died, "ended without a word: its connection was closed"});
       } else {
         roster_->end_remote(rank, {kind::failed_because_of_another,
@@ -284,6 +285,7 @@ class job_liveness {
 
   std::shared_ptr<rendezvous::roster> roster_;
   std::vector<int> machine_of_;
+  std::vector<int> leaders_;
   int self_;
   control_channel& control_;
   std::chrono::milliseconds silence_limit_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -22,6 +23,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
 #include <hfcomm/engine/hierarchical/frame_sender.hpp>
@@ -40,10 +42,12 @@ class machine_agent final : private frame_target {
   struct parts {
     int self = 0;
     std::vector<int> machine_of;  ///< The machine of each rank of the job.
+    std::vector<int> leaders;     ///< The rank of each machine whose process has its agent.
     std::shared_ptr<rendezvous::roster> roster;
-    std::unique_ptr<engines::link> link;                ///< Open.
-    std::unique_ptr<control_channel> control;           ///< Connected.
-    std::shared_ptr<rendezvous::shared_segment> board;  ///< Laid out by agent_bell::create_in.
+    std::unique_ptr<engines::link> link;       ///< Open.
+    std::unique_ptr<control_channel> control;  ///< Connected.
+    std::shared_ptr<const rendezvous::agent_bell> bell;
+    std::string socket{};  ///< The name at which other processes of this machine give it groups; empty: there are none.
     std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
   };
 
@@ -51,16 +55,20 @@ class machine_agent final : private frame_target {
       : self_(from.self),
         link_(std::move(from.link)),
         control_(std::move(from.control)),
-        bell_(std::make_shared<const rendezvous::agent_bell>(
-            std::move(from.board), rendezvous::unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)))),
+        bell_(std::move(from.bell)),
         events_(::epoll_create1(EPOLL_CLOEXEC)),
         machines_(1 + *std::max_element(from.machine_of.begin(), from.machine_of.end())),
-        liveness_(std::move(from.roster), from.machine_of, self_, *control_, from.silence_limit),
+        liveness_(std::move(from.roster), from.machine_of, std::move(from.leaders), self_, *control_,
+                  from.silence_limit),
         machine_of_(std::move(from.machine_of)),
         sender_(*link_, machines_),
         peers_(static_cast<std::size_t>(machines_)) {
-    if (bell_->event() < 0 || !events_) {
-      rendezvous::throw_system("making an agent's descriptors");
+    if (!events_) {
+      rendezvous::throw_system("creating an epoll descriptor");
+    }
+    if (!from.socket.empty()) {
+      socket_.emplace(from.socket);
+      watch(socket_->fd());
     }
     watch(bell_->event());
     watch(control_->descriptor());
@@ -69,13 +77,12 @@ class machine_agent final : private frame_target {
         peer_of(machine).receiver = std::make_unique<frame_receiver>(*link_, machine);
       }
     }
-    thread_ = std::thread([this] { run(); });
   }
   machine_agent(const machine_agent&) = delete;
   machine_agent& operator=(const machine_agent&) = delete;
   ~machine_agent() {
     if (!creator_.in_creating_process()) {
-      thread_.detach();
+      static_cast<void>(thread_.release());  // there is no thread in the child of a fork
       return;
     }
     {
@@ -83,25 +90,48 @@ class machine_agent final : private frame_target {
       stops_ = true;
     }
     bell_->ring();
-    thread_.join();
-    link_->give_up(-1);
+    if (thread_) {
+      thread_->join();
+    }
+    for (int machine = 0; machine < machines_; ++machine) {
+      if (machine != self_) {
+        link_->give_up(machine);  // so nothing touches the frames' memory
+      }
+    }
   }
 
   [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return bell_; }
   [[nodiscard]] std::string_view link_name() const noexcept { return link_->name(); }
+
+  /// Begins to carry. Nothing that comes for a group before it was added is kept, so the first groups come before this.
+  void start() {
+    thread_ = std::make_unique<std::thread>([this] { run(); });
+  }
 
   /// Begins to carry a group. Any thread may call. Throws engine_error.
   void add_group(std::uint64_t id, const std::vector<int>& members,
                  std::shared_ptr<rendezvous::shared_segment> memory) {
     auto made = std::make_unique<group_mirror>(id, members, machine_of_, self_, std::move(memory));
     const std::scoped_lock lock(mutex_);
-    made->set_board_index(next_index_++ % rendezvous::agent_board::bits);
-    groups_.emplace(id, std::move(made));
+    take_group(std::move(made));
+  }
+
+  /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most.
+  void report_endings(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t wanted = ticks_ + 2;  // one that begins after this
+    hurries_ = true;
+    bell_->ring();
+    static_cast<void>(ticked_.wait_for(lock, limit, [&] { return ticks_ >= wanted || stops_; }));
+    hurries_ = false;
   }
 
   /// Ends the agent's part of the job: waits until this machine's ranks have ended and all that they wrote has arrived,
   /// but not longer than `limit`. Returns whether all of it did.
   bool finish(std::chrono::milliseconds limit) {
+    if (!creator_.in_creating_process()) {
+      return false;
+    }
     std::unique_lock lock(mutex_);
     finishes_ = true;
     bell_->ring();
@@ -138,9 +168,11 @@ class machine_agent final : private frame_target {
     while (!stops_) {
       const bool moved = progress();
       const auto now = clock::now();
-      if (now >= next_tick) {
+      if (now >= next_tick || hurries_) {
         next_tick = now + tick_interval;
         tick();
+        ++ticks_;
+        ticked_.notify_all();
       }
       if (moved) {
         busy_until = now + awake_time;
@@ -150,6 +182,7 @@ class machine_agent final : private frame_target {
         ::sched_yield();
       } else {
         sleep(std::chrono::ceil<std::chrono::microseconds>(next_tick - now));
+        passes_ = 0;
       }
       lock.lock();
     }
@@ -172,6 +205,9 @@ class machine_agent final : private frame_target {
   }
 
   bool progress() {
+    if (socket_ && passes_++ % 16 == 0) {
+      take_groups();
+    }
     bool moved = collect();
     moved = link_->progress() || moved;
     for (int machine = 0; machine < machines_; ++machine) {
@@ -235,6 +271,26 @@ class machine_agent final : private frame_target {
       }
     }
     return any;
+  }
+
+  void take_group(std::unique_ptr<group_mirror> made) {
+    made->set_board_index(next_index_++ % rendezvous::agent_board::bits);
+    groups_.insert_or_assign(made->id(), std::move(made));
+  }
+
+  /// Takes groups from other processes of this machine.
+  void take_groups() {
+    socket_->serve([&](const group_packet& group, rendezvous::unique_fd memory) {
+      if (group.members.empty() || std::any_of(group.members.begin(), group.members.end(), [&](int member) {
+            return static_cast<std::size_t>(member) >= machine_of_.size();
+          })) {
+        throw engine_error(error_context{}, "its members are not those of the job");
+      }
+      const auto sizes = layout::dimensions::for_machines(static_cast<int>(group.members.size()));
+      take_group(
+          std::make_unique<group_mirror>(group.id, group.members, machine_of_, self_,
+                                         rendezvous::shared_segment::adopt(std::move(memory), sizes.total_bytes())));
+    });
   }
 
   void tick() {
@@ -354,7 +410,12 @@ class machine_agent final : private frame_target {
   std::vector<peer> peers_;  // by machine
   std::unordered_map<std::uint64_t, std::unique_ptr<group_mirror>> groups_;
   std::vector<std::unique_ptr<group_mirror>> retired_;
+  std::optional<agent_socket> socket_;
   std::uint32_t next_index_ = 0;
+  std::uint64_t passes_ = 0;
+  std::uint64_t ticks_ = 0;
+  bool hurries_ = false;
+  std::condition_variable ticked_;
   bool stops_ = false;
   bool finishes_ = false;
   bool has_said_goodbye_ = false;
@@ -362,7 +423,7 @@ class machine_agent final : private frame_target {
   std::condition_variable finished_;
   std::mutex mutex_;  // protects everything but the bell
   rendezvous::fork_guard creator_;
-  std::thread thread_;
+  std::unique_ptr<std::thread> thread_;
 };
 
 /// The port of ranks in the process of the agent.

@@ -142,6 +142,15 @@ struct break_record {
     state.store(broken);
   }
 
+  /// The same with the content of a complete record.
+  void copy(const break_record& other) noexcept {
+    culprit = other.culprit;
+    by_exception = other.by_exception;
+    std::copy(std::begin(other.missing), std::end(other.missing), std::begin(missing));
+    std::copy(std::begin(other.text), std::end(other.text), std::begin(text));
+    state.store(broken);
+  }
+
   std::atomic<std::uint32_t> state{whole};
   bool by_exception = false;  // the culprit is still there and may publish a text
   std::int32_t culprit = -1;  // -1: a deadline passed, and `missing` says who had not come

@@ -287,29 +287,46 @@ class shared_memory_health final : public group_health {
   }
 
   /// Waits until the record is written: by another rank, which takes it microseconds, or by this machine's agent, when
-  /// the root's agent has answered. Should the writer die meanwhile, one of those that wait writes so.
+  /// the root's agent has answered.
   void await_record() const {
     layout::break_record& lost = header().lost;
+    layout::break_record& proposed = header().proposed;
     for (int attempt = 1; !lost.is_complete(); ++attempt) {
       std::uint32_t state = lost.state.load();
-      if (state == layout::break_record::broken) {
-        return;
-      }
-      const bool is_agent = state == layout::break_record::whole;
-      const int writer = is_agent ? rank() : static_cast<int>(state - layout::break_record::first_writer);
-      const auto end = is_agent ? end_of_agent() : ending(writer);
-      if ((end || attempt % 10'000 == 0) &&
-          lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
-        const std::string how = end ? end->text : "does not run";
-        lost.write(writer, {}, false,
-                   is_agent ? who(writer) + " has lost the other machines: the process that connects its machine to " +
-                                  "them (" + job_->roster->identity(job_->agent_index) + ") " + how
-                            : who(writer) + ' ' + how + " while it reported a lost rank; it " + last_call(writer));
+      if (state != layout::break_record::whole || !memory_.spans_machines()) {
+        if (replace_writer(lost, attempt)) {
+          memory_.wake_all();
+        }
+      } else if (!proposed.is_complete()) {
+        if (replace_writer(proposed, attempt)) {
+          memory_.note_proposal();
+        }
+      } else if ((end_of_agent() || attempt % 10'000 == 0) &&
+                 lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
+        lost.copy(proposed);  // nobody can be asked, so the ranks of this machine agree without the others
         memory_.wake_all();
       }
-      std::this_thread::sleep_for(is_agent && attempt < 100 ? std::chrono::microseconds(50)
-                                                            : std::chrono::microseconds(1000));
+      std::this_thread::sleep_for(memory_.spans_machines() && attempt < 100 ? std::chrono::microseconds(50)
+                                                                            : std::chrono::microseconds(1000));
     }
+  }
+
+  /// Writes a record whose writer has died, which is the lost rank then. Returns whether it did.
+  bool replace_writer(layout::break_record& record, int attempt) const {
+    std::uint32_t state = record.state.load();
+    if (state < layout::break_record::first_writer) {
+      return false;
+    }
+    const int writer = static_cast<int>(state - layout::break_record::first_writer);
+    const auto end = ending(writer);
+    if ((!end && attempt % 10'000 != 0) ||
+        !record.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
+      return false;
+    }
+    record.write(writer, {}, false,
+                 who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
+                     last_call(writer));
+    return true;
   }
 
   /// Returns how the process of this machine's agent has died; nullopt while it may still answer.

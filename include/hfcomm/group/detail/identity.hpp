@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <optional>
 
 #include <hfcomm/group/process_group.hpp>
+
+namespace hfcomm::rendezvous {
+struct membership;
+}
 
 namespace hfcomm::detail {
 
@@ -17,6 +22,9 @@ struct identity {
   int nodes = 1;
   bool initialized = false;
 };
+
+/// Returns the identity of a rank that has joined its job. The deadline of its groups is `timeout`.
+identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout);
 
 identity& process_identity();
 

@@ -25,7 +25,8 @@
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
-#include <hfcomm/rendezvous/local_rendezvous.hpp>
+#include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/rendezvous/machine_memory.hpp>
 #include <hfcomm/testing.hpp>
 
 namespace hfcomm::detail {
@@ -37,120 +38,79 @@ class pretended_machines {
   /// `sizes` has the number of ranks of each machine.
   explicit pretended_machines(const std::vector<int>& sizes) {
     for (const int size : sizes) {
-      first_ranks_.push_back(static_cast<int>(machine_of_.size()));
-      machine_of_.insert(machine_of_.end(), static_cast<std::size_t>(size), static_cast<int>(machines_.size()));
-      machines_.emplace_back();
+      rendezvous::machine_part part;
+      part.leader = ranks_;
+      part.host = "machine " + std::to_string(plan_.machines.size());
+      for (int place = 0; place < size; ++place) {
+        part.ranks.push_back(ranks_++);
+        part.pids.push_back(static_cast<int>(::getpid()));
+      }
+      plan_.machines.push_back(std::move(part));
     }
-    for (int rank = 0; rank < ranks(); ++rank) {
-      members_.push_back(rank);
+    for (int machine = 0; machine < static_cast<int>(sizes.size()); ++machine) {
+      memories_.push_back(
+          rendezvous::machine_memory::make(plan_, machine, ranks_, &rendezvous::shared_segment::anonymous));
     }
-    const auto layout = is_one_machine() ? engines::layout::dimensions::for_ranks(ranks())
-                                         : engines::layout::dimensions::for_machines(ranks());
-    for (machine& one : machines_) {
-      one.roster = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(ranks()));
-      rendezvous::roster::create_in(*one.roster, ranks());
-      one.memory =
-          rendezvous::shared_segment::anonymous(layout.total_bytes(), is_one_machine() ? layout.heap_bytes() : 0);
-      engines::layout::create_in(*one.memory, layout);
+    if (sizes.size() > 1) {
+      start_agents();
     }
-    for (int rank = 0; rank < ranks(); ++rank) {
-      rosters_.push_back(std::make_shared<rendezvous::roster>(machine_of(rank).roster, ranks(), rank));
-      rosters_.back()->enter();
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto machine = static_cast<std::size_t>(memory_of(rank));
+      auto port = agents_.empty() ? nullptr : std::make_shared<engines::direct_agent_port>(agents_[machine]);
+      memberships_.push_back(rendezvous::enter_machine(memories_[machine], std::move(port),
+                                                       plan_.machines[machine].leader, rank, ranks_, broker_));
     }
-    if (!is_one_machine()) {
-      connect();
+    for (const auto& agent : agents_) {
+      agent->start();
     }
   }
   /// Waits until what the ranks wrote has arrived, because agents answer each other until then.
   ~pretended_machines() {
+    memberships_.clear();
     std::vector<std::jthread> threads;
-    for (machine& one : machines_) {
-      if (one.agent) {
-        threads.emplace_back([&one] { static_cast<void>(one.agent->finish(std::chrono::seconds(10))); });
-      }
+    for (const auto& agent : agents_) {
+      threads.emplace_back([&agent] { static_cast<void>(agent->finish(std::chrono::seconds(10))); });
     }
   }
   pretended_machines(const pretended_machines&) = delete;
   pretended_machines& operator=(const pretended_machines&) = delete;
 
-  [[nodiscard]] int ranks() const { return static_cast<int>(machine_of_.size()); }
-  [[nodiscard]] const std::shared_ptr<rendezvous::roster>& roster(int rank) const {
-    return rosters_[static_cast<std::size_t>(rank)];
-  }
-
-  [[nodiscard]] std::shared_ptr<engines::host_engine> make_world(int rank) const {
-    auto job = std::make_shared<engines::local_job>();
-    job->roster = roster(rank);
-    job->broker = broker_;
-    if (!is_one_machine()) {
-      const auto node = static_cast<std::size_t>(machine_of_[static_cast<std::size_t>(rank)]);
-      job->machine_of = machine_of_;
-      job->port = std::make_shared<engines::direct_agent_port>(machines_[node].agent);
-      job->agent_index = first_ranks_[node];
-    }
-    return std::make_shared<engines::shared_memory>(machine_of(rank).memory, std::move(job), members_, rank);
-  }
-
-  /// Makes the groups of this rank's machine and of the machines' first ranks. Collective.
-  void divide(identity& own) const {
-    if (is_one_machine()) {
-      own.local = own.world;
-      own.leaders =
-          own.world.rank() == 0 ? std::optional(process_group().with_timeout(own.world.timeout())) : std::nullopt;
-      return;
-    }
-    own.node = machine_of_[static_cast<std::size_t>(own.world.rank())];
-    own.nodes = static_cast<int>(machines_.size());
-    own.local = own.world.split(own.node);
-    own.leaders = own.world.subgroup(first_ranks_);
+  /// Takes what `rank` has of its job. Once for each rank.
+  [[nodiscard]] rendezvous::membership take(int rank) {
+    return std::move(memberships_[static_cast<std::size_t>(rank)]);
   }
 
  private:
-  struct machine {
-    std::shared_ptr<rendezvous::shared_segment> roster;
-    std::shared_ptr<rendezvous::shared_segment> memory;
-    std::shared_ptr<engines::machine_agent> agent;
-  };
+  [[nodiscard]] int memory_of(int rank) const { return plan_.machine_of(ranks_)[static_cast<std::size_t>(rank)]; }
 
-  [[nodiscard]] bool is_one_machine() const { return machines_.size() == 1; }
-  [[nodiscard]] const machine& machine_of(int rank) const {
-    return machines_[static_cast<std::size_t>(machine_of_[static_cast<std::size_t>(rank)])];
-  }
-
-  void connect() {
-    const int count = static_cast<int>(machines_.size());
+  void start_agents() {
+    const int count = static_cast<int>(plan_.machines.size());
     const auto hub = std::make_shared<engines::memory_hub>(count);
     const auto controls = std::make_shared<engines::control_hub>(count);
-    for (int node = 0; node < count; ++node) {
-      machine& mine = machines_[static_cast<std::size_t>(node)];
-      const auto& roster = rosters_[static_cast<std::size_t>(first_ranks_[static_cast<std::size_t>(node)])];
-      for (int rank = 0; rank < ranks(); ++rank) {
-        if (machine_of_[static_cast<std::size_t>(rank)] != node) {
-          roster->enter_remote(rank, ::getpid(),
-                               "machine " + std::to_string(machine_of_[static_cast<std::size_t>(rank)]));
-        }
-      }
-      auto board = rendezvous::shared_segment::anonymous(sizeof(rendezvous::agent_board));
-      rendezvous::agent_bell::create_in(*board);
-      mine.agent = std::make_shared<engines::machine_agent>(
-          engines::machine_agent::parts{.self = node,
-                                        .machine_of = machine_of_,
-                                        .roster = roster,
-                                        .link = std::make_unique<engines::memory_link>(hub, node),
-                                        .control = std::make_unique<engines::memory_control>(controls, node),
-                                        .board = std::move(board)});
-      mine.agent->add_group(world_id, members_, mine.memory);
+    std::vector<int> all(static_cast<std::size_t>(ranks_));
+    std::iota(all.begin(), all.end(), 0);
+    for (int machine = 0; machine < count; ++machine) {
+      const auto& memory = memories_[static_cast<std::size_t>(machine)];
+      const int leader = plan_.machines[static_cast<std::size_t>(machine)].leader;
+      agents_.push_back(std::make_shared<engines::machine_agent>(
+          engines::machine_agent::parts{.self = machine,
+                                        .machine_of = plan_.machine_of(ranks_),
+                                        .leaders = plan_.leaders(),
+                                        .roster = std::make_shared<rendezvous::roster>(memory.roster, ranks_, leader),
+                                        .link = std::make_unique<engines::memory_link>(hub, machine),
+                                        .control = std::make_unique<engines::memory_control>(controls, machine),
+                                        .bell = memory.bell}));
+      agents_.back()->add_group(rendezvous::world_group_id, all, memory.world);
+      agents_.back()->add_group(rendezvous::leader_group_id, plan_.first_ranks(), memory.leaders);
     }
   }
 
-  static constexpr std::uint64_t world_id = 1;
-
-  std::vector<int> machine_of_;   // by rank
-  std::vector<int> first_ranks_;  // by machine
-  std::vector<int> members_;
-  std::vector<std::shared_ptr<rendezvous::roster>> rosters_;  // by rank
-  std::shared_ptr<rendezvous::thread_broker> broker_ = std::make_shared<rendezvous::thread_broker>();
-  std::vector<machine> machines_;
+  int ranks_ = 0;
+  rendezvous::job_plan plan_;
+  std::vector<rendezvous::machine_memory> memories_;             // by machine
+  std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine; empty where there is one
+  std::shared_ptr<rendezvous::segment_broker> broker_ = std::make_shared<rendezvous::thread_broker>();
+  std::vector<rendezvous::membership> memberships_;  // by rank
 };
 
 /// Returns how many ranks each machine has where the options do not say: all are on one, or divided over as many
@@ -177,18 +137,16 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
     throw usage_error({-1, 0, "run_ranks", 0, where},
                       "the machines must have at least 1 rank each and " + std::to_string(ranks) + " altogether");
   }
-  const pretended_machines machines(options.machines.empty() ? usual_machines(ranks) : options.machines);
+  pretended_machines machines(options.machines.empty() ? usual_machines(ranks) : options.machines);
   std::mutex mutex;
   std::exception_ptr own_fault;
   std::exception_ptr consequence;
   const auto run = [&](int rank) {
-    const auto& roster = machines.roster(rank);
-    identity own;
-    own.world = group_access::make(machines.make_world(rank), options.timeout);
-    own.initialized = true;
+    auto joined = machines.take(rank);
+    const auto roster = joined.roster;
+    identity own = identity_of(std::move(joined), options.timeout);
     thread_identity() = &own;
     try {
-      machines.divide(own);
       deferred_error_sink deferred_errors;
       rank_main(std::as_const(own.world));
       deferred_errors.rethrow(own.world);

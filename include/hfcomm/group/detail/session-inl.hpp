@@ -15,11 +15,16 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/links/links.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
 #include <hfcomm/group/detail/resolve.hpp>
+#include <hfcomm/group/detail/root_exchange.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/session.hpp>
+#include <hfcomm/machine/network_interfaces.hpp>
+#include <hfcomm/rendezvous/credentials.hpp>
+#include <hfcomm/rendezvous/job_start.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
 
 namespace hfcomm {
@@ -86,11 +91,14 @@ class terminate_reporter {
 
 }  // namespace detail
 
-HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> roster)
-    : roster_(std::move(roster)), active_(true) {}
+HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> roster,
+                               std::shared_ptr<engines::machine_agent> agent)
+    : roster_(std::move(roster)), agent_(std::move(agent)), active_(true) {}
 
 HFCOMM_INLINE session::session(session&& other) noexcept
-    : roster_(std::exchange(other.roster_, nullptr)), active_(std::exchange(other.active_, false)) {}
+    : roster_(std::exchange(other.roster_, nullptr)),
+      agent_(std::exchange(other.agent_, nullptr)),
+      active_(std::exchange(other.active_, false)) {}
 
 HFCOMM_INLINE session::~session() {
   if (std::uncaught_exceptions() > 0) {
@@ -101,16 +109,21 @@ HFCOMM_INLINE session::~session() {
 
 HFCOMM_INLINE void session::end() noexcept {
   if (std::exchange(active_, false)) {
+    auto& process = detail::process_identity();
+    process.initialized = false;
     if (roster_) {
       detail::terminate_reporter::forget();
       roster_->leave();
       roster_.reset();
     }
-    auto& process = detail::process_identity();
-    process.initialized = false;
     process.world = process_group();
     process.local = process.world;
     process.leaders = process.world;
+    if (agent_) {
+      // The other ranks of this machine, and what it has sent, still need the agent.
+      static_cast<void>(agent_->finish(std::chrono::seconds(10)));
+      agent_.reset();
+    }
   }
 }
 
@@ -118,7 +131,63 @@ HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) 
   if (roster_) {
     roster_->fail(why, because_of_another);
   }
+  if (agent_) {
+    agent_->report_endings(std::chrono::milliseconds(100));
+  }
 }
+
+namespace detail {
+
+HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout) {
+  const auto group_of_one = [timeout] { return process_group().with_timeout(timeout); };
+  identity own;
+  own.world = group_access::make(std::move(joined.engine), timeout);
+  own.node = joined.node;
+  own.nodes = joined.nodes;
+  if (own.nodes == 1) {
+    own.local = own.world;
+    own.leaders = own.world.rank() == 0 ? std::optional(group_of_one()) : std::nullopt;
+  } else {
+    own.local = joined.local ? group_access::make(std::move(joined.local), timeout) : group_of_one();
+    own.leaders = joined.leaders ? std::optional(group_access::make(std::move(joined.leaders), timeout)) : std::nullopt;
+  }
+  own.initialized = true;
+  return own;
+}
+
+/// Joins the job, which may have several machines.
+HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const init_options& options,
+                                          const error_context& context) {
+  if (who.is_one_machine()) {
+    return rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout);
+  }
+  rendezvous::job_options job;
+  job.local_key = who.rendezvous;
+  // PMI's key names the launcher's process of this machine; there the address has a random text beside it.
+  job.job_key = who.lookup == root_lookup::pmi ? std::string("pmi") : who.rendezvous;
+  job.rank = who.rank;
+  job.world_size = who.world_size;
+  job.epoch = static_cast<std::uint64_t>(who.epoch);
+  job.timeout = options.start_timeout;
+  job.silence_limit = options.silence_limit;
+  job.has_several_machines = who.node_count > 1 || (who.has_local_size && who.local_size != who.world_size);
+  job.exchange = make_address_exchange(who, context);
+  job.root_ports = who.root_ports;
+  job.proof =
+      rendezvous::find_credentials(options.secret, [](const char* name) { return read_process_environment(name); });
+  job.make_link = [name = options.link] { return engines::make_link(name); };
+  job.own_addresses = [] {
+    std::vector<std::string> hosts;
+    const auto chosen = read_process_environment("HFCOMM_INTERFACE").value_or(std::string());
+    for (const auto& one : rendezvous::reachable_addresses(rendezvous::network_addresses(), chosen)) {
+      hosts.push_back(one.address);
+    }
+    return hosts;
+  };
+  return rendezvous::join_job(std::move(job));
+}
+
+}  // namespace detail
 
 HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
   auto& process = detail::process_identity();
@@ -140,32 +209,28 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
                                    " ranks; one machine can have at most " +
                                    std::to_string(engines::layout::max_ranks));
   }
-  if (who.local_size != who.world_size) {
-    throw engine_error(context, "the job has " + std::to_string(who.world_size) + " ranks, but only " +
-                                    std::to_string(who.local_size) +
-                                    " on this machine; this version of hfcomm connects ranks of one machine only");
-  }
-  std::shared_ptr<rendezvous::roster> roster;
-  if (who.world_size > 1) {
-    try {
-      auto joined = rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout);
-      roster = std::move(joined.roster);
-      process.world = detail::group_access::make(std::move(joined.engine), options.timeout);
-    } catch (const usage_error& problem) {
-      throw usage_error(context, problem.detail());
-    } catch (const timeout_error& problem) {
-      throw timeout_error(context, problem.detail(), problem.missing());
-    } catch (const engine_error& problem) {
-      throw engine_error(context, problem.detail());
-    }
-    detail::terminate_reporter::report_to(roster);
-  } else {
+  if (who.world_size == 1) {
+    process = detail::identity();
     process.world = process_group().with_timeout(options.timeout);
+    process.local = process.world;
+    process.leaders = process.world;
+    process.initialized = true;
+    return session(nullptr);
   }
-  process.local = process.world;
-  process.leaders = who.rank == 0 ? std::optional(process_group().with_timeout(options.timeout)) : std::nullopt;
-  process.initialized = true;
-  return session(std::move(roster));
+  try {
+    auto joined = detail::join(who, options, context);
+    auto roster = joined.roster;
+    auto agent = joined.agent;
+    process = detail::identity_of(std::move(joined), options.timeout);
+    detail::terminate_reporter::report_to(roster);
+    return session(std::move(roster), std::move(agent));
+  } catch (const usage_error& problem) {
+    throw usage_error(context, problem.detail());
+  } catch (const timeout_error& problem) {
+    throw timeout_error(context, problem.detail(), problem.missing());
+  } catch (const engine_error& problem) {
+    throw engine_error(context, problem.detail());
+  }
 }
 
 }  // namespace hfcomm

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/engine/links/registry.hpp>
+
+// The headers of UCX are enough to have its link. Define HFCOMM_UCX as 0 to do without.
+#if !defined(HFCOMM_UCX) && __has_include(<ucp/api/ucp.h>)
+#define HFCOMM_UCX 1
+#endif
+#if defined(HFCOMM_UCX) && HFCOMM_UCX
+#include <hfcomm/engine/links/ucx.hpp>
+#endif
+// Gloo has to be linked with, so it is for those who ask for it.
+#if defined(HFCOMM_GLOO) && HFCOMM_GLOO
+#include <hfcomm/engine/links/gloo.hpp>
+#endif
+
+namespace hfcomm::engines {
+
+/// Returns the kind that `name`, else the variable HFCOMM_LINK, names; null where neither does. Throws engine_error
+/// where this program was compiled without it.
+inline const link_kind* named_link(std::string_view name) {
+  if (const char* variable = std::getenv("HFCOMM_LINK"); name.empty() && variable != nullptr) {
+    name = variable;
+  }
+  if (name.empty()) {
+    return nullptr;
+  }
+  const auto& kinds = link_kinds();
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](auto& one) { return one.name == name; });
+  if (kind == kinds.end()) {
+    std::string known;
+    for (const auto& one : kinds) {
+      known += (known.empty() ? "" : ", ") + std::string(one.name);
+    }
+    throw_link_error(name, "this program was compiled without it; it has: " + (known.empty() ? "none" : known));
+  }
+  return &*kind;
+}
+
+/// Does what every process of a job of several machines has to do before one of each machine makes a link. Throws
+/// engine_error. With MPI this is MPI_Init, which waits until all processes have called it.
+inline void prepare_link(std::string_view name = {}) {
+  const auto* const named = named_link(name);
+  for (const auto& kind : link_kinds()) {
+    if (kind.prepare != nullptr && (named != nullptr ? &kind == named : kind.is_meant())) {
+      kind.prepare();
+    }
+  }
+}
+
+/// Makes a link of the kind `name`, else of the kind that the variable HFCOMM_LINK names, else of the first that works:
+/// MPI where the program includes <hfcomm/mpi.hpp> and MPI is initialised or has started the program, UCX, Gloo. Throws
+/// engine_error with what each of them reported. Some libraries print, too.
+inline std::unique_ptr<link> make_link(std::string_view name = {}) {
+  if (const auto* const kind = named_link(name); kind != nullptr) {
+    return kind->make();
+  }
+  std::string reports;
+  for (const auto& kind : link_kinds()) {
+    if (!kind.is_meant()) {
+      continue;
+    }
+    try {
+      return kind.make();
+    } catch (const engine_error& problem) {
+      reports += "; " + std::string(kind.name) + ": " + problem.detail() +
+                 " (packages: " + std::string(kind.how_to_install) + ")";
+    }
+  }
+  throw engine_error(
+      {-1, 0, "", 0, std::source_location::current()},
+      "a job of several machines needs a library that carries its data between them. Install UCX (package "
+      "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI" +
+          reports);
+}
+
+}  // namespace hfcomm::engines

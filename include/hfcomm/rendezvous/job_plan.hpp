@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/serialization/encoding.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+/// What the leaders of machines tell each other while a job of several machines starts.
+namespace hfcomm::rendezvous {
+
+/// The start's messages between a leader and the root.
+enum class start_kind : std::uint8_t {
+  join = 1,   ///< A machine's ranks, as far as they have come, and its link's address.
+  plan,       ///< The root has found all ranks: the machines of the job.
+  ready,      ///< The machine's ranks have their memory.
+  go,         ///< All machines are ready.
+  refused,    ///< The ranks do not fit together: usage_error.
+  failed,     ///< engine_error.
+  timed_out,  ///< timeout_error; the text begins with the missing ranks.
+};
+
+/// One machine of a job, as its leader describes it.
+struct machine_part {
+  int leader = -1;         ///< The rank whose process describes it, and runs its agent.
+  std::string host;        ///< Its host's name.
+  std::vector<int> ranks;  ///< In ascending order.
+  std::vector<int> pids;   ///< Of those ranks' processes.
+  std::string link;        ///< The link's name.
+  std::vector<std::byte> link_address;
+  int milliseconds_left = -1;  ///< Until the first of its ranks gives up; negative: never.
+
+  using fields =
+      std::tuple<int, std::string, std::vector<int>, std::vector<int>, std::string, std::vector<std::byte>, int>;
+  [[nodiscard]] fields to_fields() const { return {leader, host, ranks, pids, link, link_address, milliseconds_left}; }
+  static machine_part from(fields all) {
+    machine_part part;
+    std::tie(part.leader, part.host, part.ranks, part.pids, part.link, part.link_address, part.milliseconds_left) =
+        std::move(all);
+    return part;
+  }
+
+  [[nodiscard]] std::vector<std::byte> encode() const {
+    std::vector<std::byte> bytes;
+    hfcomm::encode(to_fields(), bytes);
+    return bytes;
+  }
+  /// Throws decode_error.
+  static machine_part decode(std::span<const std::byte> bytes, int world_size) {
+    fields all;
+    decode_into(all, bytes);
+    auto part = from(std::move(all));
+    const auto is_rank = [&](int rank) { return rank >= 0 && rank < world_size; };
+    if (part.ranks.size() != part.pids.size() || !std::all_of(part.ranks.begin(), part.ranks.end(), is_rank) ||
+        !std::binary_search(part.ranks.begin(), part.ranks.end(), part.leader) || part.host.size() > 255) {
+      throw decode_error({}, "a machine of ranks that the job does not have");
+    }
+    return part;
+  }
+};
+
+/// The machines of a job. Machine 0 has rank 0; the others are in the order of their lowest ranks.
+struct job_plan {
+  std::vector<machine_part> machines;
+
+  [[nodiscard]] std::vector<int> machine_of(int world_size) const {
+    std::vector<int> result(static_cast<std::size_t>(world_size), -1);
+    for (std::size_t machine = 0; machine < machines.size(); ++machine) {
+      for (const int rank : machines[machine].ranks) {
+        result[static_cast<std::size_t>(rank)] = static_cast<int>(machine);
+      }
+    }
+    return result;
+  }
+  /// Returns the rank of each machine whose process connects it to the others.
+  [[nodiscard]] std::vector<int> leaders() const {
+    std::vector<int> result;
+    for (const machine_part& part : machines) {
+      result.push_back(part.leader);
+    }
+    return result;
+  }
+  /// Returns the lowest rank of each machine.
+  [[nodiscard]] std::vector<int> first_ranks() const {
+    std::vector<int> result;
+    for (const machine_part& part : machines) {
+      result.push_back(part.ranks.front());
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::vector<std::byte> encode() const {
+    std::vector<machine_part::fields> all;
+    for (const machine_part& part : machines) {
+      all.push_back(part.to_fields());
+    }
+    std::vector<std::byte> bytes;
+    hfcomm::encode(all, bytes);
+    return bytes;
+  }
+  /// Throws decode_error where a rank is on no machine, or on several.
+  static job_plan decode(std::span<const std::byte> bytes, int world_size) {
+    std::vector<machine_part::fields> all;
+    decode_into(all, bytes);
+    job_plan plan;
+    std::size_t ranks = 0;
+    for (auto& fields : all) {
+      plan.machines.push_back(machine_part::from(std::move(fields)));
+      ranks += plan.machines.back().ranks.size();
+      for (const int rank : plan.machines.back().ranks) {
+        if (rank < 0 || rank >= world_size) {
+          throw decode_error({}, "a plan with a rank that the job does not have");
+        }
+      }
+    }
+    const auto machine = plan.machine_of(world_size);
+    if (ranks != static_cast<std::size_t>(world_size) || std::count(machine.begin(), machine.end(), -1) != 0) {
+      throw decode_error({}, "a plan that does not have each rank once");
+    }
+    return plan;
+  }
+};
+
+}  // namespace hfcomm::rendezvous

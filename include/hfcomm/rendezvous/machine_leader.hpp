@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/handshake.hpp>
+#include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/rendezvous/machine_memory.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The ranks of one machine while their job starts, as their leader sees them: the first process of the machine that
+/// has the job's socket. Nothing here waits longer than it is told.
+class machine_ranks {
+ public:
+  machine_ranks(local_listener listener, int rank, int world_size, deadline give_up)
+      : listener_(std::move(listener)), leader_(rank), world_size_(world_size), give_up_(give_up) {}
+
+  [[nodiscard]] int leader() const noexcept { return leader_; }
+  [[nodiscard]] int world_size() const noexcept { return world_size_; }
+  [[nodiscard]] bool has(int rank) const { return rank == leader_ || connections_.count(rank) != 0; }
+  [[nodiscard]] std::size_t count() const noexcept { return connections_.size() + 1; }
+  /// The time at which the first rank of the machine gives up.
+  [[nodiscard]] const deadline& give_up() const noexcept { return give_up_; }
+
+  [[nodiscard]] machine_part describe(std::string link, std::vector<std::byte> link_address) const {
+    machine_part part;
+    part.leader = leader_;
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    part.host = host.data();
+    std::map<int, int> pids;
+    pids.emplace(leader_, static_cast<int>(::getpid()));
+    for (const auto& [rank, member] : connections_) {
+      pids.emplace(rank, member.pid);
+    }
+    for (const auto& [rank, pid] : pids) {
+      part.ranks.push_back(rank);
+      part.pids.push_back(pid);
+    }
+    part.link = std::move(link);
+    part.link_address = std::move(link_address);
+    part.milliseconds_left = give_up_.milliseconds_left();
+    return part;
+  }
+
+  /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the
+  /// job cannot start, after it has told the ranks.
+  bool admit(std::chrono::milliseconds slice) {
+    bool any = false;
+    try {
+      if (auto connection = listener_.accept(slice)) {
+        unidentified_.push_back(std::move(*connection));
+      }
+    } catch (const engine_error& problem) {
+      fail("rank " + std::to_string(leader_) + " cannot take a connection: " + problem.detail());
+    }
+    for (std::size_t index = 0; index < unidentified_.size();) {
+      auto message = unidentified_[index].receive(std::chrono::milliseconds(0));
+      if (!message) {
+        ++index;
+        continue;
+      }
+      local_connection connection = std::move(unidentified_[index]);
+      unidentified_.erase(unidentified_.begin() + static_cast<std::ptrdiff_t>(index));
+      if (const auto introduction = local::hello::from(message->bytes)) {
+        take(*introduction, std::move(connection));
+        any = true;
+      }
+    }
+    require_all_there();
+    return any;
+  }
+
+  /// Appends what poll should wait for before `admit` and `all_are_ready`.
+  void add_to(std::vector<pollfd>& events) const {
+    events.push_back({listener_.fd(), POLLIN, 0});
+    for (const auto& connection : unidentified_) {
+      events.push_back({connection.fd(), POLLIN, 0});
+    }
+    for (const auto& [rank, member] : connections_) {
+      if (!member.is_ready) {
+        events.push_back({member.connection.fd(), POLLIN, 0});
+      }
+    }
+  }
+
+  /// Sends each rank what it needs of the machine's memory.
+  void hand_over(const machine_memory& memory, const std::string& agent_socket, int first_rank) {
+    std::vector<int> fds{memory.roster->fd(), memory.world->fd()};
+    if (memory.bell != nullptr) {
+      fds.push_back(memory.bell->segment()->fd());
+      fds.push_back(memory.bell->event());
+    }
+    if (memory.local != nullptr) {
+      fds.push_back(memory.local->fd());
+    }
+    const welcome_packet content{.agent = memory.bell != nullptr ? leader_ : -1,
+                                 .has_local = memory.local != nullptr,
+                                 .has_leaders = false,
+                                 .socket = agent_socket};
+    for (auto& [rank, member] : connections_) {
+      auto mine = content;
+      auto with = fds;
+      if (rank == first_rank && memory.leaders != nullptr) {
+        mine.has_leaders = true;
+        with.push_back(memory.leaders->fd());
+      }
+      member.connection.send(mine.encode(), with);
+    }
+  }
+
+  /// Returns whether all ranks have entered; waits `slice` at most.
+  bool all_are_ready(std::chrono::milliseconds slice) {
+    for (auto& [rank, member] : connections_) {
+      if (member.is_ready) {
+        continue;
+      }
+      const auto answer = member.connection.receive(slice);
+      if (!answer) {
+        return false;
+      }
+      if (!answer->bytes.empty() && answer->bytes.front() == local::failed) {
+        fail(local::text_of(*answer));
+      }
+      if (answer->bytes.empty() || answer->bytes.front() != local::ready) {
+        fail("rank " + std::to_string(rank) + " went away while the job was starting");
+      }
+      member.is_ready = true;
+    }
+    return true;
+  }
+
+  void let_go() {
+    for (auto& [rank, member] : connections_) {
+      member.connection.send({&local::go, 1});
+    }
+  }
+
+  /// Sends an error to all ranks of this machine.
+  void tell(std::byte kind, const std::string& text) {
+    for (auto& [rank, member] : connections_) {
+      local::send_text(member.connection, kind, text);
+    }
+    for (auto& connection : unidentified_) {
+      local::send_text(connection, kind, text);
+    }
+  }
+  [[noreturn]] void fail(const std::string& why) {
+    tell(local::failed, why);
+    throw engine_error(error_context{}, why);
+  }
+  [[noreturn]] void refuse(const std::string& why) {
+    tell(local::refused, why);
+    throw usage_error(error_context{}, why);
+  }
+
+  /// The packet with which a leader hands over the machine's memory. Its descriptors: roster, world, then the board and
+  /// the event of the agent's bell, the local group and the leaders' group, as far as they are there.
+  struct welcome_packet {
+    std::int32_t agent = -1;  ///< The agent's rank; -1 where there is one machine.
+    bool has_local = false;
+    bool has_leaders = false;
+    std::string socket;  ///< Of the agent.
+
+    [[nodiscard]] std::vector<std::byte> encode() const {
+      std::vector<std::byte> bytes{local::welcome, static_cast<std::byte>(has_local),
+                                   static_cast<std::byte>(has_leaders)};
+      const auto agent_bytes = std::as_bytes(std::span(&agent, 1));
+      bytes.insert(bytes.end(), agent_bytes.begin(), agent_bytes.end());
+      const auto text = std::as_bytes(std::span(socket));
+      bytes.insert(bytes.end(), text.begin(), text.end());
+      return bytes;
+    }
+    static std::optional<welcome_packet> decode(std::span<const std::byte> bytes) {
+      constexpr std::size_t fixed = 3 + sizeof(std::int32_t);
+      if (bytes.size() < fixed || bytes.front() != local::welcome) {
+        return std::nullopt;
+      }
+      welcome_packet packet;
+      packet.has_local = bytes[1] != std::byte{0};
+      packet.has_leaders = bytes[2] != std::byte{0};
+      std::memcpy(&packet.agent, bytes.data() + 3, sizeof(packet.agent));
+      packet.socket.assign(reinterpret_cast<const char*>(bytes.data()) + fixed, bytes.size() - fixed);
+      return packet;
+    }
+    [[nodiscard]] std::size_t descriptors() const {
+      return std::size_t{2} + (agent >= 0 ? 2 : 0) + (has_local ? 1 : 0) + (has_leaders ? 1 : 0);
+    }
+  };
+
+ private:
+  struct joined_rank {
+    local_connection connection;
+    int pid = 0;
+    bool is_ready = false;
+  };
+
+  void take(const local::hello& peer, local_connection connection) {
+    if (const std::string problem = why_it_does_not_fit(peer); !problem.empty()) {
+      local::send_text(connection, local::refused, problem);
+      refuse(problem);
+    }
+    if (peer.milliseconds_left >= 0) {
+      give_up_.at = std::min(give_up_.at, clock::now() + std::chrono::milliseconds(peer.milliseconds_left));
+    }
+    connection.send({&local::admitted, 1});
+    connections_.emplace(peer.rank, joined_rank{std::move(connection), peer.pid});
+  }
+
+  [[nodiscard]] std::string why_it_does_not_fit(const local::hello& peer) const {
+    const std::string who = "the process with pid " + std::to_string(peer.pid) + ", which calls itself rank " +
+                            std::to_string(peer.rank) + " of " + std::to_string(peer.world_size) + ',';
+    if (peer.version != wire_version || peer.block_bytes != local::hello{}.block_bytes) {
+      return who + " was built with another version of hfcomm";
+    }
+    if (peer.world_size != world_size_) {
+      return who + " disagrees about the size of the job: rank " + std::to_string(leader_) + " was started as one of " +
+             std::to_string(world_size_);
+    }
+    if (peer.rank < 0 || peer.rank >= world_size_) {
+      return who + " claims a rank that the job does not have";
+    }
+    if (has(peer.rank)) {
+      return who + " claims a rank that another process has taken";
+    }
+    return {};
+  }
+
+  void require_all_there() {
+    for (auto& [rank, member] : connections_) {
+      if (const auto message = member.connection.receive(std::chrono::milliseconds(0));
+          message && message->bytes.empty()) {
+        const int gone = rank;
+        connections_.erase(gone);
+        fail("rank " + std::to_string(gone) + " went away while the job was starting");
+      }
+    }
+  }
+
+  local_listener listener_;
+  int leader_;
+  int world_size_;
+  deadline give_up_;
+  std::map<int, joined_rank> connections_;      // by rank; the leader's is not there
+  std::vector<local_connection> unidentified_;  // connected, but not introduced yet
+};
+
+}  // namespace hfcomm::rendezvous
