@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// hfrun -n N [--hosts a,b:4] program args...: starts a program as N ranks of one job, here or on other machines.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <hfcomm/comm.hpp>
+#include <hfcomm/machine/random_id.hpp>
+
+#include "hfrun/failure.hpp"
+#include "hfrun/job_part.hpp"
+#include "hfrun/options.hpp"
+#include "hfrun/rank_processes.hpp"
+#include "hfrun/remote_hosts.hpp"
+#include "hfrun/signals.hpp"
+
+extern char** environ;
+
+namespace hfrun {
+namespace {
+
+constexpr const char* usage = R"(usage: hfrun -n N [option]... [--] program [argument]...
+
+Starts a program as N ranks of one hfcomm job: here, or on the hosts that are named.
+
+  -n N              the number of ranks; without it, the hosts' numbers
+  --hosts a,b:4     hosts, and how many ranks each gets; without a number, they share what is left. An IPv6 address
+                    is put in brackets. The other hosts must reach the first by its name; else set HFCOMM_ADDRESS
+  --hostfile FILE   the same from a file: one host a line, "a", "b:4" or "b slots=4"
+  --rsh PROGRAM     called as PROGRAM HOST COMMAND instead of ssh, with blanks between words: --rsh "ssh -p 2222"
+  --plain           prints what the ranks print without "[rank 3] " before each line
+  --help            prints this
+
+hfrun and the program have the same path on each host. Remote ranks get this environment's HFCOMM_*, OMP_*, NCCL_* and
+UCX_* variables, this directory, and no standard input. Each rank gets one OpenMP thread unless OMP_NUM_THREADS is set.
+The status is that of the first rank that failed (128 + the signal's number where one killed it); the others get 2 s.
+)";
+
+/// Returns 256 random bits in hexadecimal.
+std::string make_secret() {
+  std::array<unsigned char, 32> bits{};
+  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<::ssize_t>(bits.size())) {
+    throw std::runtime_error("the system has no random numbers for the job's secret");
+  }
+  std::string text;
+  for (const unsigned char byte : bits) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", byte);
+    text += digits.data();
+  }
+  return text;
+}
+
+/// Returns the variables of all ranks. On a remote host, those of this environment that are for libraries come first.
+std::vector<std::string> environment_of(int world_size, const std::string& root_host) {
+  std::vector<std::string> result;
+  const bool is_remote = !root_host.empty();
+  for (char** variable = environ; is_remote && *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const char* prefix : {"HFCOMM_", "OMP_", "NCCL_", "UCX_"}) {
+      if (text.starts_with(prefix)) {
+        result.emplace_back(text);
+      }
+    }
+  }
+  result.push_back("HFCOMM_WORLD_SIZE=" + std::to_string(world_size));
+  result.push_back("HFCOMM_JOB=" + hfcomm::rendezvous::random_id());
+  result.push_back("HFCOMM_SECRET=" + make_secret());
+  if (is_remote && std::getenv("HFCOMM_ADDRESS") == nullptr) {
+    const bool is_ipv6 = root_host.find(':') != std::string::npos;
+    const auto name = root_host.substr(root_host.find('@') + 1);  // user@host is the shell's
+    result.push_back("HFCOMM_ADDRESS=" + (is_ipv6 ? '[' + name + ']' : name));
+  }
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    result.emplace_back("OMP_NUM_THREADS=1");
+  }
+  return result;
+}
+
+/// Runs the ranks of this machine; returns the status. `on_failure` is called with the first failure. Ends early where
+/// `is_cancelled` returns true.
+template <class OnFailure, class IsCancelled>
+int run_here(const job_part& part, const forwarded_signals& signals, OnFailure on_failure, IsCancelled is_cancelled) {
+  rank_processes ranks(part, signals);
+  std::optional<failure> first;
+  while (ranks.run_for(std::chrono::milliseconds(10))) {
+    if (const auto received = signals.take(); received && !received->from_terminal) {
+      ranks.send(received->signal);
+    }
+    if (!first && (first = ranks.first_failure())) {
+      on_failure(*first);
+    }
+    if (is_cancelled(ranks) || (first && std::chrono::steady_clock::now() - first->at > grace)) {
+      ranks.stop();
+      break;
+    }
+  }
+  if (!first && (first = ranks.first_failure())) {
+    on_failure(*first);
+  }
+  if (first) {
+    ranks.stop();
+  }
+  return first ? first->status : 0;
+}
+
+/// The program on a remote host that starts its ranks: reads the part of the job, and then signals, from its input.
+int serve() {
+  const job_part part = read_part(STDIN_FILENO);
+  const forwarded_signals signals;
+  for (const std::string& variable : part.environment) {  // HFCOMM_OUTPUT_DIRECTORY is for this process
+    if (variable.starts_with("HFCOMM_OUTPUT_DIRECTORY=")) {
+      ::setenv("HFCOMM_OUTPUT_DIRECTORY", variable.c_str() + sizeof("HFCOMM_OUTPUT_DIRECTORY"), 1);
+    }
+  }
+  if (::chdir(part.directory.c_str()) != 0) {
+    hfcomm::rendezvous::throw_system("going to " + part.directory + " on " + part.host);
+  }
+  const auto report = [&](const failure& one) {
+    std::fprintf(stderr, "%s failed %d %d %d %s\n", part.marker.c_str(), one.rank, one.pid, one.status,
+                 one.how.c_str());
+  };
+  ::fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+  const auto input_has_ended = [](const rank_processes& ranks) {
+    char signal = 0;
+    const ::ssize_t count = ::read(STDIN_FILENO, &signal, 1);
+    if (count == 1) {
+      ranks.send(signal);
+    }
+    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+  };
+  return run_here(part, signals, report, input_has_ended);
+}
+
+/// Runs the ranks of other machines; returns the status.
+int run_remotely(const std::vector<job_part>& parts, const options& chosen, const forwarded_signals& signals) {
+  const std::string own_path = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::deque<remote_host> hosts;
+  for (const job_part& part : parts) {
+    hosts.emplace_back(part, chosen.remote_shell, own_path, signals);
+  }
+  std::vector<failure> failures;
+  std::optional<std::chrono::steady_clock::time_point> stopped;
+  for (bool running = true; running;) {
+    std::vector<pollfd> events;
+    for (const remote_host& host : hosts) {
+      host.add_events(events);
+    }
+    ::poll(events.data(), events.size(), 20);
+    running = false;
+    for (std::size_t index = 0; index < hosts.size(); ++index) {
+      const auto is_readable = [&](std::size_t pipe) { return events[2 * index + pipe].revents != 0; };
+      running = hosts[index].update({is_readable(0), is_readable(1)}, failures) || running;
+    }
+    std::fflush(stdout);
+    if (const auto received = signals.take()) {
+      std::for_each(hosts.begin(), hosts.end(), [&](remote_host& host) { host.signal(received->signal); });
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (!failures.empty() && !stopped && now - failures.front().at > grace) {
+      std::for_each(hosts.begin(), hosts.end(), [](remote_host& host) { host.close(); });
+      stopped = now;
+    }
+    if (stopped && now - *stopped > std::chrono::seconds(5)) {  // a host that does not answer
+      std::for_each(hosts.begin(), hosts.end(), [](const remote_host& host) { host.kill(); });
+      break;
+    }
+  }
+  if (failures.empty()) {
+    return 0;
+  }
+  print(first_of(failures));
+  return first_of(failures).status;
+}
+
+int run(const options& chosen) {
+  job_part part;
+  part.directory = std::filesystem::current_path().string();
+  part.prefix = chosen.prefix;
+  part.command = chosen.command;
+  if (chosen.hosts.empty()) {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    part.host = name.data();
+    part.ranks = chosen.processes;
+    part.has_input = true;
+    part.environment = environment_of(chosen.processes, {});
+    const forwarded_signals signals;
+    return run_here(part, signals, print, [](const rank_processes&) { return false; });
+  }
+  const auto shares = share_ranks(chosen.processes, chosen.hosts);
+  part.environment = environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name);
+  part.marker = "hfrun-" + hfcomm::rendezvous::random_id();
+  std::vector<job_part> parts;
+  for (const host_share& share : shares) {
+    parts.push_back(part);
+    parts.back().host = share.name;
+    parts.back().first_rank = share.first_rank;
+    parts.back().ranks = share.ranks;
+  }
+  const forwarded_signals signals;
+  return run_remotely(parts, chosen, signals);
+}
+
+}  // namespace
+}  // namespace hfrun
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  try {
+    if (words == std::vector<std::string>{"--help"}) {
+      std::fputs(hfrun::usage, stdout);
+      return 0;
+    }
+    return words == std::vector<std::string>{"--serve"} ? hfrun::serve() : hfrun::run(hfrun::parse(words));
+  } catch (const hfrun::usage_error& problem) {
+    std::fprintf(stderr, "hfrun: %s\n\n%s", problem.what(), hfrun::usage);
+    return 2;
+  } catch (const hfcomm::error& problem) {
+    std::fprintf(stderr, "[hfrun] %s\n", problem.detail().c_str());
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "[hfrun] %s\n", problem.what());
+  }
+  return 1;
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""hfrun_test.py HFRUN HFCOMM_ENV RANKS: hfrun and hfcomm-env as their users call them.
+
+RANKS is the program of tests/launchers/ranks.cpp. The remote shell of these tests runs its command on this machine.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+hfrun, hfcomm_env, ranks = sys.argv[1:]
+folder = tempfile.TemporaryDirectory()
+shell = pathlib.Path(folder.name) / "shell"
+log = pathlib.Path(folder.name) / "log"
+# HOST COMMAND: a host of the name "down" is not there.
+shell.write_text(f'#!/bin/sh\necho "$@" >> {log}\n[ "$1" = down ] && {{ echo "no route to host" >&2; exit 255; }}\nshift\nexec sh -c "$*"\n')
+shell.chmod(0o755)
+clean = {name: value for name, value in os.environ.items() if not name.startswith(("HFCOMM_", "OMP_"))}
+problems = []
+
+
+def run(*arguments, environment=None, stdin="", limit=60):
+    begin = time.monotonic()
+    done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=limit, env=environment or clean)
+    done.seconds = time.monotonic() - begin
+    return done
+
+
+def check(name, holds, done):
+    if not holds:
+        problems.append(f"{name}: status {done.returncode} after {done.seconds:.1f} s\n--- output\n{done.stdout}--- errors\n{done.stderr}")
+
+
+def is_running(text):
+    """Whether a process of this test runs; `text` is in no other's command."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text.encode() in entry.read_bytes():
+                return True
+        except OSError:
+            pass
+    return False
+
+
+unique = 100000 + os.getpid()  # seconds that no other process sleeps
+remote = ["--rsh", str(shell), "--hosts", "one:2,two:2"]
+show = 'echo "$HFCOMM_RANK/$HFCOMM_WORLD_SIZE $HFCOMM_LOCAL_RANK/$HFCOMM_LOCAL_SIZE $OMP_NUM_THREADS ${HFCOMM_ADDRESS-none} ${#HFCOMM_SECRET} $PWD"'
+
+done = run(hfrun, "-n", "3", "sh", "-c", show)
+expected = [f"[rank {r}] {r}/3 {r}/3 1 none 64 {os.getcwd()}" for r in range(3)]
+check("variables here", done.returncode == 0 and sorted(done.stdout.splitlines()) == expected, done)
+
+done = run(hfrun, *remote, "sh", "-c", show)
+expected = [f"[rank {r}] {r}/4 {r % 2}/2 1 one 64 {os.getcwd()}" for r in range(4)]
+check("variables on hosts", done.returncode == 0 and sorted(done.stdout.splitlines()) == expected, done)
+
+done = run(hfrun, *remote, "sh", "-c", 'echo "$HFCOMM_SECRET $HFCOMM_JOB"')
+lines = {line.split("] ")[1] for line in done.stdout.splitlines()}
+secret = next(iter(lines)).split()[0] if lines else ""
+check("one secret", done.returncode == 0 and len(lines) == 1 and re.fullmatch("[0-9a-f]{64}", secret), done)
+check("the secret is on no command line", secret and secret not in log.read_text(), done)
+again = run(hfrun, *remote, "sh", "-c", 'echo "$HFCOMM_SECRET $HFCOMM_JOB"')
+check("each job has its own", not lines & {line.split("] ")[1] for line in again.stdout.splitlines()}, again)
+
+done = run(hfrun, "-n", "4", ranks)
+check("a job here", done.returncode == 0 and done.stdout == "[rank 0] ranks 4 sum 6 local 4\n", done)
+done = run(hfrun, "--rsh", str(shell), "--hosts", "one", "-n", "4", ranks)
+check("a job on one host", done.returncode == 0 and done.stdout == "[rank 0] ranks 4 sum 6 local 4\n", done)
+
+fails = f'if [ $HFCOMM_RANK = 1 ]; then FAIL; fi; sleep {unique}'
+for where, options in {"here": ["-n", "4"], "on hosts": remote}.items():
+    host = r"one" if where == "on hosts" else r"\S+"
+    for how, command, status, text in [
+        ("a status", "exit 3", 3, "exited with status 3"),
+        ("a signal", "kill -SEGV $$", 139, r"was killed by signal 11 \(SIGSEGV\)"),
+    ]:
+        done = run(hfrun, *options, "sh", "-c", fails.replace("FAIL", command))
+        check(f"{how} {where}", done.returncode == status and re.fullmatch(rf"\[hfrun\] rank 1 on {host} \(pid \d+\) {text}\n", done.stderr), done)
+        check(f"{how} {where}: the others are stopped after 2 s", 2 <= done.seconds < 8 and not is_running(f"sleep\0{unique}"), done)
+
+done = run(hfrun, "-n", "2", "/not/there")
+check("no such program", done.returncode == 127 and "cannot execute /not/there: No such file or directory" in done.stderr, done)
+done = run(hfrun, "-n", "2", "--rsh", str(shell), "--hosts", "one,down", "sleep", str(unique))
+check("a host that is not there", done.returncode == 255 and "no route to host\n[hfrun] the remote shell ended with status 255, and with it rank 1 on down\n" in done.stderr, done)
+check("a host that is not there: the others are stopped", not is_running(f"sleep\0{unique}"), done)
+done = run(hfrun, "-n", "2", "--rsh", "/not/there", "--hosts", "one", "true")
+check("no remote shell", done.returncode == 127 and "cannot execute /not/there" in done.stderr, done)
+done = run(hfrun)
+check("usage", done.returncode == 2 and "usage: hfrun -n N" in done.stderr, done)
+
+done = run(hfrun, "-n", "2", "--plain", "cat", stdin="for rank 0\n")
+check("standard input", done.returncode == 0 and done.stdout == "for rank 0\n", done)
+logs = pathlib.Path(folder.name) / "logs"
+for options in [["-n", "4"], remote]:
+    done = run(hfrun, *options, "sh", "-c", "echo rank $HFCOMM_RANK", environment=clean | {"HFCOMM_OUTPUT_DIRECTORY": str(logs)})
+    written = [(logs / f"rank-{r}.log").read_text() for r in range(4)]
+    check("files", done.returncode == 0 and done.stdout == "" and written == [f"rank {r}\n" for r in range(4)], done)
+    for r in range(4):
+        (logs / f"rank-{r}.log").unlink()
+
+for number in [signal.SIGTERM, signal.SIGINT]:
+    for options in [["-n", "2"], ["-n", "2", "--rsh", str(shell), "--hosts", "one,two"]]:
+        traps = f'trap "echo got it; exit 0" {number.name[3:]}; echo ready; while :; do sleep 0.05; done'
+        job = subprocess.Popen([hfrun, *options, "sh", "-c", traps], stdout=subprocess.PIPE, text=True, env=clean)
+        ready = [job.stdout.readline() for _ in range(2)]
+        job.send_signal(number)
+        rest = job.communicate(timeout=30)[0]
+        if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] got it", "[rank 1] got it"]:
+            problems.append(f"{number.name} {options}: status {job.returncode}, {ready} {rest!r}")
+
+job = subprocess.Popen([hfrun, *remote, "sleep", str(unique)], env=clean)
+deadline = time.monotonic() + 20
+while not is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
+    time.sleep(0.02)
+job.kill()
+job.wait()
+while is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
+    time.sleep(0.02)
+if is_running(f"sleep\0{unique}"):
+    problems.append("ranks on hosts outlive hfrun")
+
+done = run(hfcomm_env)
+check("hfcomm-env alone", done.returncode == 0 and "none: a job of one process" in done.stdout, done)
+several = clean | {"HFCOMM_RANK": "2", "HFCOMM_WORLD_SIZE": "4", "HFCOMM_LOCAL_RANK": "0", "HFCOMM_LOCAL_SIZE": "2", "HFCOMM_JOB": "j"}
+done = run(hfcomm_env, "--json", environment=several)
+found = json.loads(done.stdout)
+check("hfcomm-env: problems", done.returncode == 1 and len(found["problems"]) == 2 and "HFCOMM_ADDRESS" in found["problems"][0] + found["problems"][1], done)
+whole = several | {"HFCOMM_ADDRESS": "10.77.0.1:7000", "HFCOMM_SECRET": "very-secret", "HFCOMM_INTERFACE": "lo"}
+done = run(hfcomm_env, "--json", environment=whole)
+found = json.loads(done.stdout)
+check("hfcomm-env: json", done.returncode == 0 and (found["launcher"], found["rank"], found["root_host"], found["root_ports"]) == ("HFCOMM_*", 2, "10.77.0.1", [7000]), done)
+check("hfcomm-env: interface", {one["address"] for one in found["addresses"] if one["used"]} >= {"127.0.0.1"}, done)
+done = run(hfcomm_env, environment=whole)
+check("hfcomm-env: text", done.returncode == 0 and "root        10.77.0.1, port 7000\n" in done.stdout and "secret      HFCOMM_SECRET\n" in done.stdout, done)
+check("hfcomm-env: never the secret", "very-secret" not in done.stdout + done.stderr, done)
+for name, value, text in [
+    ("HFCOMM_RANK", "9", 'HFCOMM_RANK="9" must be less than'),
+    ("HFCOMM_INTERFACE", "nope0", 'HFCOMM_INTERFACE="nope0" is no interface'),
+    ("HFCOMM_SECRET_FILE", "/not/there", "cannot be read"),
+    ("HFCOMM_SECRET_FILE", "/etc/passwd", "mode 0600"),
+]:
+    done = run(hfcomm_env, environment=whole | {name: value})
+    check(f"hfcomm-env: {name}={value}", done.returncode == 1 and text in done.stdout, done)
+check("hfcomm-env: usage", run(hfcomm_env, "--nonsense").returncode == 2, done)
+
+print("\n".join(problems) or "all as expected")
+sys.exit(1 if problems else 0)
