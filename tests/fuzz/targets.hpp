@@ -18,6 +18,7 @@ void decode_dictionaries(bytes input);
 void detect_launchers(bytes input);
 void read_rendezvous_packets(bytes input);
 void parse_command_lines(bytes input);
+void read_addresses(bytes input);
 
 struct target {
   std::string_view name;
@@ -28,7 +29,7 @@ struct target {
 inline constexpr target targets[] = {
     {"objects", decode_objects},           {"dictionaries", decode_dictionaries},
     {"environment", detect_launchers},     {"rendezvous", read_rendezvous_packets},
-    {"command_line", parse_command_lines},
+    {"command_line", parse_command_lines}, {"addresses", read_addresses},
 };
 
 /// Returns the target of that name, or null.
