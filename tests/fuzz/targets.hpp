@@ -19,6 +19,7 @@ void detect_launchers(bytes input);
 void read_rendezvous_packets(bytes input);
 void parse_command_lines(bytes input);
 void read_addresses(bytes input);
+void read_side_channel(bytes input);
 
 struct target {
   std::string_view name;
@@ -30,6 +31,7 @@ inline constexpr target targets[] = {
     {"objects", decode_objects},           {"dictionaries", decode_dictionaries},
     {"environment", detect_launchers},     {"rendezvous", read_rendezvous_packets},
     {"command_line", parse_command_lines}, {"addresses", read_addresses},
+    {"side_channel", read_side_channel},
 };
 
 /// Returns the target of that name, or null.

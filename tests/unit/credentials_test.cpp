@@ -228,11 +228,11 @@ TEST_CASE("credentials: a short secret is refused") {
 }
 
 TEST_CASE("credentials: a secret file that others may use is refused") {
-  for (const mode_t mode : {0600, 0400, 0700}) {
+  for (const mode_t mode : {0600U, 0400U, 0700U}) {
     const temporary_file file(secret, mode);
     CHECK(rendezvous::read_secret_file(file.path()) == secret);
   }
-  for (const mode_t mode : {0640, 0620, 0604, 0602, 0601, 0644, 0666}) {
+  for (const mode_t mode : {0640U, 0620U, 0604U, 0602U, 0601U, 0644U, 0666U}) {
     const temporary_file file(secret, mode);
     CHECK(says(problem_of<hfcomm::usage_error>([&] { rendezvous::read_secret_file(file.path()); }), "chmod 600"));
   }
