@@ -198,6 +198,16 @@ TEST_CASE("crypto: a library that is not there is none, and one that is somethin
   ::unsetenv("HFCOMM_LIBSODIUM_LIBRARY");
 }
 
+TEST_CASE("crypto: a machine without a library is an engine_error that says what to do") {
+  ::setenv("HFCOMM_LIBSODIUM_LIBRARY", "/nowhere/libsodium.so", 1);
+  ::setenv("HFCOMM_LIBCRYPTO_LIBRARY", "/nowhere/libcrypto.so", 1);
+  const auto problem = problem_of<hfcomm::engine_error>([] { (void)rendezvous::load_crypto(); });
+  ::unsetenv("HFCOMM_LIBSODIUM_LIBRARY");
+  ::unsetenv("HFCOMM_LIBCRYPTO_LIBRARY");
+  CHECK(says(problem, "install libsodium"));
+  CHECK(says(problem, "HFCOMM_AUTH=none"));
+}
+
 TEST_CASE("credentials: the option comes before HFCOMM_AUTH, the file and the variable") {
   const temporary_file file("the secret of the file \n\n", 0600);
   std::map<std::string, std::string> variables = {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
+#include <hfcomm/rendezvous/crypto_libraries.hpp>
 #include <hfcomm/rendezvous/side_claims.hpp>
 #include <hfcomm/rendezvous/side_handshake.hpp>
 #include <hfcomm/rendezvous/side_stream.hpp>
@@ -71,6 +73,23 @@ TEST_CASE("side stream: two ends with one secret prove themselves, and know each
     CHECK(ends.connector.is_sealed() == has_secret);
   }
   CHECK(side_stream::most_unproven_bytes <= 256);
+}
+
+TEST_CASE("side stream: ends with different libraries understand each other") {
+  const auto sodium = rendezvous::libsodium::load();
+  const auto openssl = rendezvous::libcrypto::load();
+  if (sodium == nullptr || openssl == nullptr) {
+    std::printf("[hfcomm] skipped: side stream: ends with different libraries: this machine has one\n");
+    return;
+  }
+  pair_of_streams ends(member(1, credentials(secret, "the test", *sodium)),
+                       member(0, credentials(secret, "the test", *openssl)));
+  ends.carry();
+  ends.connector.send(1, bytes_of("there"));
+  ends.listener.send(1, bytes_of("back"));
+  ends.carry();
+  CHECK(text_of(ends.listener.next()->bytes) == "there");
+  CHECK(text_of(ends.connector.next()->bytes) == "back");
 }
 
 TEST_CASE("side stream: a wrong secret is refused before the listener proves anything") {

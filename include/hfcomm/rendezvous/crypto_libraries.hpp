@@ -210,18 +210,24 @@ class libcrypto final : public crypto {
   int (*final_)(void* context, unsigned char* to, int* to_bytes) = nullptr;
 };
 
-/// Returns the first library that this machine has; the same one at every call. Throws engine_error where it has none.
-inline const crypto& find_crypto() {
-  static const std::unique_ptr<crypto> found = [] {
-    auto library = libsodium::load();
-    return library != nullptr ? std::move(library) : libcrypto::load();
-  }();
+/// Returns the first library that this machine has. Throws engine_error where it has none.
+inline std::unique_ptr<crypto> load_crypto() {
+  auto found = libsodium::load();
+  if (found == nullptr) {
+    found = libcrypto::load();
+  }
   if (found == nullptr) {
     throw engine_error(error_context{},
                        "the proof of the job's secret needs libsodium.so.23 or libcrypto.so.3, and this machine has "
                        "neither: install libsodium (Debian: libsodium23) or OpenSSL 3, set HFCOMM_LIBSODIUM_LIBRARY to "
                        "its path, or set HFCOMM_AUTH=none on all machines where the network is trusted");
   }
+  return found;
+}
+
+/// Returns the same library at every call.
+inline const crypto& find_crypto() {
+  static const std::unique_ptr<crypto> found = load_crypto();
   return *found;
 }
 
