@@ -54,6 +54,7 @@ class side_connector {
   static constexpr std::chrono::milliseconds slice{20};
   static constexpr std::chrono::milliseconds most_pause{100};
   static constexpr std::chrono::seconds connect_limit{2};  // a lost packet is repeated after 1 s
+  static constexpr std::chrono::seconds resolved_for{1};   // then the name may have another address
   static constexpr std::chrono::seconds patience{3};       // an earlier job's listener may be about to end
 
   [[nodiscard]] std::string failure() const {
@@ -87,13 +88,13 @@ class side_connector {
 
   /// Looks up the host and tries its addresses. Returns a proven connection, or nullopt after it has noted the reasons.
   std::optional<side_connection> try_all_addresses() {
-    round_.clear();
     has_unproven_ = false;
-    const auto found = resolve(host_, ports_.front());
-    if (!found.problem.empty()) {
-      round_ = found.problem;
+    if (!resolved_at_ || clock::now() - *resolved_at_ >= resolved_for) {
+      resolved_ = resolve(host_, ports_.front());
+      resolved_at_ = clock::now();
     }
-    for (const tcp_address& address : found.addresses) {
+    round_ = resolved_.problem;
+    for (const tcp_address& address : resolved_.addresses) {
       for (const std::uint16_t port : ports_) {
         if (auto connection = try_address(address.with_port(port))) {
           return connection;
@@ -186,6 +187,8 @@ class side_connector {
   std::shared_ptr<const admission> own_;
   deadline give_up_;
   function_ref<void()> while_waiting_;
+  resolved_host resolved_;
+  std::optional<clock::time_point> resolved_at_;
   std::string round_;          // what has gone wrong in this round
   std::string problems_;       // and in the last whole one
   bool has_unproven_ = false;  // somebody has answered in this round who is not proven

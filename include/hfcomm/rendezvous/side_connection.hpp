@@ -114,13 +114,13 @@ class side_connection {
   /// Reads what has come. Returns whether there were bytes.
   bool read_some();
 
-  /// Closes after an end that no message announced.
+  /// Closes after an end that no message announced. Before the proof, the connector learns what may be the reason.
   void close_after(const std::string& what) {
     const char* const advice = stream_.is_sealed()
                                    ? "the proof of the job's secret: is HFCOMM_SECRET the same on all machines?"
                                    : "the end of the handshake: is HFCOMM_AUTH the same on all machines?";
-    close(verdict() == side_verdict::pending ? "connection closed before " + std::string(advice) + " (" + what + ')'
-                                             : what);
+    const bool needs_advice = verdict() == side_verdict::pending && stream_.role() == side_role::connector;
+    close(needs_advice ? "connection closed before " + std::string(advice) + " (" + what + ')' : what);
   }
 
   unique_fd fd_;

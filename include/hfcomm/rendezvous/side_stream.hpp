@@ -46,6 +46,7 @@ class side_stream {
     return problem_.empty() ? handshake_.problem() : problem_;
   }
 
+  [[nodiscard]] side_role role() const noexcept { return role_; }
   /// Returns whether there is a secret, so that messages are sealed.
   [[nodiscard]] bool is_sealed() const noexcept { return functions_ != nullptr; }
 
