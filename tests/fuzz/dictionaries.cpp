@@ -22,7 +22,8 @@ namespace {
 /// Compares the keys of two messages, as the ranks of a reduction do.
 template <class Map>
 void compare_messages(bytes input) {
-  const std::size_t middle = std::min(choose(input, 256), input.size());
+  const std::size_t wanted = choose(input, 256);  // before the size is asked for
+  const std::size_t middle = std::min(wanted, input.size());
   const bytes messages[] = {input.first(middle), input.subspan(middle)};
   try {
     std::vector<std::vector<hfcomm::detail::dictionary_entry>> entries;
