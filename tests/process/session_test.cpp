@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <unistd.h>
+
 #include <doctest/doctest.h>
 
 #include <optional>
@@ -178,10 +180,12 @@ TEST_CASE("init: a foreign process that connects and sends nothing or nonsense d
 }
 
 TEST_CASE("init: every init method leads to the same job") {
-  for (const std::string method : {"tcp://localhost:29500", "file:///tmp/hfcomm-test", "job://method"}) {
+  const std::string port = std::to_string(10'000 + ::getpid() % 50'000);
+  for (const std::string method :
+       {"tcp://localhost:" + port, "file:///tmp/hfcomm-test" + unique_name(""), "job://method" + unique_name("")}) {
     processes::child_processes children(2, [&](int rank) {
       auto options = processes::job_options("", rank, 2);
-      options.init_method = method + unique_name("");
+      options.init_method = method;
       session own = init(options);
       processes::report("sum " + std::to_string(all_reduce(hfcomm::rank(), reduce_op::sum)));
     });

@@ -47,14 +47,14 @@ class address_exchange {
 
   /// Returns whether the ranks that neither publish nor look up must attend. Then none learns the address before all
   /// ranks have started.
-  [[nodiscard]] virtual bool needs_all_ranks() const noexcept { return false; }
+  [[nodiscard]] virtual bool needs_all_ranks() const noexcept = 0;
 
   /// Makes an address known. For the root, once it listens there.
   virtual void publish(const root_address& address) = 0;
   /// Starts to look for the address. For the leaders of the other machines.
   virtual void look_up() = 0;
   /// Takes part without learning the address. For all other ranks.
-  virtual void attend() {}
+  virtual void attend() = 0;
 
   /// Returns whether this rank's part is over.
   virtual bool is_done() = 0;
@@ -63,11 +63,14 @@ class address_exchange {
 
   /// Says that no root of this job answers at found(). Starts to look for another; throws engine_error where there
   /// cannot be one.
-  virtual void reject();
+  virtual void reject() = 0;
 
  protected:
   root_address found_{};
 };
+
+/// Throws engine_error: no root of this job answers at the only address that there is.
+[[noreturn]] void throw_no_root(const root_address& address);
 
 /// Waits until this rank's part is over. Throws timeout_error, with `whom` it has waited for.
 void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom);

@@ -104,8 +104,8 @@ HFCOMM_INLINE std::optional<root_address> parse_root_address(std::string_view te
   return result;
 }
 
-HFCOMM_INLINE void address_exchange::reject() {
-  throw engine_error(error_context{}, "no root of this job answers at " + to_text(found_));
+HFCOMM_INLINE void throw_no_root(const root_address& address) {
+  throw engine_error(error_context{}, "no root of this job answers at " + to_text(address));
 }
 
 HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom) {
@@ -126,6 +126,8 @@ class known final : public address_exchange {
   explicit known(root_address address) { found_ = std::move(address); }
   void publish(const root_address& /*address*/) override {}
   void look_up() override {}
+  void attend() override {}
+  [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
   bool is_done() override { return true; }
   void reject() override {}  // its root may not have started yet
 };

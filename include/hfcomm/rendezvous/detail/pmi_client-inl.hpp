@@ -160,6 +160,7 @@ class by_pmi final : public address_exchange {
     attend();
   }
   void attend() override { client_->enter_barrier(); }
+  void reject() override { throw_no_root(found_); }
 
   bool is_done() override {
     if (!is_done_ && client_->has_barrier_ended()) {
