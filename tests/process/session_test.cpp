@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <unistd.h>
-
 #include <doctest/doctest.h>
 
 #include <optional>
+#include <string>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
 
@@ -181,7 +181,7 @@ TEST_CASE("init: a foreign process that connects and sends nothing or nonsense d
 
 TEST_CASE("init: every init method leads to the same job") {
   const std::string port = std::to_string(10'000 + ::getpid() % 50'000);
-  for (const std::string method :
+  for (const std::string& method :
        {"tcp://localhost:" + port, "file:///tmp/hfcomm-test" + unique_name(""), "job://method" + unique_name("")}) {
     processes::child_processes children(2, [&](int rank) {
       auto options = processes::job_options("", rank, 2);
