@@ -55,7 +55,8 @@ variables without(variables set, const std::string& name) {
   return set;
 }
 
-// Recorded on two machines, mlt0 and mlt1, unless said otherwise; only what is of no use here is left out.
+// What launchers set on two machines, mlt0 and mlt1. The sets of Open MPI and MPICH were recorded there, without what
+// is of no use here; the others are put together from the launchers' documentation and their users' notes.
 
 /// hfrun, and scripts like it.
 const variables own = {{"HFCOMM_RANK", "3"},       {"HFCOMM_WORLD_SIZE", "4"}, {"HFCOMM_LOCAL_RANK", "1"},
