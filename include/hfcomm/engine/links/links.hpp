@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,9 @@
 #include <hfcomm/engine/links/registry.hpp>
 
 // The headers of UCX are enough to have its link. Define HFCOMM_UCX as 0 to do without.
-#if !defined(HFCOMM_UCX) && __has_include(<ucp/api/ucp.h>)
-#define HFCOMM_UCX 1
+#if !defined(HFCOMM_UCX) && __has_include(<ucp/api/ucp_version.h>)
+#include <ucp/api/ucp_version.h>
+#define HFCOMM_UCX (UCP_API_VERSION >= UCP_VERSION(1, 12))
 #endif
 #if defined(HFCOMM_UCX) && HFCOMM_UCX
 #include <hfcomm/engine/links/ucx.hpp>

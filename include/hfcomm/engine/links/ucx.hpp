@@ -2,12 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include <poll.h>
 #include <ucp/api/ucp.h>
 
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/registry.hpp>
 #include <hfcomm/engine/links/ucx_api.hpp>
+#include <hfcomm/engine/links/ucx_worker.hpp>
 
 namespace hfcomm::engines {
 
@@ -36,29 +34,12 @@ namespace hfcomm::engines {
 /// buffer is free. (UCX's own flush would wait for the receiver's answer.)
 class ucx final : public link {
  public:
-  static constexpr std::size_t largest_message = 512 << 10;
+  static constexpr std::size_t largest_message = ucx_worker::largest_message;
 
-  ucx() {
-    const ucx_settings settings(largest_message);
-    api_ = &ucx_functions();
-    make_context();
-    try {
-      make_worker();
-    } catch (...) {
-      release();
-      throw;
-    }
-  }
-
-  ~ucx() override {
-    if (worker_ != nullptr) {
-      give_up_peers(peers_);
-    }
-    release();
-  }
+  ~ucx() override { give_up_peers(peers_); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "ucx"; }
-  [[nodiscard]] std::vector<std::byte> address() const override { return address_; }
+  [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }
 
   void open(int self, std::vector<std::vector<std::byte>> addresses) override {
     addresses_ = own_addresses(name(), std::move(addresses));
@@ -87,17 +68,9 @@ class ucx final : public link {
     finish_one(*running, true);
   }
 
-  bool progress() noexcept override { return worker_ != nullptr && api_->ucp_worker_progress(worker_) != 0; }
+  bool progress() noexcept override { return worker_.progress(); }
 
-  void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
-    if (worker_ != nullptr && api_->ucp_worker_arm(worker_) != UCS_OK) {
-      return;  // there is work
-    }
-    std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {worker_ != nullptr ? event_descriptor_ : -1, POLLIN, 0}}};
-    const auto time = std::max(most, std::chrono::microseconds(0)).count();
-    const timespec limit{static_cast<time_t>(time / 1'000'000), static_cast<long>(time % 1'000'000 * 1000)};
-    ::ppoll(events.data(), events.size(), &limit, nullptr);
-  }
+  void sleep(int descriptor, std::chrono::microseconds most) noexcept override { worker_.sleep(descriptor, most); }
 
   void give_up(int machine) noexcept override {
     give_up_peers(std::span(peers_).subspan(static_cast<std::size_t>(machine), 1));
@@ -112,8 +85,6 @@ class ucx final : public link {
  private:
   struct peer;
   struct transfer;
-
-  static constexpr unsigned push = 1;  // the number of an active message
 
   /// A message of a transfer, or the push after those of a send.
   struct part {
@@ -140,48 +111,9 @@ class ucx final : public link {
     std::vector<transfer*> transfers{};
   };
 
-  void make_context() {
-    ucp_config_t* config = nullptr;
-    check(api_->ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
-    ucp_params_t params{};
-    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-    params.name = "hfcomm";
-    const auto status = api_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
-    api_->ucp_config_release(config);
-    check(status, "ucp_init");
-  }
-
-  void make_worker() {
-    ucp_worker_params_t params{};
-    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    check(api_->ucp_worker_create(context_, &params, &worker_), "ucp_worker_create");
-    check(api_->ucp_worker_get_efd(worker_, &event_descriptor_), "ucp_worker_get_efd");
-    ucp_am_handler_param_t ignores_pushes{};
-    ignores_pushes.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
-    ignores_pushes.id = push;
-    ignores_pushes.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
-    check(api_->ucp_worker_set_am_recv_handler(worker_, &ignores_pushes), "ucp_worker_set_am_recv_handler");
-    ucp_worker_attr_t attributes{};
-    attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
-    attributes.address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
-    check(api_->ucp_worker_query(worker_, &attributes), "ucp_worker_query");
-    const std::span bytes(reinterpret_cast<const std::byte*>(attributes.address), attributes.address_length);
-    const std::vector<std::byte> copy(bytes.begin(), bytes.end());
-    api_->ucp_worker_release_address(worker_, attributes.address);
-    address_ = published_address(name(), copy);
-  }
-
-  void check(ucs_status_t status, const char* what) const {
-    if (status != UCS_OK) {
-      throw_link_error(name(), std::string(what) + ": " + api_->ucs_status_string(status));
-    }
-  }
-
   /// Makes the endpoint, also for a receive: its error handler tells of the other machine's death.
   void connect(peer& other, int machine) noexcept {
-    if (other.endpoint != nullptr || other.is_gone || worker_ == nullptr) {
+    if (other.endpoint != nullptr || other.is_gone || worker_.get() == nullptr) {
       return;
     }
     ucp_ep_params_t params{};
@@ -191,7 +123,7 @@ class ucx final : public link {
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {[](void* failing, ucp_ep_h, ucs_status_t) { static_cast<peer*>(failing)->fails = true; },
                           &other};
-    other.fails = api_->ucp_ep_create(worker_, &params, &other.endpoint) != UCS_OK;
+    other.fails = api_->ucp_ep_create(worker_.get(), &params, &other.endpoint) != UCS_OK;
   }
 
   /// Starts a message of `bytes`; without any, the push.
@@ -223,12 +155,12 @@ class ucx final : public link {
     param.memory_type = UCS_MEMORY_TYPE_HOST;
     if (!running.one->sends) {
       param.cb.recv = &on_received;
-      return api_->ucp_tag_recv_nbx(worker_, bytes.data(), bytes.size(), tag(*running.one, running.one->machine),
+      return api_->ucp_tag_recv_nbx(worker_.get(), bytes.data(), bytes.size(), tag(*running.one, running.one->machine),
                                     ~ucp_tag_t{0}, &param);
     }
     param.cb.send = &on_sent;
     if (bytes.empty()) {
-      return api_->ucp_am_send_nbx(running.with->endpoint, push, nullptr, 0, nullptr, 0, &param);
+      return api_->ucp_am_send_nbx(running.with->endpoint, ucx_worker::push, nullptr, 0, nullptr, 0, &param);
     }
     return api_->ucp_tag_send_nbx(running.with->endpoint, bytes.data(), bytes.size(), tag(*running.one, self_), &param);
   }
@@ -268,7 +200,7 @@ class ucx final : public link {
   }
 
   void give_up_peers(std::span<const std::unique_ptr<peer>> peers) noexcept {
-    if (worker_ == nullptr) {
+    if (worker_.get() == nullptr) {
       return;
     }
     std::vector<void*> closes;
@@ -298,7 +230,7 @@ class ucx final : public link {
       ++running->left;  // cancelling calls back at once
       for (auto& one_part : running->parts) {
         if (one_part.is_under_way && !running->one->sends) {
-          api_->ucp_request_cancel(worker_, one_part.request);
+          api_->ucp_request_cancel(worker_.get(), one_part.request);
         }
       }
       finish_one(*running, true);
@@ -307,7 +239,7 @@ class ucx final : public link {
 
   /// The last resort, where UCX keeps a transfer for itself: without a worker nothing touches memory.
   void give_up_worker() noexcept {
-    api_->ucp_worker_destroy(std::exchange(worker_, nullptr));
+    worker_.destroy();
     for (const auto& one : peers_) {
       one->endpoint = nullptr;
       one->fails = true;
@@ -344,19 +276,9 @@ class ucx final : public link {
     }
   }
 
-  void release() noexcept {
-    if (worker_ != nullptr) {
-      give_up_worker();
-    }
-    api_->ucp_cleanup(context_);
-  }
-
-  const ucx_api* api_ = nullptr;
-  ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
-  int event_descriptor_ = -1;
+  ucx_worker worker_;
+  const ucx_api* api_ = &worker_.api();
   int self_ = -1;
-  std::vector<std::byte> address_;
   std::vector<std::vector<std::byte>> addresses_;
   std::vector<std::unique_ptr<peer>> peers_;
 };

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <ctime>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <ucp/api/ucp.h>
+
+#include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/engine/links/ucx_api.hpp>
+
+namespace hfcomm::engines {
+
+/// A context of UCX and a worker in it, with what hfcomm needs of them.
+class ucx_worker {
+ public:
+  static constexpr std::size_t largest_message = 512 << 10;  ///< See the class ucx.
+  static constexpr unsigned push = 1;                        ///< The number of an active message that is ignored.
+
+  /// Throws engine_error.
+  ucx_worker() {
+    const ucx_settings settings(largest_message);
+    api_ = &ucx_functions();
+    try {
+      make_context();
+      make_worker();
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ucx_worker(const ucx_worker&) = delete;
+  ucx_worker& operator=(const ucx_worker&) = delete;
+  ~ucx_worker() { release(); }
+
+  [[nodiscard]] const ucx_api& api() const noexcept { return *api_; }
+  /// Returns null after `destroy`.
+  [[nodiscard]] ucp_worker_h get() const noexcept { return worker_; }
+  [[nodiscard]] const std::vector<std::byte>& address() const noexcept { return address_; }
+
+  bool progress() noexcept { return worker_ != nullptr && api_->ucp_worker_progress(worker_) != 0; }
+
+  /// See `link::sleep`.
+  void sleep(int descriptor, std::chrono::microseconds most) noexcept {
+    if (worker_ != nullptr && api_->ucp_worker_arm(worker_) != UCS_OK) {
+      return;  // there is work
+    }
+    std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {worker_ != nullptr ? event_descriptor_ : -1, POLLIN, 0}}};
+    const auto time = std::max(most, std::chrono::microseconds(0)).count();
+    const timespec limit{static_cast<time_t>(time / 1'000'000), static_cast<long>(time % 1'000'000 * 1000)};
+    ::ppoll(events.data(), events.size(), &limit, nullptr);
+  }
+
+  /// Ends the worker and all its endpoints. No callback comes any more, and nothing touches memory.
+  void destroy() noexcept {
+    if (worker_ != nullptr) {
+      api_->ucp_worker_destroy(std::exchange(worker_, nullptr));
+    }
+  }
+
+ private:
+  void make_context() {
+    ucp_config_t* config = nullptr;
+    check(api_->ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    params.name = "hfcomm";
+    const auto status = api_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+    api_->ucp_config_release(config);
+    check(status, "ucp_init");
+  }
+
+  void make_worker() {
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    check(api_->ucp_worker_create(context_, &params, &worker_), "ucp_worker_create");
+    check(api_->ucp_worker_get_efd(worker_, &event_descriptor_), "ucp_worker_get_efd");
+    ucp_am_handler_param_t ignores_pushes{};
+    ignores_pushes.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+    ignores_pushes.id = push;
+    ignores_pushes.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
+    check(api_->ucp_worker_set_am_recv_handler(worker_, &ignores_pushes), "ucp_worker_set_am_recv_handler");
+    ucp_worker_attr_t attributes{};
+    attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+    attributes.address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
+    check(api_->ucp_worker_query(worker_, &attributes), "ucp_worker_query");
+    const std::span bytes(reinterpret_cast<const std::byte*>(attributes.address), attributes.address_length);
+    const std::vector<std::byte> copy(bytes.begin(), bytes.end());
+    api_->ucp_worker_release_address(worker_, attributes.address);
+    address_ = published_address("ucx", copy);
+  }
+
+  void check(ucs_status_t status, const char* what) const {
+    if (status != UCS_OK) {
+      throw_link_error("ucx", std::string(what) + ": " + api_->ucs_status_string(status));
+    }
+  }
+
+  void release() noexcept {
+    destroy();
+    if (context_ != nullptr) {
+      api_->ucp_cleanup(context_);
+    }
+  }
+
+  const ucx_api* api_ = nullptr;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_descriptor_ = -1;
+  std::vector<std::byte> address_;
+};
+
+}  // namespace hfcomm::engines
