@@ -236,7 +236,7 @@ TEST_CASE("init: env:// without variables is an error that lists the variables")
   }
 }
 
-TEST_CASE("init: a job on more than one machine is an engine_error") {
+TEST_CASE("init: a job on several machines needs a secret, and says how to give one") {
   processes::child_processes children(1, [&](int) {
     ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "4", 1);
@@ -248,7 +248,7 @@ TEST_CASE("init: a job on more than one machine is an engine_error") {
   });
   const auto outcome = children.wait(20s).front();
   INFO(outcome.output);
-  CHECK(outcome.output.find("connects ranks of one machine only") != std::string::npos);
+  CHECK(outcome.output.find("HFCOMM_SECRET_FILE") != std::string::npos);
 }
 
 TEST_CASE("fork: the child of a rank may not use the rank's groups") {

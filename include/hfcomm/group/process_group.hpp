@@ -43,7 +43,8 @@ class process_group {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Returns the engine that carries host data: "self" or "shared_memory".
+  /// Returns the engine that carries host data: "self", "shared_memory", or "hierarchical" where the ranks are on
+  /// several machines.
   [[nodiscard]] std::string_view host_backend() const noexcept;
   /// Returns the engine that carries device data: "nccl", "cuda" in a group of one, or "none" before the first device
   /// operation (see connect_device).
@@ -52,7 +53,8 @@ class process_group {
   /// Returns whether a rank of the group is lost or a deadline has passed. Then every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept;
 
-  /// Returns `count` zeros of type T in memory that the ranks of this group share: see shared_buffer. Not collective.
+  /// Returns `count` zeros of type T in memory that the ranks of this group share: see shared_buffer. It is private
+  /// memory where they are on several machines. Not collective.
   /// Any thread may call. Throws std::bad_alloc.
   template <plain T>
   [[nodiscard]] shared_buffer<T> allocate(std::size_t count) const {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/engine/hierarchical/frame.hpp>

@@ -13,8 +13,8 @@
 #include <ucp/api/ucp.h>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/cuda/library.hpp>
 #include <hfcomm/engine/links/network_interface.hpp>
+#include <hfcomm/machine/library.hpp>
 
 namespace hfcomm::engines {
 
@@ -47,7 +47,7 @@ struct ucx_api {
 
 /// Loads UCX and fills the table.
 inline ucx_api load_ucx(const std::source_location& where) {
-  const cuda::library found("UCX", "HFCOMM_UCX_LIBRARY", "ucp_worker_progress", {"libucp.so.0"});
+  const hfcomm::detail::library found("UCX", "HFCOMM_UCX_LIBRARY", "ucp_worker_progress", {"libucp.so.0"});
   if (!found.is_found()) {
     throw engine_error({-1, 0, "UCX", 0, where}, found.problem());
   }
@@ -80,7 +80,7 @@ inline ucx_api load_ucx(const std::source_location& where) {
 
 /// Returns the table of UCX's functions. The first call loads the library. Throws engine_error where that fails.
 inline const ucx_api& ucx_functions(const std::source_location& where = std::source_location::current()) {
-  return cuda::detail::table_of<ucx_api>(&load_ucx, where);
+  return hfcomm::detail::table_of<ucx_api>(&load_ucx, where);
 }
 
 /// The settings of UCX that hfcomm needs, as variables of the environment while this object lives: UCX reads some of

@@ -175,6 +175,7 @@ HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const i
   job.root_ports = who.root_ports;
   job.proof =
       rendezvous::find_credentials(options.secret, [](const char* name) { return read_process_environment(name); });
+  engines::prepare_link(options.link);
   job.make_link = [name = options.link] { return engines::make_link(name); };
   job.own_addresses = [] {
     std::vector<std::string> hosts;
