@@ -359,7 +359,7 @@ def main():
         sys.exit(77)
     run("ip", "link", "del", "hfcomm0")
     run("ip", "link", "set", "lo", "up")
-    cases = Cases(sys.argv[1])
+    cases = Cases(os.path.abspath(sys.argv[1]))
     names = sys.argv[2:] or [name for name, case in vars(Cases).items() if case.__doc__ and not name.startswith("_")]
     failed = 0
     for name in names:

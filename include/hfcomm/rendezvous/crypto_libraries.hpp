@@ -49,7 +49,7 @@ class libsodium final : public crypto {
   [[nodiscard]] std::string_view name() const noexcept override { return "libsodium"; }
 
   [[nodiscard]] bytes_32 hmac(byte_view key, byte_view message) const override {
-    std::vector<std::max_align_t> state(state_bytes_() / sizeof(std::max_align_t) + 1);
+    std::vector<std::uint64_t> state(state_bytes_() / sizeof(std::uint64_t) + 1);  // operator new aligns for all types
     bytes_32 result;
     const bool has_worked = hmac_init_(state.data(), source_of(key), key.size()) == 0 &&
                             hmac_update_(state.data(), source_of(message), message.size()) == 0 &&
@@ -171,7 +171,7 @@ class libcrypto final : public crypto {
   };
   using owned_context = std::unique_ptr<void, free_context>;
 
-  int size_of(byte_view bytes) const {
+  [[nodiscard]] int size_of(byte_view bytes) const {
     require(bytes.size() <= std::size_t{std::numeric_limits<int>::max()}, "taking so many bytes");
     return static_cast<int>(bytes.size());
   }

@@ -83,6 +83,7 @@ struct job_plan {
   /// Returns the rank of each machine whose process connects it to the others.
   [[nodiscard]] std::vector<int> leaders() const {
     std::vector<int> result;
+    result.reserve(machines.size());
     for (const machine_part& part : machines) {
       result.push_back(part.leader);
     }
@@ -91,6 +92,7 @@ struct job_plan {
   /// Returns the lowest rank of each machine.
   [[nodiscard]] std::vector<int> first_ranks() const {
     std::vector<int> result;
+    result.reserve(machines.size());
     for (const machine_part& part : machines) {
       result.push_back(part.ranks.front());
     }
@@ -99,6 +101,7 @@ struct job_plan {
 
   [[nodiscard]] std::vector<std::byte> encode() const {
     std::vector<machine_part::fields> all;
+    all.reserve(machines.size());
     for (const machine_part& part : machines) {
       all.push_back(part.to_fields());
     }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -399,10 +400,8 @@ class job_start {
     job_plan plan;
     plan.machines.push_back(ranks_.describe(link_ ? std::string(link_->name()) : std::string(),
                                             link_ ? link_->address() : std::vector<std::byte>()));
-    std::vector<std::size_t> order;
-    for (std::size_t index = 0; index < parts_.size(); ++index) {
-      order.push_back(index);
-    }
+    std::vector<std::size_t> order(parts_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
       return parts_[left].ranks.front() < parts_[right].ranks.front();
     });
@@ -455,6 +454,7 @@ class job_start {
     if (memory_.bell != nullptr) {
       agent_socket_ = socket_name(options_.local_key + random_id());
       std::vector<std::vector<std::byte>> addresses;
+      addresses.reserve(plan.machines.size());
       for (const auto& part : plan.machines) {
         addresses.push_back(part.link_address);
       }
@@ -497,10 +497,8 @@ class job_start {
                                       .bell = memory_.bell,
                                       .socket = agent_socket_,
                                       .silence_limit = options_.silence_limit});
-    std::vector<int> all;
-    for (int rank = 0; rank < options_.world_size; ++rank) {
-      all.push_back(rank);
-    }
+    std::vector<int> all(static_cast<std::size_t>(options_.world_size));
+    std::iota(all.begin(), all.end(), 0);
     agent->add_group(world_group_id, all, memory_.world);
     agent->add_group(leader_group_id, plan.first_ranks(), memory_.leaders);
     return agent;

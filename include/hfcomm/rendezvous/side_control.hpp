@@ -16,6 +16,7 @@
 
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/side_connection.hpp>
 
 namespace hfcomm::rendezvous {

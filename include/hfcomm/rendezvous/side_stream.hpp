@@ -33,7 +33,7 @@ class side_stream {
   /// Bytes that one end may send before its proof is complete. Read no more at once while the verdict is pending.
   static constexpr std::size_t most_unproven_bytes = side_handshake::hello_bytes + side_handshake::proof_bytes;
 
-  side_stream(side_role role, std::shared_ptr<const admission> own)
+  side_stream(side_role role, const std::shared_ptr<const admission>& own)
       : role_(role), functions_(own->proof.has_secret() ? &own->proof.functions() : nullptr), handshake_(role, own) {
     append(handshake_.take_output());
   }

@@ -82,7 +82,7 @@ class machine_agent final : private frame_target {
   machine_agent& operator=(const machine_agent&) = delete;
   ~machine_agent() {
     if (!creator_.in_creating_process()) {
-      static_cast<void>(thread_.release());  // there is no thread in the child of a fork
+      (void)thread_.release();  // NOLINT(*unused-return-value): there is no thread in the child of a fork
       return;
     }
     {

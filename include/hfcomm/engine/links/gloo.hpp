@@ -195,13 +195,15 @@ class gloo final : public link {
   gloo_waiters waiters_;
 };
 
-inline const bool has_gloo_link = register_link({
-    .name = "gloo",
-    .how_to_install = "libgloo-dev",
-    .place = 3,
-    .is_meant = []() noexcept { return true; },
-    .prepare = nullptr,
-    .make = []() -> std::unique_ptr<link> { return std::make_unique<gloo>(); },
-});
+inline link_kind gloo_kind() {
+  return {
+      .name = "gloo",
+      .how_to_install = "libgloo-dev",
+      .place = 3,
+      .is_meant = []() noexcept { return true; },
+      .prepare = nullptr,
+      .make = []() -> std::unique_ptr<link> { return std::make_unique<gloo>(); },
+  };
+}
 
 }  // namespace hfcomm::engines

@@ -7,6 +7,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
@@ -26,6 +27,23 @@
 #endif
 
 namespace hfcomm::engines {
+
+/// Returns the kinds that this program was compiled with, the preferred one first. A program that only asks for its
+/// rank has the code of none.
+inline const std::vector<link_kind>& link_kinds() {
+  static const std::vector<link_kind> all = [] {
+    auto kinds = registered_links();
+#if defined(HFCOMM_UCX) && HFCOMM_UCX
+    kinds.push_back(ucx_kind());
+#endif
+#if defined(HFCOMM_GLOO) && HFCOMM_GLOO
+    kinds.push_back(gloo_kind());
+#endif
+    std::sort(kinds.begin(), kinds.end(), [](auto& one, auto& other) { return one.place < other.place; });
+    return kinds;
+  }();
+  return all;
+}
 
 /// Returns the kind that `name`, else the variable HFCOMM_LINK, names; null where neither does. Throws engine_error
 /// where this program was compiled without it.

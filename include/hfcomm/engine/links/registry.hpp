@@ -27,17 +27,15 @@ struct link_kind {
   std::unique_ptr<link> (*make)();  ///< Throws engine_error.
 };
 
-/// Returns the kinds that this program was compiled with, the preferred one first. They register before main.
-inline std::vector<link_kind>& link_kinds() {
+/// Returns the kinds that entrances which the program includes have registered before main.
+inline std::vector<link_kind>& registered_links() {
   static std::vector<link_kind> kinds;
   return kinds;
 }
 
 /// Adds a kind. Returns true, for the initialisers of variables.
 inline bool register_link(link_kind kind) {
-  auto& kinds = link_kinds();
-  const auto place = std::find_if(kinds.begin(), kinds.end(), [&](auto& other) { return other.place > kind.place; });
-  kinds.insert(place, kind);
+  registered_links().push_back(kind);
   return true;
 }
 

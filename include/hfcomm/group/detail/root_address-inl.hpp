@@ -24,7 +24,7 @@ template <class Number>
 std::optional<Number> parse_digits(std::string_view text, Number most) {
   Number value = 0;
   const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);  // NOLINT(*stringview-data-usage): has the end
   return problem == std::errc() && stop == end && value <= most ? std::optional(value) : std::nullopt;
 }
 

@@ -59,7 +59,9 @@ HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchang
   }
   std::string found;
   for (const auto& [name, value] : found_variables([](const char* name) { return read_process_environment(name); })) {
-    found += (found.empty() ? "" : ", ") + name + "=\"" + value + '"';
+    found += found.empty() ? "" : ", ";
+    found += name;
+    found += "=\"" + value + '"';
   }
   throw usage_error(context, "the job has " + std::to_string(job.world_size) + " ranks, " +
                                  std::to_string(job.local_size) +

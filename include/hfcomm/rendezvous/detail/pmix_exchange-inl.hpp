@@ -127,8 +127,11 @@ class library {
 
   library() : process_(::getpid()) {
     // MPI may have brought the library along.
-    if (::dlsym(RTLD_DEFAULT, "PMIx_Init") == nullptr &&
-        (handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL)) == nullptr) {
+    const bool is_here = ::dlsym(RTLD_DEFAULT, "PMIx_Init") != nullptr;
+    if (!is_here) {
+      handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    }
+    if (!is_here && handle_ == nullptr) {
       throw engine_error(error_context{},
                          "the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
                          "loaded (" +
