@@ -91,6 +91,9 @@ class job_start {
   /// The time for which the root waits for all ranks on its own machine before it opens a port.
   static constexpr std::chrono::milliseconds local_grace{200};
   struct rank_0_has_come {};
+  static constexpr const char* secret_hint =
+      "; ranks of several machines need the job's secret to meet, and neither HFCOMM_SECRET_FILE nor HFCOMM_SECRET is "
+      "set";
 
   [[nodiscard]] deadline give_up() const { return ranks_.give_up(); }
 
@@ -98,11 +101,13 @@ class job_start {
 
   /// Returns a connection to the root; nullopt where rank 0 comes to this machine meanwhile.
   std::optional<side_connection> find_root() {
-    const auto proof = require_credentials(options_.proof);
-    if (link_ == nullptr) {
-      link_ = options_.make_link();
-    }
     try {
+      // Rank 0 may be about to come to this machine, and then nothing is needed for others.
+      const auto patience = clock::now() + local_grace;
+      while (!options_.has_several_machines && (!options_.proof || clock::now() < patience)) {
+        await_others(slice);
+      }
+      const auto proof = require_credentials(options_.proof);
       if (!std::exchange(looks_up_, true)) {
         options_.exchange->look_up();
       }
@@ -141,7 +146,9 @@ class job_start {
     }
     if (give_up().passed()) {
       throw timeout_error(error_context{},
-                          "timed out: the job did not start in time: the machine of rank 0 was not found", {0});
+                          std::string("timed out: the job did not start in time: rank 0 did not come to this machine") +
+                              (options_.proof ? ", and its own was not found" : secret_hint),
+                          {0});
     }
   }
 
@@ -150,6 +157,7 @@ class job_start {
   }
 
   membership follow(side_connection connection) {
+    link_ = options_.make_link();
     connections_.emplace_back(std::move(connection));
     side_connection& root = *connections_.front();
     send_join(root);
@@ -264,7 +272,9 @@ class job_start {
         fail_for_absent(absent_ranks());
       }
     }
-    finish_exchange(*options_.exchange, give_up(), "all ranks");
+    if (options_.exchange->needs_all_ranks()) {
+      finish_exchange(*options_.exchange, give_up(), "all ranks");
+    }
     const job_plan plan = make_plan();
     listener_.reset();
     options_.exchange.reset();
@@ -301,7 +311,7 @@ class job_start {
       text += ' ' + listener_->describe_refused();
     }
     if (!listener_ && !options_.proof) {
-      text += " Ranks of other machines could not come: neither HFCOMM_SECRET_FILE nor HFCOMM_SECRET is set.";
+      text += secret_hint;
     }
     throw timeout_error(error_context{}, text, absent);
   }
@@ -562,7 +572,7 @@ class machine_member {
  private:
   packet receive() {
     while (true) {
-      const bool is_done = options_.exchange->is_done();
+      const bool is_done = !options_.exchange->needs_all_ranks() || options_.exchange->is_done();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
         local::throw_if_refused(*answer);
         if (!is_done) {
