@@ -36,9 +36,9 @@ class side_connection {
   static constexpr std::chrono::seconds handshake_limit{5};
 
   /// Takes a connected socket that does not block, and begins the handshake.
-  side_connection(unique_fd fd, side_role role, std::shared_ptr<const admission> own)
+  side_connection(unique_fd fd, side_role role, const std::shared_ptr<const admission>& own)
       : fd_(std::move(fd)),
-        stream_(role, std::move(own)),
+        stream_(role, own),
         local_address_(address_of(fd_.get(), ::getsockname).text()),
         peer_address_(address_of(fd_.get(), ::getpeername).text()) {
     send_without_delay(fd_.get());
