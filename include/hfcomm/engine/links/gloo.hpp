@@ -159,8 +159,9 @@ class gloo final : public link {
   static std::string numeric_host() {
     auto chosen = chosen_interface();
     if (chosen.address.empty()) {
-      throw_link_error("gloo", chosen.name.empty() ? "this machine has no network interface but the loopback one"
-                                                   : "HFCOMM_INTERFACE=" + chosen.name + " is no interface that is up");
+      throw_link_error("gloo", chosen.interface.empty()
+                                   ? "this machine has no network interface but the loopback one"
+                                   : "HFCOMM_INTERFACE=" + chosen.interface + " is no interface that is up");
     }
     return chosen.address;
   }

@@ -98,12 +98,13 @@ class ucx_settings {
     const auto segment = std::to_string(largest_message + 4096);
     set("UCX_TCP_TX_SEG_SIZE", segment);
     set("UCX_TCP_RX_SEG_SIZE", segment);
-    const auto interface = std::getenv("HFCOMM_INTERFACE") != nullptr ? chosen_interface() : network_interface{};
-    if (!interface.name.empty()) {
-      set("UCX_NET_DEVICES", interface.name);
+    const auto chosen =
+        std::getenv("HFCOMM_INTERFACE") != nullptr ? chosen_interface() : rendezvous::interface_address{};
+    if (!chosen.interface.empty()) {
+      set("UCX_NET_DEVICES", chosen.interface);
     }
     std::error_code none;
-    if (!interface.address.empty() || std::filesystem::is_empty("/sys/class/infiniband", none) || none) {
+    if (!chosen.address.empty() || std::filesystem::is_empty("/sys/class/infiniband", none) || none) {
       // Over TCP a rendezvous costs a round trip and saves no copy. RDMA needs it to leave out the copies.
       set("UCX_RNDV_THRESH", "inf");
       // In UCX 1.13 an assertion fails where a connection breaks within a send without copies.
