@@ -18,7 +18,7 @@
 
 #include "links/machines.hpp"
 
-/// What every link promises. Each function is what one machine does.
+/// Promises of every link. Each function is one machine's part.
 namespace machines::cases {
 
 /// Several transfers of each channel arrive in their order, at each machine from each other one.
@@ -356,7 +356,7 @@ inline void destroyed(machine& here) {
   here.signal(1, SIGCONT);
 }
 
-/// What was sent arrives, although the sender destroys its link as soon as its sends are done.
+/// Everything that was sent arrives, although the sender destroys its link as soon as its sends are done.
 inline void delivered(machine& here) {
   transfers all(here);
   if (here.self == 0) {

@@ -14,10 +14,10 @@
 #include <csignal>
 
 #include <hfcomm/engine/links/links.hpp>
+#include <hfcomm/engine/links/memory_link.hpp>
 
 #include "links/cases.hpp"
 #include "links/machines.hpp"
-#include "links/memory_link.hpp"
 #include "process/processes.hpp"
 
 namespace {
@@ -34,7 +34,7 @@ struct memory_machines {
 
   static void run(int count, const machines::body& each) {
     auto together = std::make_unique<meeting>();
-    machines::memory_network network{std::chrono::microseconds(delay)};
+    hfcomm::engines::memory_network network{std::chrono::microseconds(delay)};
     std::vector<std::string> problems(static_cast<std::size_t>(count));
     {
       std::vector<std::jthread> threads;

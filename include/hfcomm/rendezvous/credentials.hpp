@@ -22,11 +22,11 @@
 
 namespace hfcomm::rendezvous {
 
-/// What the processes of a job prove to each other across machines: that they know the job's secret, or nothing, where
+/// The knowledge that the processes of a job prove to each other across machines: the job's secret, or nothing, where
 /// the user has said so.
 class credentials {
  public:
-  /// Whoever hears a proof can try short secrets, at leisure.
+  /// Short secrets can be guessed by trying, from a proof that was overheard.
   static constexpr std::size_t least_bytes = 16;
 
   /// Nothing is proven: HFCOMM_AUTH=none.

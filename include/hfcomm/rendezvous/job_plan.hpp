@@ -14,7 +14,7 @@
 #include <hfcomm/serialization/encoding.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
-/// What the leaders of machines tell each other while a job of several machines starts.
+/// Messages of the machines' leaders while a job of several machines starts.
 namespace hfcomm::rendezvous {
 
 /// The start's messages between a leader and the root.

@@ -16,7 +16,7 @@
 
 namespace hfcomm::rendezvous {
 
-/// What a process says of itself, and expects of another, when they connect across machines.
+/// Claims of a process about itself, which another one must fit, when they connect across machines.
 struct admission {
   credentials proof;
   std::string job_key;      ///< Names the job: equal on its ranks, different for other jobs.

@@ -139,7 +139,7 @@ inline void side_connection::flush() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      // What came before is still to be read, and the end with it.
+      // Messages that came before are still to be read, and the end with them.
       stream_.has_sent(output.size());
       return;
     }

@@ -22,7 +22,7 @@ namespace hfcomm::rendezvous {
 /// The two ends of a connection between machines.
 enum class side_role { connector, listener };
 
-/// What is known of the other end.
+/// The state of the proof of the other end.
 enum class side_verdict {
   pending,      ///< The handshake is not at its end.
   proven,       ///< It knows the job's secret and belongs to this start of the job.

@@ -33,7 +33,7 @@
 
 namespace hfcomm::rendezvous {
 
-/// What strangers may take from a listener.
+/// Limits of the time and the descriptors that strangers may take.
 struct side_limits {
   std::chrono::milliseconds handshake = side_connection::handshake_limit;
   /// Connections that are not proven; a quarter of the process's descriptors where that is less. Another one ends the

@@ -9,7 +9,7 @@
 
 namespace hfcomm::engines {
 
-/// What agents tell each other beside the data.
+/// Messages of agents beside the data.
 enum class control_kind : std::uint8_t {
   closed,        ///< The connection to `machine` has ended. Comes from the channel itself.
   beat,          ///< The machine is there.

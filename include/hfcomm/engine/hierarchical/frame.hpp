@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-/// What agents of two machines send each other over a link: frames of one size, each perhaps followed by a payload.
+/// Frames of two machines' agents over a link: all of one size, each perhaps followed by a payload.
 namespace hfcomm::engines {
 
 enum class frame_kind : std::uint32_t {

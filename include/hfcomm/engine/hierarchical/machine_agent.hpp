@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,9 +19,8 @@
 
 #include <sched.h>
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 
+#include <hfcomm/engine/hierarchical/agent_alarm.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
@@ -55,23 +53,18 @@ class machine_agent final : private frame_target {
       : self_(from.self),
         link_(std::move(from.link)),
         control_(std::move(from.control)),
-        bell_(std::move(from.bell)),
-        events_(::epoll_create1(EPOLL_CLOEXEC)),
+        alarm_(std::move(from.bell)),
         machines_(1 + *std::max_element(from.machine_of.begin(), from.machine_of.end())),
         liveness_(std::move(from.roster), from.machine_of, std::move(from.leaders), self_, *control_,
                   from.silence_limit),
         machine_of_(std::move(from.machine_of)),
         sender_(*link_, machines_),
         peers_(static_cast<std::size_t>(machines_)) {
-    if (!events_) {
-      rendezvous::throw_system("creating an epoll descriptor");
-    }
     if (!from.socket.empty()) {
       socket_.emplace(from.socket);
-      watch(socket_->fd());
+      alarm_.watch(socket_->fd());
     }
-    watch(bell_->event());
-    watch(control_->descriptor());
+    alarm_.watch(control_->descriptor());
     for (int machine = 0; machine < machines_; ++machine) {
       if (machine != self_) {
         peer_of(machine).receiver = std::make_unique<frame_receiver>(*link_, machine);
@@ -89,7 +82,7 @@ class machine_agent final : private frame_target {
       const std::scoped_lock lock(mutex_);
       stops_ = true;
     }
-    bell_->ring();
+    bell()->ring();
     if (thread_) {
       thread_->join();
     }
@@ -100,7 +93,7 @@ class machine_agent final : private frame_target {
     }
   }
 
-  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return bell_; }
+  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return alarm_.bell(); }
   [[nodiscard]] std::string_view link_name() const noexcept { return link_->name(); }
 
   /// Begins to carry. Nothing that comes for a group before it was added is kept, so the first groups come before this.
@@ -121,7 +114,7 @@ class machine_agent final : private frame_target {
     std::unique_lock lock(mutex_);
     const std::uint64_t wanted = ticks_ + 2;  // one that begins after this
     hurries_ = true;
-    bell_->ring();
+    bell()->ring();
     static_cast<void>(ticked_.wait_for(lock, limit, [&] { return ticks_ >= wanted || stops_; }));
     hurries_ = false;
   }
@@ -134,7 +127,7 @@ class machine_agent final : private frame_target {
     }
     std::unique_lock lock(mutex_);
     finishes_ = true;
-    bell_->ring();
+    bell()->ring();
     return finished_.wait_for(lock, limit, [this] { return is_finished_; });
   }
 
@@ -149,14 +142,6 @@ class machine_agent final : private frame_target {
     bool has_answered = false;  // it has answered this machine's goodbye
   };
   [[nodiscard]] peer& peer_of(int machine) { return peers_[static_cast<std::size_t>(machine)]; }
-
-  void watch(int descriptor) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-      rendezvous::throw_system("epoll_ctl");
-    }
-  }
 
   void run() {
     sigset_t all;
@@ -181,7 +166,7 @@ class machine_agent final : private frame_target {
       if (now < busy_until) {
         ::sched_yield();
       } else {
-        sleep(std::chrono::ceil<std::chrono::microseconds>(next_tick - now));
+        alarm_.sleep(*link_, std::chrono::ceil<std::chrono::microseconds>(next_tick - now));
         passes_ = 0;
       }
       lock.lock();
@@ -190,19 +175,6 @@ class machine_agent final : private frame_target {
 
   /// The time for which the agent looks for more after something has moved. Ranks usually answer at once.
   static constexpr std::chrono::microseconds awake_time{200};
-
-  void sleep(std::chrono::microseconds most) {
-    auto& board = bell_->board();
-    board.sleeping.store(1);
-    const bool has_work = std::any_of(std::begin(board.groups), std::end(board.groups),
-                                      [](const auto& word) { return word.load() != 0; });
-    if (!has_work) {
-      link_->sleep(events_.get(), most);
-    }
-    board.sleeping.store(0);
-    eventfd_t count = 0;
-    static_cast<void>(::eventfd_read(bell_->event(), &count));
-  }
 
   bool progress() {
     if (socket_ && passes_++ % 16 == 0) {
@@ -229,7 +201,7 @@ class machine_agent final : private frame_target {
 
   /// Sends what this machine's ranks have written.
   bool collect() {
-    auto& board = bell_->board();
+    auto& board = bell()->board();
     bool any = false;
     for (std::size_t word = 0; word < std::size(board.groups); ++word) {
       if (board.groups[word].load(std::memory_order_relaxed) == 0) {
@@ -401,8 +373,7 @@ class machine_agent final : private frame_target {
   int self_;
   std::unique_ptr<engines::link> link_;
   std::unique_ptr<control_channel> control_;
-  std::shared_ptr<const rendezvous::agent_bell> bell_;
-  rendezvous::unique_fd events_;  // an epoll of the bell and the control channel
+  agent_alarm alarm_;
   int machines_;
   job_liveness liveness_;
   std::vector<int> machine_of_;
@@ -424,23 +395,6 @@ class machine_agent final : private frame_target {
   std::mutex mutex_;  // protects everything but the bell
   rendezvous::fork_guard creator_;
   std::unique_ptr<std::thread> thread_;
-};
-
-/// The port of ranks in the process of the agent.
-class direct_agent_port final : public agent_port {
- public:
-  explicit direct_agent_port(std::shared_ptr<machine_agent> agent) : agent_(std::move(agent)) {}
-
-  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept override {
-    return agent_->bell();
-  }
-  void add_group(std::uint64_t id, const std::vector<int>& members,
-                 const std::shared_ptr<rendezvous::shared_segment>& memory) override {
-    agent_->add_group(id, members, memory);
-  }
-
- private:
-  std::shared_ptr<machine_agent> agent_;
 };
 
 }  // namespace hfcomm::engines

@@ -3,121 +3,169 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <ctime>
-#include <list>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <random>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::engines {
 
-/// The transfers between pretended machines, whose agents are threads of one process.
-class memory_hub {
+/// A network between threads of one process, for tests of what uses links, and for ranks as threads.
+class memory_network {
  public:
-  explicit memory_hub(int machines) : ends_(static_cast<std::size_t>(machines)) {
-    for (auto& end : ends_) {
-      end.event = rendezvous::unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-      if (!end.event) {
-        rendezvous::throw_system("eventfd");
-      }
-    }
-  }
+  /// Every message arrives up to `most_delay` late, random by `seed`; later ones of its channel wait for it.
+  explicit memory_network(std::chrono::microseconds most_delay = {}, std::uint64_t seed = 1)
+      : most_delay_(most_delay), random_(seed) {}
 
-  /// Pairs a transfer of `self` with its counterpart, or keeps it until that comes.
-  void start(int self, link_transfer& one) {
-    const std::scoped_lock lock(mutex_);
-    auto& other = end_of(one.machine).waiting;
-    const auto counterpart = std::find_if(other.begin(), other.end(), [&](const link_transfer* candidate) {
-      return candidate->machine == self && candidate->channel == one.channel && candidate->sends != one.sends;
-    });
-    if (counterpart == other.end()) {
-      end_of(self).waiting.push_back(&one);
-      return;
-    }
-    link_transfer& theirs = **counterpart;
-    other.erase(counterpart);
-    const link_transfer& source = one.sends ? one : theirs;
-    const link_transfer& target = one.sends ? theirs : one;
-    const bool fits = source.bytes.size() == target.bytes.size();
-    if (fits) {
-      std::memcpy(target.bytes.data(), source.bytes.data(), source.bytes.size());
-    }
-    finish(self, one, !fits);
-    finish(one.machine, theirs, !fits);
-  }
-
-  /// Ends the transfers of `self` with `machine`; -1: with all.
-  void give_up(int self, int machine) {
-    const std::scoped_lock lock(mutex_);
-    auto& waiting = end_of(self).waiting;
-    for (auto one = waiting.begin(); one != waiting.end();) {
-      link_transfer& mine = **one;
-      if (machine < 0 || mine.machine == machine) {
-        one = waiting.erase(one);
-        finish(self, mine, true);
-      } else {
-        ++one;
-      }
-    }
-  }
-
-  [[nodiscard]] int event(int self) { return end_of(self).event.get(); }
+  /// Returns a new end, of any machine. The network has to live as long. Any thread may call.
+  std::unique_ptr<link> make_end() { return std::make_unique<end>(*this); }
 
  private:
-  struct end_point {
-    std::list<link_transfer*> waiting;
-    rendezvous::unique_fd event;  // readable once a transfer of this end was finished
+  using clock = std::chrono::steady_clock;
+  using channel_key = std::tuple<int, int, std::uint32_t>;  // sender, receiver, channel
+
+  struct message {
+    clock::time_point arrives;
+    std::vector<std::byte> bytes;
   };
 
-  [[nodiscard]] end_point& end_of(int machine) { return ends_[static_cast<std::size_t>(machine)]; }
+  struct channel {
+    std::deque<message> messages;
+    std::deque<link_transfer*> receives;
+  };
 
-  void finish(int owner, link_transfer& one, bool failed) {
-    one.failed = failed;
-    one.done.store(true);
-    static_cast<void>(::eventfd_write(end_of(owner).event.get(), 1));
+  /// A send copies its bytes and is done: nothing here touches a sender's memory later.
+  class end final : public link {
+   public:
+    explicit end(memory_network& network) : network_(network), descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+    ~end() override {
+      const std::scoped_lock lock(network_.mutex_);
+      give_up_all([](int) { return true; });
+      network_.ends_.erase(self_);
+      ::close(descriptor_);
+    }
+
+    [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
+    [[nodiscard]] std::vector<std::byte> address() const override { return {std::byte{'m'}}; }
+
+    void open(int self, std::vector<std::vector<std::byte>> /*addresses*/) override {
+      const std::scoped_lock lock(network_.mutex_);
+      self_ = self;
+      network_.ends_[self] = this;
+    }
+
+    void start(link_transfer& one) noexcept override {
+      const std::scoped_lock lock(network_.mutex_);
+      if (std::count(given_up_.begin(), given_up_.end(), one.machine) != 0) {
+        finish(one, false);
+      } else if (one.sends) {
+        auto& to = network_.channels_[{self_, one.machine, one.channel}];
+        to.messages.push_back({network_.arrival(), {one.bytes.begin(), one.bytes.end()}});
+        finish(one, true);
+        if (const auto receiver = network_.ends_.find(one.machine); receiver != network_.ends_.end()) {
+          receiver->second->wake();
+        }
+      } else {
+        network_.channels_[{one.machine, self_, one.channel}].receives.push_back(&one);
+      }
+    }
+
+    bool progress() noexcept override {
+      std::uint64_t news = 0;
+      [[maybe_unused]] const auto had_news = ::read(descriptor_, &news, sizeof(news));
+      const std::scoped_lock lock(network_.mutex_);
+      const auto now = clock::now();
+      bool moved = false;
+      for (auto& [key, one] : network_.channels_) {
+        while (std::get<1>(key) == self_ && !one.receives.empty() && !one.messages.empty() &&
+               one.messages.front().arrives <= now) {
+          const auto bytes = std::move(one.messages.front().bytes);
+          one.messages.pop_front();
+          link_transfer& receive = *one.receives.front();
+          one.receives.pop_front();
+          std::memcpy(receive.bytes.data(), bytes.data(), std::min(bytes.size(), receive.bytes.size()));
+          finish(receive, bytes.size() == receive.bytes.size());
+          moved = true;
+        }
+      }
+      return moved;
+    }
+
+    void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
+      std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {descriptor_, POLLIN, 0}}};
+      // A message that arrives late is announced when it is sent, and not again.
+      const auto time = network_.most_delay_.count() > 0 ? std::min(most, network_.most_delay_) : most;
+      const timespec limit{time.count() / 1'000'000, time.count() % 1'000'000 * 1000};
+      ::ppoll(events.data(), events.size(), &limit, nullptr);
+    }
+
+    void give_up(int machine) noexcept override {
+      const std::scoped_lock lock(network_.mutex_);
+      given_up_.push_back(machine);
+      give_up_all([&](int other) { return other == machine; });
+    }
+
+    [[nodiscard]] int failing_machine() const noexcept override { return -1; }
+
+   private:
+    static void finish(link_transfer& one, bool succeeded) noexcept {
+      one.failed = !succeeded;
+      one.done.store(true, std::memory_order_release);
+    }
+
+    void wake() const noexcept {
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const auto written = ::write(descriptor_, &one, sizeof(one));
+    }
+
+    template <class Chosen>
+    void give_up_all(Chosen is_chosen) noexcept {
+      for (auto& [key, one] : network_.channels_) {
+        if (std::get<1>(key) == self_ && is_chosen(std::get<0>(key))) {
+          for (link_transfer* receive : std::exchange(one.receives, {})) {
+            finish(*receive, false);
+          }
+        }
+      }
+    }
+
+    memory_network& network_;
+    int descriptor_;
+    int self_ = -1;
+    std::vector<int> given_up_;
+  };
+
+  clock::time_point arrival() {
+    if (most_delay_.count() == 0) {
+      return {};
+    }
+    return clock::now() +
+           std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, most_delay_.count())(random_));
   }
 
   std::mutex mutex_;
-  std::vector<end_point> ends_;
-};
-
-/// A link of a pretended machine.
-class memory_link final : public link {
- public:
-  memory_link(std::shared_ptr<memory_hub> hub, int self) : hub_(std::move(hub)), self_(self) {}
-  ~memory_link() override { hub_->give_up(self_, -1); }
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
-  [[nodiscard]] std::vector<std::byte> address() const override { return {}; }
-  void open(int /*self*/, std::vector<std::vector<std::byte>> /*addresses*/) override {}
-  void start(link_transfer& one) noexcept override { hub_->start(self_, one); }
-  bool progress() noexcept override {
-    eventfd_t count = 0;
-    return ::eventfd_read(hub_->event(self_), &count) == 0;
-  }
-  void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
-    std::array<pollfd, 2> both{pollfd{hub_->event(self_), POLLIN, 0}, pollfd{descriptor, POLLIN, 0}};
-    const timespec limit{most.count() / 1'000'000, most.count() % 1'000'000 * 1000};
-    static_cast<void>(::ppoll(both.data(), both.size(), &limit, nullptr));
-  }
-  void give_up(int machine) noexcept override { hub_->give_up(self_, machine); }
-  [[nodiscard]] int failing_machine() const noexcept override { return -1; }
-
- private:
-  std::shared_ptr<memory_hub> hub_;
-  int self_;
+  std::chrono::microseconds most_delay_;
+  std::mt19937_64 random_;
+  std::map<channel_key, channel> channels_;
+  std::map<int, end*> ends_;
 };
 
 }  // namespace hfcomm::engines

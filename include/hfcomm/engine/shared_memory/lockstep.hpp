@@ -22,6 +22,7 @@
 #include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/named_parts.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
@@ -78,12 +79,7 @@ class lockstep {
   /// Names a part of the slot that is published next, and the rank that reads it. Parts that nobody names do not go to
   /// other machines. Parts behind the slot's bytes are those of the result.
   void note_part(std::size_t offset, std::size_t bytes, int reader = everyone) {
-    if (spans_machines_ && bytes != 0 && reader != rank_) {
-      const layout::slot_range part{static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes), reader};
-      std::memcpy(memory_.slot_ranges(rank_, next()) + sizeof(std::uint64_t) + parts_ * sizeof(part), &part,
-                  sizeof(part));
-      ++parts_;
-    }
+    parts_.add(next(), offset, bytes, reader);
   }
 
   /// Publishes this rank's next step, whose slot and cell payload the caller has filled (see `next`).
@@ -104,10 +100,7 @@ class lockstep {
       text->write(*failure);
       reported_step_ = step;
     }
-    if (spans_machines_) {
-      std::memcpy(memory_.slot_ranges(rank_, step), &parts_, sizeof(parts_));
-      parts_ = 0;
-    }
+    parts_.complete(step);
     step_ = step;
     // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
     mine.step.store(step, std::memory_order_seq_cst);
@@ -399,16 +392,15 @@ class lockstep {
   std::shared_ptr<const shared_memory_health> health_;
   const group_memory& memory_;
   int rank_;
-  const bool spans_machines_ = memory_.spans_machines();
   const bool shares_cores_;
   detail::spin_limits spin_limits_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
   site_table sites_;
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
-  std::uint64_t parts_ = 0;                   // of the next slot, that note_part has named
-  std::uint64_t step_ = 0;                    // the last step this rank published
-  std::uint64_t verified_ = 0;                // the last step that all ranks are known to have published
-  std::uint64_t reported_step_ = 0;           // a step whose failure this rank has already reported or caused
+  named_parts parts_{memory_, rank_};
+  std::uint64_t step_ = 0;           // the last step this rank published
+  std::uint64_t verified_ = 0;       // the last step that all ranks are known to have published
+  std::uint64_t reported_step_ = 0;  // a step whose failure this rank has already reported or caused
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
 };

@@ -18,6 +18,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/hierarchical/memory_control.hpp>
 #include <hfcomm/engine/links/memory_link.hpp>
@@ -47,6 +48,7 @@ class pretended_machines {
       }
       plan_.machines.push_back(std::move(part));
     }
+    machine_of_ = plan_.machine_of(ranks_);
     for (int machine = 0; machine < static_cast<int>(sizes.size()); ++machine) {
       memories_.push_back(
           rendezvous::machine_memory::make(plan_, machine, ranks_, &rendezvous::shared_segment::anonymous));
@@ -55,7 +57,7 @@ class pretended_machines {
       start_agents();
     }
     for (int rank = 0; rank < ranks_; ++rank) {
-      const auto machine = static_cast<std::size_t>(memory_of(rank));
+      const auto machine = static_cast<std::size_t>(machine_of_[static_cast<std::size_t>(rank)]);
       auto port = agents_.empty() ? nullptr : std::make_shared<engines::direct_agent_port>(agents_[machine]);
       memberships_.push_back(rendezvous::enter_machine(memories_[machine], std::move(port),
                                                        plan_.machines[machine].leader, rank, ranks_, broker_));
@@ -81,11 +83,14 @@ class pretended_machines {
   }
 
  private:
-  [[nodiscard]] int memory_of(int rank) const { return plan_.machine_of(ranks_)[static_cast<std::size_t>(rank)]; }
+  std::unique_ptr<engines::link> make_link(int machine) {
+    auto end = network_.make_end();
+    end->open(machine, {});
+    return end;
+  }
 
   void start_agents() {
     const int count = static_cast<int>(plan_.machines.size());
-    const auto hub = std::make_shared<engines::memory_hub>(count);
     const auto controls = std::make_shared<engines::control_hub>(count);
     std::vector<int> all(static_cast<std::size_t>(ranks_));
     std::iota(all.begin(), all.end(), 0);
@@ -94,10 +99,10 @@ class pretended_machines {
       const int leader = plan_.machines[static_cast<std::size_t>(machine)].leader;
       agents_.push_back(std::make_shared<engines::machine_agent>(
           engines::machine_agent::parts{.self = machine,
-                                        .machine_of = plan_.machine_of(ranks_),
+                                        .machine_of = machine_of_,
                                         .leaders = plan_.leaders(),
                                         .roster = std::make_shared<rendezvous::roster>(memory.roster, ranks_, leader),
-                                        .link = std::make_unique<engines::memory_link>(hub, machine),
+                                        .link = make_link(machine),
                                         .control = std::make_unique<engines::memory_control>(controls, machine),
                                         .bell = memory.bell}));
       agents_.back()->add_group(rendezvous::world_group_id, all, memory.world);
@@ -107,6 +112,8 @@ class pretended_machines {
 
   int ranks_ = 0;
   rendezvous::job_plan plan_;
+  std::vector<int> machine_of_;  // by rank
+  engines::memory_network network_;
   std::vector<rendezvous::machine_memory> memories_;             // by machine
   std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine; empty where there is one
   std::shared_ptr<rendezvous::segment_broker> broker_ = std::make_shared<rendezvous::thread_broker>();

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/machine/agent_bell.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+
+namespace hfcomm::engines {
+
+/// Everything that wakes a sleeping agent: its link, its bell, and other descriptors.
+class agent_alarm {
+ public:
+  /// Throws engine_error.
+  explicit agent_alarm(std::shared_ptr<const rendezvous::agent_bell> bell)
+      : bell_(std::move(bell)), events_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!events_) {
+      rendezvous::throw_system("creating an epoll descriptor");
+    }
+    watch(bell_->event());
+  }
+
+  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return bell_; }
+
+  /// Lets a descriptor that becomes readable wake the agent. Throws engine_error.
+  void watch(int descriptor) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      rendezvous::throw_system("epoll_ctl");
+    }
+  }
+
+  /// Waits until something may be there to do, but not longer than `most`.
+  void sleep(link& over, std::chrono::microseconds most) {
+    auto& board = bell_->board();
+    board.sleeping.store(1);
+    const bool has_work = std::any_of(std::begin(board.groups), std::end(board.groups),
+                                      [](const auto& word) { return word.load() != 0; });
+    if (!has_work) {
+      over.sleep(events_.get(), most);
+    }
+    board.sleeping.store(0);
+    eventfd_t count = 0;
+    static_cast<void>(::eventfd_read(bell_->event(), &count));
+  }
+
+ private:
+  std::shared_ptr<const rendezvous::agent_bell> bell_;
+  rendezvous::unique_fd events_;  // an epoll
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
+#include <hfcomm/rendezvous/credentials.hpp>
+#include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/rendezvous/machine_start.hpp>
+#include <hfcomm/rendezvous/side_connect.hpp>
+#include <hfcomm/rendezvous/side_connection.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The start as the leader of another machine than the root's takes part.
+class follower_start {
+ public:
+  explicit follower_start(machine_start& mine) : mine_(mine) {}
+
+  /// Returns the membership; nullopt where rank 0 comes to this machine before a root was found.
+  std::optional<membership> run() {
+    auto root = find_root();
+    return root ? std::optional(follow(std::move(*root))) : std::nullopt;
+  }
+
+ private:
+  struct rank_0_has_come {};
+
+  /// Returns a connection to the root; nullopt where rank 0 comes to this machine meanwhile.
+  std::optional<side_connection> find_root() {
+    try {
+      // Rank 0 may be about to come to this machine, and then nothing is needed for others.
+      const auto patience = clock::now() + machine_start::local_grace;
+      while (!mine_.options.has_several_machines && (!mine_.options.proof || clock::now() < patience)) {
+        await_others(machine_start::slice);
+      }
+      const auto proof = require_credentials(mine_.options.proof);
+      if (!std::exchange(looks_up_, true)) {
+        mine_.options.exchange->look_up();
+      }
+      while (!mine_.options.exchange->is_done()) {
+        await_others(machine_start::slice);
+      }
+      return connect(proof);
+    } catch (const rank_0_has_come&) {
+      return std::nullopt;
+    }
+  }
+
+  std::optional<side_connection> connect(const credentials& proof) {
+    const root_address& root = mine_.options.exchange->found();
+    while (true) {
+      for (const std::string& host : root.hosts) {
+        // With several names, each gets its turn.
+        const auto turn = root.hosts.size() > 1 ? deadline::in(std::chrono::seconds(1)) : mine_.give_up();
+        try {
+          return connect_side(host, root.ports, mine_.admission_of(proof, root.nonce),
+                              {std::min(turn.at, mine_.give_up().at)},
+                              [this] { await_others(std::chrono::milliseconds(0)); });
+        } catch (const timeout_error&) {
+          if (mine_.give_up().passed()) {
+            throw;
+          }
+        }
+      }
+    }
+  }
+
+  void await_others(std::chrono::milliseconds most) {
+    mine_.ranks.admit(most);
+    mine_.warning.check([] { return std::string("rank 0"); });
+    if (mine_.ranks.has(0)) {
+      throw rank_0_has_come();
+    }
+    if (mine_.give_up().passed()) {
+      throw timeout_error(error_context{},
+                          std::string("timed out: the job did not start in time: rank 0 did not come to this machine") +
+                              (mine_.options.proof ? ", and its own was not found" : machine_start::secret_hint),
+                          {0});
+    }
+  }
+
+  membership follow(side_connection connection) {
+    mine_.link = mine_.options.make_link();
+    mine_.connections.emplace_back(std::move(connection));
+    side_connection& root = *mine_.connections.front();
+    send_join(root);
+    while (true) {
+      if (const auto message = root.receive()) {
+        if (static_cast<start_kind>(message->kind) == start_kind::plan) {
+          return take_part(decode_plan(message->bytes), root);
+        }
+        machine_start::throw_if_error(*message);
+      }
+      require_open(root);
+      if (mine_.ranks.admit(std::chrono::milliseconds(1))) {
+        send_join(root);
+      }
+      wait_for(root);
+    }
+  }
+
+  membership take_part(const job_plan& plan, side_connection& root) {
+    mine_.prepare(plan);
+    while (!mine_.ranks.all_are_ready(machine_start::slice)) {
+      receive_error(root);
+    }
+    root.send(static_cast<std::uint8_t>(start_kind::ready), {});
+    while (true) {
+      if (const auto message = root.receive()) {
+        machine_start::throw_if_error(*message);
+        if (static_cast<start_kind>(message->kind) == start_kind::go) {
+          return mine_.finish(plan);
+        }
+      }
+      require_open(root);
+      wait_for(root);
+    }
+  }
+
+  void send_join(side_connection& root) {
+    root.send(static_cast<std::uint8_t>(start_kind::join),
+              mine_.ranks.describe(std::string(mine_.link->name()), mine_.link->address()).encode());
+  }
+
+  void receive_error(side_connection& root) {
+    if (const auto message = root.receive()) {
+      machine_start::throw_if_error(*message);
+    }
+    require_open(root);
+  }
+
+  void require_open(const side_connection& root) {
+    if (root.is_closed()) {
+      throw engine_error(error_context{},
+                         "rank 0's machine went away while the job was starting (" + root.close_reason() + ')');
+    }
+    // The root sends the missing ranks at its own deadline. This one is for a root that does not.
+    if (mine_.give_up().passed_by(std::chrono::seconds(5))) {
+      throw timeout_error(error_context{},
+                          "timed out: the job did not start in time: rank 0's machine is there, but does not answer",
+                          {0});
+    }
+  }
+
+  static void wait_for(const side_connection& root) {
+    std::vector<pollfd> events;
+    root.add_to(events);
+    static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), 5));
+  }
+
+  [[nodiscard]] job_plan decode_plan(std::span<const std::byte> bytes) const {
+    try {
+      return job_plan::decode(bytes, mine_.options.world_size);
+    } catch (const decode_error& problem) {
+      throw engine_error(error_context{}, "rank 0 has sent no plan of the job: " + problem.detail());
+    }
+  }
+
+  machine_start& mine_;
+  bool looks_up_ = false;
+};
+
+}  // namespace hfcomm::rendezvous

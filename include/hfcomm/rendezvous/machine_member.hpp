@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/hierarchical/agent_socket.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/machine/agent_bell.hpp>
+#include <hfcomm/machine/roster.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
+#include <hfcomm/rendezvous/handshake.hpp>
+#include <hfcomm/rendezvous/job_options.hpp>
+#include <hfcomm/rendezvous/machine_leader.hpp>
+#include <hfcomm/rendezvous/machine_memory.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The start of every other process of a machine: its leader has the job's local socket.
+class machine_member {
+ public:
+  machine_member(local_connection leader, const job_options& options, deadline give_up)
+      : leader_(std::move(leader)), options_(options), give_up_(give_up) {}
+
+  membership run() {
+    packet answer = receive();
+    membership made = [&] {
+      try {
+        return enter(answer);
+      } catch (const error& problem) {
+        const std::string text =
+            "rank " + std::to_string(options_.rank) + " cannot take the job's memory: " + problem.detail();
+        local::send_text(leader_, local::failed, text);
+        throw engine_error(error_context{}, text);
+      }
+    }();
+    leader_.send({&local::ready, 1});
+    if (receive().bytes.front() != local::go) {
+      throw engine_error(error_context{}, "the job was not started");
+    }
+    return made;
+  }
+
+ private:
+  packet receive() {
+    while (true) {
+      const bool is_done = !options_.exchange->needs_all_ranks() || options_.exchange->is_done();
+      if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
+        local::throw_if_refused(*answer);
+        if (!is_done) {
+          finish_exchange(*options_.exchange, give_up_, "all ranks");
+        }
+        return std::move(*answer);
+      }
+      if (give_up_.passed_by(std::chrono::seconds(5))) {
+        throw timeout_error(error_context{},
+                            "timed out: the job did not start in time: the leader of this machine is there, but does "
+                            "not answer",
+                            {});
+      }
+    }
+  }
+
+  membership enter(packet& answer) {
+    const auto content = machine_ranks::welcome_packet::decode(answer.bytes);
+    if (!content || answer.fds.size() != content->descriptors() ||
+        std::any_of(answer.fds.begin(), answer.fds.end(), [](const unique_fd& fd) { return !fd; })) {
+      throw engine_error(
+          error_context{},
+          "it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)");
+    }
+    const bool has_agent = content->agent >= 0;
+    std::size_t next = 0;
+    const auto take = [&](std::size_t bytes) { return shared_segment::adopt(std::move(answer.fds[next++]), bytes); };
+    const auto group = [&](int ranks, bool spans) {
+      return (spans ? engines::layout::dimensions::for_machines(ranks) : engines::layout::dimensions::for_ranks(ranks))
+          .total_bytes();
+    };
+    machine_memory memory;
+    memory.roster = take(roster::bytes_for(options_.world_size));
+    memory.world = take(group(options_.world_size, has_agent));
+    std::shared_ptr<engines::agent_port> port;
+    if (has_agent) {
+      auto board = take(sizeof(agent_board));
+      memory.bell = std::make_shared<const agent_bell>(std::move(board), std::move(answer.fds[next++]));
+      port = std::make_shared<engines::socket_agent_port>(memory.bell, content->socket);
+    }
+    const roster table(memory.roster, options_.world_size, options_.rank);
+    std::map<int, int> ranks_of;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      ++ranks_of[table.machine(rank)];
+    }
+    if (content->has_local) {
+      memory.local = take(group(ranks_of[table.machine(options_.rank)], false));
+    }
+    if (content->has_leaders) {
+      memory.leaders = take(group(static_cast<int>(ranks_of.size()), true));
+    }
+    return enter_machine(memory, std::move(port), content->agent, options_.rank, options_.world_size);
+  }
+
+  local_connection leader_;
+  const job_options& options_;
+  deadline give_up_;
+};
+
+}  // namespace hfcomm::rendezvous

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
+#include <hfcomm/engine/hierarchical/machine_agent.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/machine/random_id.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/handshake.hpp>
+#include <hfcomm/rendezvous/job_options.hpp>
+#include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/rendezvous/machine_leader.hpp>
+#include <hfcomm/rendezvous/machine_memory.hpp>
+#include <hfcomm/rendezvous/side_connection.hpp>
+#include <hfcomm/rendezvous/side_control.hpp>
+
+namespace hfcomm::rendezvous {
+
+/// The start of one machine, as its leader sees it: the parts that are the same for the root and for all others.
+class machine_start {
+ public:
+  static constexpr std::chrono::milliseconds slice{20};
+  /// The time for which a leader waits for ranks of its own machine before it looks for others.
+  static constexpr std::chrono::milliseconds local_grace{200};
+  static constexpr const char* secret_hint =
+      "; ranks of several machines need the job's secret to meet, and neither HFCOMM_SECRET_FILE nor HFCOMM_SECRET is "
+      "set";
+
+  machine_start(job_options from, local_listener listener)
+      : options(std::move(from)),
+        ranks(std::move(listener), options.rank, options.world_size, deadline::in(options.timeout)) {}
+
+  [[nodiscard]] deadline give_up() const { return ranks.give_up(); }
+
+  [[nodiscard]] admission admission_of(credentials proof, const std::string& nonce) const {
+    return {std::move(proof), options.job_key + '/' + nonce, options.epoch, options.world_size, options.rank};
+  }
+
+  /// Throws the error that another leader has sent, if the message is one.
+  static void throw_if_error(const side_message& message) {
+    const auto kind = static_cast<start_kind>(message.kind);
+    if (kind == start_kind::refused || kind == start_kind::failed || kind == start_kind::timed_out) {
+      throw_error(kind, {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()});
+    }
+  }
+
+  /// Makes this machine's memory, and hands it over.
+  void prepare(const job_plan& plan) {
+    self_ = plan.machine_of(options.world_size)[static_cast<std::size_t>(options.rank)];
+    memory_ = machine_memory::make(plan, self_, options.world_size);
+    if (memory_.bell != nullptr) {
+      agent_socket_ = socket_name(options.local_key + random_id());
+      std::vector<std::vector<std::byte>> addresses;
+      addresses.reserve(plan.machines.size());
+      for (const auto& part : plan.machines) {
+        addresses.push_back(part.link_address);
+      }
+      link->open(self_, std::move(addresses));
+    }
+    ranks.hand_over(memory_, agent_socket_, plan.machines[static_cast<std::size_t>(self_)].ranks.front());
+  }
+
+  /// Starts the agent, and lets this machine's ranks go.
+  membership finish(const job_plan& plan) {
+    std::shared_ptr<engines::machine_agent> agent;
+    std::shared_ptr<engines::agent_port> port;
+    if (memory_.bell != nullptr) {
+      agent = start_agent(plan);
+      port = std::make_shared<engines::direct_agent_port>(agent);
+    }
+    membership made = enter_machine(memory_, std::move(port), options.rank, options.rank, options.world_size);
+    if (agent) {
+      agent->start();
+    }
+    made.agent = std::move(agent);
+    ranks.let_go();
+    return made;
+  }
+
+  /// Sends an error to the other leaders, as far as they are connected, and to this machine's ranks.
+  void tell(start_kind kind, std::byte local_kind, const std::string& text) noexcept {
+    try {
+      ranks.tell(local_kind, text);
+      for (auto& connection : connections) {
+        if (connection && !connection->is_closed()) {
+          connection->send(static_cast<std::uint8_t>(kind), std::as_bytes(std::span(text)));
+          close_when_read(*connection, std::chrono::milliseconds(500));
+        }
+      }
+    } catch (...) {
+      // They notice that this machine goes away.
+    }
+  }
+
+  // NOLINTBEGIN(*non-private-member*): the state that the root's side and the others' share
+  job_options options;
+  machine_ranks ranks;
+  local::start_warning warning;
+  std::unique_ptr<engines::link> link;
+  /// The root's to the other leaders, else the one to the root.
+  std::vector<std::optional<side_connection>> connections;
+  // NOLINTEND(*non-private-member*)
+
+ private:
+  [[noreturn]] static void throw_error(start_kind kind, const std::string& text) {
+    if (kind == start_kind::refused) {
+      throw usage_error(error_context{}, text);
+    }
+    if (kind == start_kind::timed_out) {
+      local::throw_timed_out(text);
+    }
+    throw engine_error(error_context{}, text);
+  }
+  std::shared_ptr<engines::machine_agent> start_agent(const job_plan& plan) {
+    std::vector<std::optional<side_connection>> by_machine(plan.machines.size());
+    for (std::size_t index = 0; index < connections.size(); ++index) {
+      by_machine[self_ == 0 ? index + 1 : 0] = std::move(connections[index]);
+    }
+    connections.clear();
+    auto table = std::make_shared<roster>(memory_.roster, options.world_size, options.rank);
+    auto agent = std::make_shared<engines::machine_agent>(
+        engines::machine_agent::parts{.self = self_,
+                                      .machine_of = plan.machine_of(options.world_size),
+                                      .leaders = plan.leaders(),
+                                      .roster = std::move(table),
+                                      .link = std::move(link),
+                                      .control = std::make_unique<side_control>(std::move(by_machine)),
+                                      .bell = memory_.bell,
+                                      .socket = agent_socket_,
+                                      .silence_limit = options.silence_limit});
+    std::vector<int> all(static_cast<std::size_t>(options.world_size));
+    std::iota(all.begin(), all.end(), 0);
+    agent->add_group(world_group_id, all, memory_.world);
+    agent->add_group(leader_group_id, plan.first_ranks(), memory_.leaders);
+    return agent;
+  }
+
+  int self_ = 0;
+  machine_memory memory_;
+  std::string agent_socket_;
+};
+
+}  // namespace hfcomm::rendezvous
