@@ -36,7 +36,7 @@ launcher in question, in place of the program:  srun -N2 -n4 hfcomm-env
 The status is 0 where init() may succeed, 1 where there are problems, 2 for wrong arguments.
 )";
 
-/// What is found, for both forms of the output.
+/// Findings, for both forms of the output.
 struct findings {
   std::string host;
   std::vector<std::pair<std::string, std::string>> variables;

@@ -14,8 +14,8 @@
 
 namespace hfrun {
 
-/// What one host has to run. It reaches a remote host through the standard input of `hfrun --serve` there, so that the
-/// secret among its variables is on no command line.
+/// The part of a job that one host runs. It reaches a remote host through the standard input of `hfrun --serve` there,
+/// so that the secret among its variables is on no command line.
 struct job_part {
   std::string host;
   std::string directory;

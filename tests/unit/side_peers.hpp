@@ -14,7 +14,7 @@
 #include <hfcomm/rendezvous/side_claims.hpp>
 #include <hfcomm/rendezvous/side_stream.hpp>
 
-/// What the tests of connections between machines share.
+/// Helpers of the tests of connections between machines.
 namespace side_peers {
 
 namespace rendezvous = hfcomm::rendezvous;
