@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Jobs on several machines: network namespaces on a bridge, each with a host name and /etc/hosts of its own.
+"""Jobs on several machines, which are network namespaces (tools/machines.py).
 
     machines_test.py RANK_PROGRAM [CASE...]
 
-All of it lives in a network namespace of this program, so nothing else sees it, and nothing is left of it. Needs root, or
-a system that lets users make namespaces; exits with 77, which counts as skipped, where neither is there. Traffic goes to
-loopback and between these namespaces.
+Needs root, or a system that lets users make namespaces; exits with 77, which counts as skipped, where neither is there.
 """
 
 import os
@@ -16,83 +14,11 @@ import subprocess
 import sys
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
+from machines import HOST, Machines, enter_namespace
+
 SECRET = "0123456789abcdef0123456789abcdef"
-BRIDGE, HOST = "br0", "m%d"
-
-
-def run(*command):
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-class Machines:
-    """Namespaces that are held by sleeping processes."""
-
-    made = 0  # a namespace, and its end of a cable, ends a moment after its last process
-
-    def __init__(self, count, ipv4=True):
-        self.count, self.ipv4 = count, ipv4
-        Machines.made += 1
-        self.cables = ["veth%dn%d" % (Machines.made, number) for number in range(count)]
-        self.holders = []
-        Machines.open.add(self)
-        run("ip", "link", "add", BRIDGE, "type", "bridge", "mcast_snooping", "0")
-        run("ip", "link", "set", BRIDGE, "up")
-        for number in range(count):
-            holder = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo; exec sleep 1000"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            holder.stdout.read(1)
-            self.holders.append(holder)
-            cable = self.cables[number]
-            run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
-            run("ip", "link", "set", cable, "master", BRIDGE, "up")
-            hosts = "127.0.0.1 localhost\n127.0.1.1 %s\n" % (HOST % number)
-            for other in range(count):
-                if other != number:
-                    hosts += "%s %s\n" % (self.address(other), HOST % other)
-            setup = "hostname %s; ip link set lo up; ip link set eth0 up; ip addr add fd77::%d/64 dev eth0 nodad;" % (
-                HOST % number,
-                number + 1,
-            )
-            if ipv4:
-                setup += "ip addr add 10.77.0.%d/24 dev eth0;" % (number + 1)
-            setup += "f=$(mktemp); printf '%s' >$f; mount --bind $f /etc/hosts; rm $f" % hosts
-            self.command(number, ["sh", "-ec", setup], check=True)
-
-    def address(self, number):
-        return "10.77.0.%d" % (number + 1) if self.ipv4 else "fd77::%d" % (number + 1)
-
-    def inside(self, number, command):
-        return ["nsenter", "-t", str(self.holders[number].pid), "--net", "--uts", "--mount", *command]
-
-    def command(self, number, command, check=False):
-        return subprocess.run(self.inside(number, command), check=check)
-
-    def silence(self, number):
-        """The machine's carrier stays, but no packet passes."""
-        run("bridge", "link", "set", "dev", self.cables[number], "state", "0")
-
-    def close(self):
-        for holder in self.holders:
-            holder.kill()
-            holder.wait()
-        self.holders = []
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
-        Machines.open.discard(self)
-
-    open = set()
-
-    @staticmethod
-    def close_all():
-        """Ends what a failed case has left, its ranks too."""
-        for process in Job.started:
-            if process.poll() is None:
-                process.kill()
-        Job.started = []
-        for machines in list(Machines.open):
-            machines.close()
 
 
 class Job:
@@ -125,6 +51,14 @@ class Job:
                 )
             )
             Job.started.append(self.ranks[-1])
+
+    @staticmethod
+    def end_all():
+        """Ends what a failed case has left."""
+        for process in Job.started:
+            if process.poll() is None:
+                process.kill()
+        Job.started = []
 
     @staticmethod
     def bracketed(address):
@@ -336,29 +270,11 @@ class Cases:
         machines.close()
 
 
-def namespaces_are_allowed():
-    return subprocess.run(
-        ["sh", "-c", "ip link add hfcomm0 type bridge && unshare --net --uts --mount true"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    ).returncode == 0
-
-
 def main():
-    if os.environ.get("HFCOMM_TEST_NAMESPACE") != "1":
-        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        os.environ["HFCOMM_TEST_NAMESPACE"] = "1"
-        command = ["unshare", *user, "--net", "--mount", sys.executable, *sys.argv]
-        if subprocess.run([*command[: command.index(sys.executable)], "true"], check=False).returncode != 0:
-            print("skipped: this system allows no namespaces; run as root, or allow users to make them")
-            sys.exit(77)
-        os.execvp(command[0], command)
-    if not namespaces_are_allowed():
-        print("skipped: this system allows no bridge in a namespace (is iproute2 there?)")
+    reason = enter_namespace()
+    if reason:
+        print("skipped: " + reason)
         sys.exit(77)
-    run("ip", "link", "del", "hfcomm0")
-    run("ip", "link", "set", "lo", "up")
     cases = Cases(os.path.abspath(sys.argv[1]))
     names = sys.argv[2:] or [name for name, case in vars(Cases).items() if case.__doc__ and not name.startswith("_")]
     failed = 0
@@ -370,6 +286,7 @@ def main():
         except (AssertionError, OSError, subprocess.SubprocessError) as problem:
             failed += 1
             print("FAILED  %s: %s" % (name, problem), flush=True)
+        Job.end_all()
         Machines.close_all()
     sys.exit(1 if failed else 0)
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""Machines for tests, benchmarks and demonstrations: network namespaces on a bridge, each with a host name and /etc/hosts
+of its own.
+
+All of it lives in a network namespace of the program, so nothing else sees it, and nothing is left of it. Needs iproute2,
+and root or a system that lets users make namespaces. Traffic goes to loopback and between these namespaces.
+"""
+
+import os
+import subprocess
+import sys
+
+BRIDGE, HOST = "br0", "m%d"
+ENTERED = "HFCOMM_TEST_NAMESPACE"
+
+
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+class Machines:
+    """Namespaces that are held by sleeping processes."""
+
+    made = 0  # a namespace, and its end of a cable, ends a moment after its last process
+
+    def __init__(self, count, ipv4=True):
+        self.count, self.ipv4 = count, ipv4
+        Machines.made += 1
+        self.cables = ["veth%dn%d" % (Machines.made, number) for number in range(count)]
+        self.holders = []
+        Machines.open.add(self)
+        run("ip", "link", "add", BRIDGE, "type", "bridge", "mcast_snooping", "0")
+        run("ip", "link", "set", BRIDGE, "up")
+        for number in range(count):
+            holder = subprocess.Popen(
+                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo; exec sleep 1000"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            holder.stdout.read(1)
+            self.holders.append(holder)
+            cable = self.cables[number]
+            run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+            run("ip", "link", "set", cable, "master", BRIDGE, "up")
+            hosts = "127.0.0.1 localhost\n127.0.1.1 %s\n" % (HOST % number)
+            for other in range(count):
+                if other != number:
+                    hosts += "%s %s\n" % (self.address(other), HOST % other)
+            setup = "hostname %s; ip link set lo up; ip link set eth0 up; ip addr add fd77::%d/64 dev eth0 nodad;" % (
+                HOST % number,
+                number + 1,
+            )
+            if ipv4:
+                setup += "ip addr add 10.77.0.%d/24 dev eth0;" % (number + 1)
+            setup += "f=$(mktemp); printf '%s' >$f; mount --bind $f /etc/hosts; rm $f" % hosts
+            self.command(number, ["sh", "-ec", setup], check=True)
+
+    def address(self, number):
+        return "10.77.0.%d" % (number + 1) if self.ipv4 else "fd77::%d" % (number + 1)
+
+    def inside(self, number, command):
+        return ["nsenter", "-t", str(self.holders[number].pid), "--net", "--uts", "--mount", *command]
+
+    def command(self, number, command, check=False):
+        return subprocess.run(self.inside(number, command), check=check)
+
+    def silence(self, number):
+        """The machine's carrier stays, but no packet passes."""
+        run("bridge", "link", "set", "dev", self.cables[number], "state", "0")
+
+    def close(self):
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+        self.holders = []
+        subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
+        Machines.open.discard(self)
+
+    open = set()
+
+    @staticmethod
+    def close_all():
+        for machines in list(Machines.open):
+            machines.close()
+
+
+def bridges_are_allowed():
+    return (
+        subprocess.run(
+            ["sh", "-c", "ip link add hfcomm0 type bridge && unshare --net --uts --mount true && ip link del hfcomm0"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode
+        == 0
+    )
+
+
+def enter_namespace():
+    """Starts this program again in a namespace of its own, and there returns None.
+
+    Returns the reason where this system does not allow that.
+    """
+    if os.environ.get(ENTERED) != "1":
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        command = ["unshare", *user, "--net", "--mount"]
+        if subprocess.run([*command, "true"], check=False).returncode != 0:
+            return "this system allows no namespaces; run as root, or allow users to make them"
+        os.environ[ENTERED] = "1"
+        os.execvp(command[0], [*command, sys.executable, *sys.argv])
+    if not bridges_are_allowed():
+        return "this system allows no bridge in a namespace (is iproute2 there?)"
+    run("ip", "link", "set", "lo", "up")
+    return None
