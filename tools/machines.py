@@ -19,11 +19,14 @@ def run(*command):
 
 
 class Machines:
-    """Namespaces that are held by sleeping processes."""
+    """Namespaces that are held by processes. These end with this program, however it ends.
+
+    `rate` is the bandwidth that each machine sends with, in the words of tc: "100mbit", "2gbit".
+    """
 
     made = 0  # a namespace, and its end of a cable, ends a moment after its last process
 
-    def __init__(self, count, ipv4=True):
+    def __init__(self, count, ipv4=True, rate=None):
         self.count, self.ipv4 = count, ipv4
         Machines.made += 1
         self.cables = ["veth%dn%d" % (Machines.made, number) for number in range(count)]
@@ -33,7 +36,8 @@ class Machines:
         run("ip", "link", "set", BRIDGE, "up")
         for number in range(count):
             holder = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo; exec sleep 1000"],
+                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo; read end"],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
@@ -54,6 +58,8 @@ class Machines:
                 setup += "ip addr add 10.77.0.%d/24 dev eth0;" % (number + 1)
             setup += "f=$(mktemp); printf '%s' >$f; mount --bind $f /etc/hosts; rm $f" % hosts
             self.command(number, ["sh", "-ec", setup], check=True)
+            if rate:
+                self.limit(number, rate)
 
     def address(self, number):
         return "10.77.0.%d" % (number + 1) if self.ipv4 else "fd77::%d" % (number + 1)
@@ -62,7 +68,15 @@ class Machines:
         return ["nsenter", "-t", str(self.holders[number].pid), "--net", "--uts", "--mount", *command]
 
     def command(self, number, command, check=False):
-        return subprocess.run(self.inside(number, command), check=check)
+        errors = None if check else subprocess.DEVNULL
+        return subprocess.run(self.inside(number, command), check=check, stderr=errors)
+
+    def limit(self, number, rate):
+        """Limits what the machine sends to `rate`; None takes the limit away."""
+        self.command(number, ["tc", "qdisc", "del", "dev", "eth0", "root"])
+        if rate:
+            queue = ["root", "tbf", "rate", rate, "burst", "1mb", "latency", "20ms"]
+            self.command(number, ["tc", "qdisc", "add", "dev", "eth0", *queue], check=True)
 
     def silence(self, number):
         """The machine's carrier stays, but no packet passes."""
