@@ -29,7 +29,7 @@ double gigabytes_per_second(element_type type, vector_unit unit, std::array<std:
   const auto rounds = std::max<std::size_t>((std::size_t{8} << 20) / bytes, 1);
   const auto start = std::chrono::steady_clock::now();
   for (std::size_t round = 0; round < rounds; ++round) {
-    kernel(reduce_kind::sum, inputs, {&out, 1}, bytes / size_of(type), {}, unit);
+    kernel(reduce_kind::sum, inputs, {&out, 1}, bytes / size_of(type), {}, inputs.size(), unit);
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
   return 3.0 * static_cast<double>(bytes * rounds) / time.count();

@@ -183,7 +183,7 @@ std::vector<const std::byte*> pointers(std::vector<std::vector<T>>& inputs) {
 template <class T>
 void reduce_into(std::byte* out, reduce_kind op, const std::vector<const std::byte*>& inputs, std::size_t count,
                  vector_unit unit = hfcomm::detail::best_vector_unit()) {
-  hfcomm::detail::reduce_elements<element_type_of<T>>(op, inputs, {&out, 1}, count, {}, unit);
+  hfcomm::detail::reduce_elements<element_type_of<T>>(op, inputs, {&out, 1}, count, {}, inputs.size(), unit);
 }
 
 template <class T>

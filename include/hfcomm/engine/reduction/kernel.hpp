@@ -15,14 +15,14 @@ namespace hfcomm::detail {
 /// outs[each][i] = inputs[0][i] op inputs[1][i] op ... from left to right, so in rank order, for `count` elements.
 ///
 /// Preconditions, not checked: `op` is valid for the type; at least one input and one output; as many factors as inputs
-/// for a premultiplied sum; the machine has `unit`; each output is one of the inputs (the very same pointer) or
-/// overlaps none. Nothing is assumed of alignment. Any thread may call, as long as no other thread writes these
-/// buffers.
+/// for a premultiplied sum; a divisor of 1 for the average of one input; the machine has `unit`; each output is one of
+/// the inputs (the very same pointer) or overlaps none. Nothing is assumed of alignment. Any thread may call, as long
+/// as no other thread writes these buffers.
 ///
-/// Floats of 16 and 8 bits are accumulated in float and rounded once, at the end. `average` divides the sum by the
-/// number of inputs in the accumulator's type. A premultiplied sum rounds each factor to that type, then each product.
-/// Each NaN in a result is the positive quiet NaN without payload. Only min and max of float and double return the NaN
-/// of an input, because they calculate nothing.
+/// Floats of 16 and 8 bits are accumulated in float and rounded once, at the end. `average` divides the sum by
+/// `divisor` in the accumulator's type. A premultiplied sum rounds each factor to that type, then each product. Each
+/// NaN in a result is the positive quiet NaN without payload. Only min and max of float and double return the NaN of an
+/// input, because they calculate nothing.
 ///
 /// Complex elements are pairs of reals, each of which is as above. The product of two rounds each of its four products.
 ///
@@ -33,18 +33,25 @@ namespace hfcomm::detail {
 /// this guarantee, too.
 using reduction_kernel = void (*)(reduce_kind op, std::span<const std::byte* const> inputs,
                                   std::span<std::byte* const> outs, std::size_t count, std::span<const double> factors,
-                                  vector_unit unit) noexcept;
+                                  std::size_t divisor, vector_unit unit) noexcept;
 
 /// The kernel of one element type. A typed call passes on this function's address, so a program holds the kernels of
 /// the element types that it reduces, and of no others.
 template <element_type Type>
 void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
-                     std::size_t count, std::span<const double> factors, vector_unit unit) noexcept;
+                     std::size_t count, std::span<const double> factors, std::size_t divisor,
+                     vector_unit unit) noexcept;
 
 /// Reduces elements with the widest vector unit of this machine.
 inline void run_kernel(reduction_kernel kernel, reduce_kind op, std::span<const std::byte* const> inputs,
+                       std::span<std::byte* const> outs, std::size_t count, std::span<const double> factors,
+                       std::size_t divisor) noexcept {
+  kernel(op, inputs, outs, count, factors, divisor, best_vector_unit());
+}
+/// The same where each input is that of one rank, and there are all of them.
+inline void run_kernel(reduction_kernel kernel, reduce_kind op, std::span<const std::byte* const> inputs,
                        std::span<std::byte* const> outs, std::size_t count, std::span<const double> factors) noexcept {
-  kernel(op, inputs, outs, count, factors, best_vector_unit());
+  run_kernel(kernel, op, inputs, outs, count, factors, inputs.size());
 }
 inline void run_kernel(reduction_kernel kernel, reduce_kind op, std::span<const std::byte* const> inputs,
                        std::byte* out, std::size_t count, std::span<const double> factors) noexcept {

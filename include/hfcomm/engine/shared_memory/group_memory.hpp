@@ -35,14 +35,16 @@ class group_memory {
     sizes_.result_bytes = header().result_bytes;
     sizes_.one_shot_bytes = header().one_shot_bytes;
     sizes_.ranges_bytes = header().ranges_bytes;
+    sizes_.message_slot_bytes = layout::dimensions::message_bytes_of(sizes_.slot_bytes);
     if (segment_->size() < sizes_.total_bytes()) {
       throw engine_error(error_context{}, "the group's shared memory is too small");
     }
     if (segment_->fd() >= 0) {
       // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
-      // message slots get their pages with the first message. Ranks that are threads share all pages, and their groups
-      // are short-lived, so they touch few of them.
-      ::madvise(segment_->data(), sizes_.message_slots_offset(), rendezvous::shared_segment::populate_write);
+      // message slots get their pages with the first message, and the larger slots of several machines with the first
+      // bytes. Ranks that are threads share all pages, and their groups are short-lived, so they touch few of them.
+      ::madvise(segment_->data(), spans_machines() ? sizes_.slots_offset() : sizes_.message_slots_offset(),
+                rendezvous::shared_segment::populate_write);
     }
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
                   layout::page_bytes();

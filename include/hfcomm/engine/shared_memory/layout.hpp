@@ -61,6 +61,9 @@ inline constexpr std::size_t least_in_heap = std::size_t{8} << 10;
 /// step, and yet the first piece is there soon.
 inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 
+/// The same where ranks are on several machines.
+inline constexpr std::size_t machine_piece_bytes = std::size_t{512} << 10;
+
 /// A call site as text, for the other ranks' error messages. Rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};
@@ -242,22 +245,32 @@ struct dimensions {
   /// Returns the sizes for a group with ranks on several machines.
   static dimensions for_machines(int ranks) {
     dimensions sizes = for_ranks(ranks);
+    // A step across machines takes longer, so more bytes go with it. With many ranks, the total is limited.
+    sizes.slot_bytes = std::max(sizes.slot_bytes, std::size_t{1} << (ranks <= 8 ? 21 : ranks <= 32 ? 20 : 18));
+    sizes.result_bytes = result_bytes_of(sizes.slot_bytes, ranks);
+    sizes.message_slot_bytes = message_bytes_of(sizes.slot_bytes);
     sizes.ranges_bytes = round_up(sizeof(std::uint64_t) + sizeof(slot_range) * most_ranges(ranks), 128);
     return sizes;
   }
-  /// Returns the number of parts that a rank may name of one slot: one for each rank, its lists and its result.
-  static constexpr std::size_t most_ranges(int ranks) { return static_cast<std::size_t>(ranks) + 4; }
+  /// Returns the number of parts that a rank may name of one slot: one for each rank, its lists and its result; or what
+  /// it has folded, and as many results that it passes on.
+  static constexpr std::size_t most_ranges(int ranks) { return 2 * static_cast<std::size_t>(ranks) + 4; }
 
   static dimensions for_ranks(int ranks) {
-    const auto count = static_cast<std::size_t>(ranks);
     // Small enough that the slots stay in a core's cache. With many ranks, the total is limited.
     const std::size_t slot = std::size_t{1} << (ranks <= 8 ? 18 : ranks <= 32 ? 17 : 16);
-    return {ranks, slot, round_up(slot / count + slice_unit * sizeof(double), 128), std::size_t{1} << 14, slot / 4};
+    return {ranks, slot, result_bytes_of(slot, ranks), std::size_t{1} << 14, message_bytes_of(slot)};
   }
+  /// Returns the bytes for a rank's share of a chunk.
+  static constexpr std::size_t result_bytes_of(std::size_t slot, int ranks) {
+    return round_up(slot / static_cast<std::size_t>(ranks) + slice_unit * sizeof(double), 128);
+  }
+  static constexpr std::size_t message_bytes_of(std::size_t slot) { return slot / 4; }
 
   /// Returns the bytes of its slot that a rank uses in a step of a pipeline, for `readers` that each read a piece.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
-    return std::min(slot_bytes, piece_bytes * std::max<std::size_t>(readers, 1));
+    const std::size_t piece = ranges_bytes != 0 ? machine_piece_bytes : piece_bytes;
+    return std::min(slot_bytes, piece * std::max<std::size_t>(readers, 1));
   }
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes + ranges_bytes; }
   [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }

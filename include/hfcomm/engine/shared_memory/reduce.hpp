@@ -12,6 +12,7 @@
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/machine_chain.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 
 namespace hfcomm::engines {
@@ -19,7 +20,8 @@ namespace hfcomm::engines {
 /// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
-  reduce(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
+  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement)
+      : steps_(steps), peers_(peers), chain_(steps, placement) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
@@ -31,6 +33,8 @@ class reduce {
     steps_.begin(call);
     if (in.size() <= steps_.sizes().one_shot_bytes) {
       at_once(call, in, out);
+    } else if (chain_.suits(call, in.size())) {
+      chain_.run(call, in, out);
     } else {
       in_place_or_slices(call, in, out);
     }
@@ -211,6 +215,7 @@ class reduce {
 
   lockstep& steps_;
   peer_memory& peers_;
+  machine_chain chain_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
   std::vector<std::byte*> outputs_;            // scratch: where they go
   std::vector<layout::buffer_places> places_;  // scratch

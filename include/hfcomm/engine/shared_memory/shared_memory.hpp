@@ -268,7 +268,8 @@ class shared_memory final : public host_engine {
   std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};
-  engines::reduce reduce_{steps_, peers_};
+  group_placement placement_{health_->machines()};
+  engines::reduce reduce_{steps_, peers_, placement_};
   engines::all_to_all_v all_to_all_v_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_};
 };

@@ -54,6 +54,14 @@ class shared_memory_health final : public group_health {
   }
 
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+  /// Returns the machine of each rank.
+  [[nodiscard]] std::vector<int> machines() const {
+    std::vector<int> machine_of;
+    for (const int member : members_) {
+      machine_of.push_back(job_->machine(member));
+    }
+    return machine_of;
+  }
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }

@@ -155,7 +155,7 @@ HFCOMM_INLINE void copy_to_other_outputs(std::span<std::byte* const> outs, std::
 
 /// Reduces at least two inputs of elements of `width` bytes, block by block.
 HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, std::span<const std::byte* const> inputs,
-                             std::span<std::byte* const> outs, std::size_t count) noexcept {
+                             std::span<std::byte* const> outs, std::size_t count, std::size_t divisor) noexcept {
   alignas(64) std::byte sums[reduction_bytes];
   const bool two = inputs.size() == 2;
   const std::size_t block = loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
@@ -171,14 +171,15 @@ HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, st
       loops.combine(sums, so_far, inputs[index] + offset, size);
       so_far = sums;
     }
-    (two ? loops.both : loops.conclude)(outs[0] + offset, so_far, inputs.back() + offset, size, inputs.size());
+    (two ? loops.both : loops.conclude)(outs[0] + offset, so_far, inputs.back() + offset, size, divisor);
     copy_to_other_outputs(outs, offset, size * width);
   }
 }
 
 /// The same for elements of one byte, each input of which is widened before it is combined.
 HFCOMM_INLINE void run_widened_loops(const reduction_loops& loops, std::span<const std::byte* const> inputs,
-                                     std::span<std::byte* const> outs, std::size_t count) noexcept {
+                                     std::span<std::byte* const> outs, std::size_t count,
+                                     std::size_t divisor) noexcept {
   constexpr std::size_t block = reduction_bytes / sizeof(float);
   alignas(64) std::byte sums[reduction_bytes];
   alignas(64) std::byte next[reduction_bytes];
@@ -189,14 +190,15 @@ HFCOMM_INLINE void run_widened_loops(const reduction_loops& loops, std::span<con
       loops.widen(input + begin, next, size);
       loops.combine(sums, sums, next, size);
     }
-    loops.narrow(sums, outs[0] + begin, size, inputs.size());
+    loops.narrow(sums, outs[0] + begin, size, divisor);
     copy_to_other_outputs(outs, begin, size);
   }
 }
 
 template <class T>
 void reduce_reals(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
-                  std::size_t count, [[maybe_unused]] std::span<const double> factors, vector_unit unit) noexcept {
+                  std::size_t count, [[maybe_unused]] std::span<const double> factors, std::size_t divisor,
+                  vector_unit unit) noexcept {
   if constexpr (!std::integral<T>) {
     if (op == reduce_kind::premultiplied_sum) {
       reduce_premultiplied<T>(inputs, factors, outs[0], count);
@@ -208,30 +210,31 @@ void reduce_reals(reduce_kind op, std::span<const std::byte* const> inputs, std:
     conclude_alone<T>(op, inputs[0], outs[0], count);
     copy_to_other_outputs(outs, 0, count * sizeof(T));
   } else if constexpr (is_float8<T>) {
-    run_widened_loops(loops_for<T>(unit, op), inputs, outs, count);
+    run_widened_loops(loops_for<T>(unit, op), inputs, outs, count, divisor);
   } else {
-    run_loops(loops_for<T>(unit, op), sizeof(T), inputs, outs, count);
+    run_loops(loops_for<T>(unit, op), sizeof(T), inputs, outs, count, divisor);
   }
 }
 
 template <element_type Type>
 void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
-                     std::size_t count, std::span<const double> factors, vector_unit unit) noexcept {
+                     std::size_t count, std::span<const double> factors, std::size_t divisor,
+                     vector_unit unit) noexcept {
   using T = element_of_type<Type>;
   static_assert(element_type_of<T> == Type);
   if constexpr (!is_complex(Type)) {
-    reduce_reals<T>(op, inputs, outs, count, factors, unit);
+    reduce_reals<T>(op, inputs, outs, count, factors, divisor, unit);
   } else if (op == reduce_kind::product) {
     multiply_complex<typename T::value_type>(inputs, outs[0], count);
     copy_to_other_outputs(outs, 0, count * sizeof(T));
   } else {
-    reduce_reals<typename T::value_type>(op, inputs, outs, 2 * count, factors, unit);
+    reduce_reals<typename T::value_type>(op, inputs, outs, 2 * count, factors, divisor, unit);
   }
 }
 
 #if defined(HFCOMM_COMPILED)
 using kernel_function = void(reduce_kind, std::span<const std::byte* const>, std::span<std::byte* const>, std::size_t,
-                             std::span<const double>, vector_unit) noexcept;
+                             std::span<const double>, std::size_t, vector_unit) noexcept;
 template kernel_function reduce_elements<element_type::int8>;
 template kernel_function reduce_elements<element_type::int16>;
 template kernel_function reduce_elements<element_type::int32>;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "ranks.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <concepts>
+#include <cstdint>
+#include <numeric>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// Elements of 4 bytes: several chunks and an odd rest. A sanitizer gets one chunk.
+constexpr std::size_t many = (under_thread_sanitizer ? std::size_t{1} << 18 : std::size_t{9} << 17) + 13;
+
+/// Values whose sums and products depend on the order.
+template <class T>
+std::vector<T> values_of(int rank, std::size_t count = many) {
+  std::vector<T> values(count);
+  std::uint64_t state = 88172645463325252U + static_cast<std::uint64_t>(rank) * 977;
+  for (T& value : values) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    if constexpr (std::integral<T>) {
+      value = static_cast<T>(state);
+    } else {
+      value = T(static_cast<float>(state >> 44) / 100'000 - 5);
+    }
+  }
+  return values;
+}
+
+template <class T>
+bool have_same_bits(const std::vector<T>& one, const std::vector<T>& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(T)) == 0;
+}
+
+/// Runs the ranks of several pretended machines.
+template <class RankMain>
+void on_machines(const std::vector<int>& machines, RankMain rank_main) {
+  testing::run_ranks_options options;
+  options.machines = machines;
+  run_ranks(std::accumulate(machines.begin(), machines.end(), 0), rank_main, options);
+}
+
+const std::vector<std::vector<int>> layouts =
+    under_thread_sanitizer ? std::vector<std::vector<int>>{{4}, {2, 2}, {1, 2, 1}}
+                           : std::vector<std::vector<int>>{{4}, {2, 2}, {3, 1}, {1, 3}, {1, 2, 1}, {2, 1, 1}};
+
+/// Calls `reduce_all(in, group)` on each layout, and compares the results with those on one machine.
+template <class T, class ReduceAll>
+void check_all_layouts(ReduceAll reduce_all) {
+  std::vector<T> wanted;
+  for (const auto& machines : layouts) {
+    on_machines(machines, [&](const process_group& world) {
+      const std::vector<T> result = reduce_all(values_of<T>(world.rank()), world);
+      if (machines.size() == 1 && world.rank() == 0) {
+        wanted = result;
+      }
+      barrier(world);
+      CHECK(have_same_bits(result, wanted));
+    });
+  }
+}
+
+template <class T>
+void check_all_reduce(reduce_op op) {
+  CAPTURE(to_string(op));
+  check_all_layouts<T>([&](std::vector<T> values, const process_group& world) {
+    all_reduce(values, op, world);
+    return values;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("machine chain: an all_reduce has the bits of one machine") {
+  check_all_reduce<float>(reduce_op::sum);
+  check_all_reduce<float>(reduce_op::average);
+  check_all_reduce<double>(reduce_op::product);
+  check_all_reduce<std::int32_t>(reduce_op::max);
+  check_all_reduce<std::uint64_t>(reduce_op::bit_xor);
+  check_all_reduce<std::complex<float>>(reduce_op::product);
+  check_all_reduce<std::complex<double>>(reduce_op::average);
+}
+
+TEST_CASE("machine chain: elements that are rounded once at the end have the bits of one machine") {
+  check_all_reduce<float16>(reduce_op::sum);
+  check_all_reduce<bfloat16>(reduce_op::average);
+}
+
+TEST_CASE("machine chain: each rank has its own factor of a premultiplied sum") {
+  check_all_layouts<float>([](std::vector<float> values, const process_group& world) {
+    all_reduce(values, reduce_op::premultiplied_sum(0.1 + world.rank() / 3.0), world);
+    return values;
+  });
+}
+
+TEST_CASE("machine chain: infinities and NaNs have the bits of one machine") {
+  for (const reduce_op op : {reduce_op{reduce_op::sum}, reduce_op{reduce_op::min}}) {
+    check_all_layouts<float>([&](std::vector<float> values, const process_group& world) {
+      for (std::size_t i = 0; i < values.size(); i += 7) {
+        const std::uint32_t nan = 0xffc00001U + static_cast<std::uint32_t>(world.rank());
+        values[i] = i % 4 == as_index(world.rank()) ? std::bit_cast<float>(nan) : i % 3 == 0 ? HUGE_VALF : -HUGE_VALF;
+      }
+      all_reduce(values, op, world);
+      return values;
+    });
+  }
+}
+
+TEST_CASE("machine chain: a reduce gives any root the bits of one machine, and leaves the other outputs alone") {
+  for (const int root : {0, 1, 3}) {
+    CAPTURE(root);
+    std::vector<float> wanted;
+    for (const auto& machines : layouts) {
+      on_machines(machines, [&](const process_group& world) {
+        const auto values = values_of<float>(world.rank());
+        std::vector<float> out(values.size(), 5);
+        reduce(values, out, root, reduce_op::sum, world);
+        if (world.rank() != root) {
+          CHECK(std::all_of(out.begin(), out.end(), [](float value) { return value == 5; }));
+        } else if (machines.size() == 1) {
+          wanted = out;
+        } else {
+          CHECK(have_same_bits(out, wanted));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("machine chain: many reductions in a row, of changing lengths, keep apart") {
+  std::vector<std::vector<float>> wanted;
+  for (const auto& machines : layouts) {
+    on_machines(machines, [&](const process_group& world) {
+      for (std::size_t turn = 0; turn < 6; ++turn) {
+        auto values = values_of<float>(world.rank() + static_cast<int>(turn), many / (turn % 3 + 1) + turn);
+        all_reduce(values, reduce_op::sum, world);
+        const std::vector<int> numbers = all_gather(static_cast<int>(turn), world);
+        CHECK(std::all_of(numbers.begin(), numbers.end(), [&](int n) { return n == static_cast<int>(turn); }));
+        if (machines.size() == 1 && world.rank() == 0) {
+          wanted.push_back(values);
+        }
+        barrier(world);
+        CHECK(have_same_bits(values, wanted[turn]));
+      }
+    });
+  }
+}
+
+TEST_CASE("machine chain: a call that differs is a mismatch_error on all ranks") {
+  on_machines({2, 2}, [](const process_group& world) {
+    std::vector<float> values(many + (world.rank() == 3 ? 1 : 0));
+    CHECK_THROWS_AS(all_reduce(values, reduce_op::sum, world), mismatch_error);
+    std::vector<float> others(many, 1);
+    all_reduce(others, reduce_op::sum, world);
+    CHECK(others.back() == 4);
+  });
+}
