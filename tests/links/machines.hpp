@@ -177,7 +177,7 @@ class transfers {
     while (!are_done()) {
       expect(clock::now() < end, "all transfers are done in time");
       expect(!here_.together.has_failed, "no other machine failed meanwhile");
-      if (!here_.carrier->progress()) {
+      if (!here_.carrier->progress() && here_.carrier->prepare_sleep()) {
         here_.carrier->sleep(-1, 20ms);
       }
     }
@@ -208,7 +208,7 @@ class transfers {
 /// Lets a link work for a while.
 inline void work(machine& here, std::chrono::milliseconds time) {
   for (const auto end = clock::now() + time; clock::now() < end;) {
-    if (!here.carrier->progress()) {
+    if (!here.carrier->progress() && here.carrier->prepare_sleep()) {
       here.carrier->sleep(-1, 5ms);
     }
   }

@@ -40,7 +40,7 @@ void do_all(machine& here, std::vector<link_transfer*> all, bool spins) {
   for (auto* one : all) {
     while (!one->done) {
       machines::expect(clock::now() < end, "all transfers are done in time");
-      if (!here.carrier->progress() && !spins) {
+      if (!here.carrier->progress() && !spins && here.carrier->prepare_sleep()) {
         here.carrier->sleep(-1, 100ms);
       }
     }

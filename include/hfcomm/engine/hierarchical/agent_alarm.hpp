@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <iterator>
 #include <memory>
 #include <utility>
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -39,7 +41,7 @@ class agent_alarm {
     }
   }
 
-  /// Waits until something may be there to do, but not longer than `most`.
+  /// Waits until something may be there to do, but not longer than `most`. To be called after `over.prepare_sleep()`.
   void sleep(link& over, std::chrono::microseconds most) {
     auto& board = bell_->board();
     board.sleeping.store(1);
@@ -49,11 +51,25 @@ class agent_alarm {
       over.sleep(events_.get(), most);
     }
     board.sleeping.store(0);
+    silence();
+  }
+
+  /// Waits while a rank does the agent's work, but not longer than `most`. Returns whether the bell or a descriptor has
+  /// called before.
+  bool rest(std::chrono::nanoseconds most) {
+    pollfd event{events_.get(), POLLIN, 0};
+    const timespec limit{0, std::clamp<long>(most.count(), 0, 999'999'999)};
+    const bool is_called = ::ppoll(&event, 1, &limit, nullptr) > 0;
+    silence();
+    return is_called;
+  }
+
+ private:
+  void silence() const noexcept {
     eventfd_t count = 0;
     static_cast<void>(::eventfd_read(bell_->event(), &count));
   }
 
- private:
   std::shared_ptr<const rendezvous::agent_bell> bell_;
   rendezvous::unique_fd events_;  // an epoll
 };

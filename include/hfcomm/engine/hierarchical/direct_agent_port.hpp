@@ -25,6 +25,8 @@ class direct_agent_port final : public agent_port {
                  const std::shared_ptr<rendezvous::shared_segment>& memory) override {
     agent_->add_group(id, members, memory);
   }
+  [[nodiscard]] bool is_in_this_process() const noexcept override { return true; }
+  void drive() noexcept override { agent_->drive(); }
 
  private:
   std::shared_ptr<machine_agent> agent_;

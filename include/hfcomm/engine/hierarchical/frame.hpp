@@ -12,7 +12,7 @@ namespace hfcomm::engines {
 
 enum class frame_kind : std::uint32_t {
   slot_part,       ///< The payload is a part of a rank's slot; `index` is the step.
-  cell,            ///< A rank has published a step; the parts of its slot came before.
+  cells,           ///< Ranks have published steps: `value` cell_entries. The parts of their slots came before.
   site,            ///< The payload is a call site of a rank's operations; `index` is its place.
   failure,         ///< The payload is the text of the failure that the next cell announces.
   departed,        ///< A rank has left the group.
@@ -28,13 +28,13 @@ enum class frame_kind : std::uint32_t {
 
 struct frame {
   std::uint64_t group = 0;
-  frame_kind kind = frame_kind::cell;
+  frame_kind kind = frame_kind::cells;
   std::int32_t rank = 0;     ///< In the group.
   std::uint64_t index = 0;   ///< A step, a site or an envelope.
   std::uint64_t offset = 0;  ///< In the slot that the payload belongs to.
   std::uint32_t bytes = 0;   ///< Of the payload that follows.
   std::uint32_t value = 0;
-  std::array<std::byte, 216> body{};
+  std::array<std::byte, 600> body{};
 
   template <class T>
   void put(const T& content) {
@@ -49,7 +49,7 @@ struct frame {
     return content;
   }
 };
-static_assert(sizeof(frame) == 256 && std::is_trivially_copyable_v<frame>);
+static_assert(sizeof(frame) == 640 && std::is_trivially_copyable_v<frame>);
 
 /// The channel of frames, and that of their payloads.
 inline constexpr std::uint32_t frame_channel = 1;

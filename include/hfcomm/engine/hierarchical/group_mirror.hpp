@@ -66,6 +66,7 @@ class group_mirror {
       any = true;
       send_steps(out, rank);
     });
+    send_cells(out);
     return any;
   }
 
@@ -149,12 +150,7 @@ class group_mirror {
     layout::rank_block& block = group_.memory().block(what.rank);
     switch (what.kind) {
       case frame_kind::slot_part: break;
-      case frame_kind::cell: {
-        const auto copy = what.get<cell_copy>();
-        copy.publish_in(group_.memory().cell(what.rank, copy.step));
-        has_new_steps_ = true;
-        break;
-      }
+      case frame_kind::cells: apply_cells(what); break;
       case frame_kind::site: mirrored_group::write_site(block.sites[what.index], payload); break;
       case frame_kind::message_site: mirrored_group::write_site(block.messages.sites[what.index], payload); break;
       case frame_kind::failure:
@@ -228,6 +224,7 @@ class group_mirror {
     const std::uint32_t departed = group_.memory().block(rank).departed.load();
     if (departed != sent.departed) {
       sent.departed = departed;
+      send_cells(out);
       frame what = group_.frame_of(frame_kind::departed, rank, 0);
       what.value = departed;
       group_.send_to_all(out, what);
@@ -248,9 +245,31 @@ class group_mirror {
         out.send_copy(machine, group_.frame_of(frame_kind::failure, rank, step), mirrored_group::bytes_of(text));
       }
     }
-    frame what = group_.frame_of(frame_kind::cell, rank, step);
-    what.put(copy);
-    group_.send_to_all(out, what);
+    cells_.entries[cells_in_batch_++] = {.rank = rank, .unused = 0, .cell = copy};
+    if (cells_in_batch_ == cell_batch::most) {
+      send_cells(out);
+    }
+  }
+
+  /// Sends the cells whose other parts have been sent.
+  void send_cells(frame_sender& out) {
+    if (cells_in_batch_ != 0) {
+      frame what = group_.frame_of(frame_kind::cells, cells_.entries[0].rank, 0);
+      what.value = static_cast<std::uint32_t>(std::exchange(cells_in_batch_, 0));
+      what.put(cells_);
+      group_.send_to_all(out, what);
+    }
+  }
+
+  void apply_cells(const frame& what) {
+    const auto batch = what.get<cell_batch>();
+    for (std::size_t index = 0; index < std::min<std::size_t>(what.value, cell_batch::most); ++index) {
+      const cell_entry& one = batch.entries[index];
+      if (group_.is_remote(one.rank)) {
+        one.cell.publish_in(group_.memory().cell(one.rank, one.cell.step));
+        has_new_steps_ = true;
+      }
+    }
   }
 
   /// Sends the parts of a slot that ranks of `machine` read. Parts that lie behind one another go together.
@@ -286,6 +305,8 @@ class group_mirror {
   mirrored_group group_;
   message_mirror messages_{group_};
   std::vector<sent_state> sent_;  // by rank
+  cell_batch cells_;              // to be sent
+  std::size_t cells_in_batch_ = 0;
   bool has_proposed_ = false;
   bool has_new_steps_ = false;
 };

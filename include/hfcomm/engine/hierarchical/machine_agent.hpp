@@ -12,16 +12,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <sched.h>
-#include <signal.h>
-
 #include <hfcomm/engine/hierarchical/agent_alarm.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
+#include <hfcomm/engine/hierarchical/agent_thread.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
 #include <hfcomm/engine/hierarchical/frame_sender.hpp>
@@ -33,9 +30,9 @@
 
 namespace hfcomm::engines {
 
-/// A machine's agent: a thread of one of its ranks' processes that carries what the ranks write to the other machines,
-/// and what comes from there to the ranks.
-class machine_agent final : private frame_target {
+/// A machine's agent, in the process of one of its ranks. A thread of it, and ranks that wait there, carry what the
+/// ranks write to the other machines, and what comes from there to the ranks.
+class machine_agent final : private frame_target, private agent_work {
  public:
   struct parts {
     int self = 0;
@@ -75,17 +72,9 @@ class machine_agent final : private frame_target {
   machine_agent& operator=(const machine_agent&) = delete;
   ~machine_agent() {
     if (!creator_.in_creating_process()) {
-      (void)thread_.release();  // NOLINT(*unused-return-value): there is no thread in the child of a fork
       return;
     }
-    {
-      const std::scoped_lock lock(mutex_);
-      stops_ = true;
-    }
-    bell()->ring();
-    if (thread_) {
-      thread_->join();
-    }
+    thread_.reset();
     for (int machine = 0; machine < machines_; ++machine) {
       if (machine != self_) {
         link_->give_up(machine);  // so nothing touches the frames' memory
@@ -97,25 +86,27 @@ class machine_agent final : private frame_target {
   [[nodiscard]] std::string_view link_name() const noexcept { return link_->name(); }
 
   /// Begins to carry. Nothing that comes for a group before it was added is kept, so the first groups come before this.
-  void start() {
-    thread_ = std::make_unique<std::thread>([this] { run(); });
-  }
+  void start() { thread_->start(); }
+
+  /// Carries what there is, unless another thread does. For a rank in this process that waits for others. Any thread
+  /// may call.
+  void drive() noexcept { thread_->drive(); }
 
   /// Begins to carry a group. Any thread may call. Throws engine_error.
   void add_group(std::uint64_t id, const std::vector<int>& members,
                  std::shared_ptr<rendezvous::shared_segment> memory) {
     auto made = std::make_unique<group_mirror>(id, members, machine_of_, self_, std::move(memory));
-    const std::scoped_lock lock(mutex_);
+    const auto lock = thread_->lock();
     take_group(std::move(made));
   }
 
   /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most.
   void report_endings(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
+    auto lock = thread_->lock();
     const std::uint64_t wanted = ticks_ + 2;  // one that begins after this
     hurries_ = true;
     bell()->ring();
-    static_cast<void>(ticked_.wait_for(lock, limit, [&] { return ticks_ >= wanted || stops_; }));
+    static_cast<void>(ticked_.wait_for(lock, limit, [&] { return ticks_ >= wanted; }));
     hurries_ = false;
   }
 
@@ -125,14 +116,15 @@ class machine_agent final : private frame_target {
     if (!creator_.in_creating_process()) {
       return false;
     }
-    std::unique_lock lock(mutex_);
+    auto lock = thread_->lock();
     finishes_ = true;
     bell()->ring();
     return finished_.wait_for(lock, limit, [this] { return is_finished_; });
   }
 
  private:
-  static constexpr std::chrono::milliseconds tick_interval{20};
+  /// The time between looks at sockets, which take longer than those at memory.
+  static constexpr std::chrono::microseconds look_interval{50};
   using clock = std::chrono::steady_clock;
 
   struct peer {
@@ -143,43 +135,23 @@ class machine_agent final : private frame_target {
   };
   [[nodiscard]] peer& peer_of(int machine) { return peers_[static_cast<std::size_t>(machine)]; }
 
-  void run() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    auto busy_until = clock::now();
-    auto next_tick = clock::now();
-    std::unique_lock lock(mutex_);
-    while (!stops_) {
-      const bool moved = progress();
-      const auto now = clock::now();
-      if (now >= next_tick || hurries_) {
-        next_tick = now + tick_interval;
-        tick();
-        ++ticks_;
-        ticked_.notify_all();
-      }
-      if (moved) {
-        busy_until = now + awake_time;
-      }
-      lock.unlock();
-      if (now < busy_until) {
-        ::sched_yield();
-      } else {
-        alarm_.sleep(*link_, std::chrono::ceil<std::chrono::microseconds>(next_tick - now));
-        passes_ = 0;
-      }
-      lock.lock();
+  bool do_pass(clock::time_point now) override {
+    if (now >= next_look_) {
+      next_look_ = now + look_interval;
+      take_groups();
+      take_control();
     }
+    const bool moved = progress();
+    if (now >= next_tick_ || hurries_) {
+      next_tick_ = now + agent_thread::longest_pause;
+      tick();
+      ++ticks_;
+      ticked_.notify_all();
+    }
+    return moved;
   }
 
-  /// The time for which the agent looks for more after something has moved. Ranks usually answer at once.
-  static constexpr std::chrono::microseconds awake_time{200};
-
   bool progress() {
-    if (socket_ && passes_++ % 16 == 0) {
-      take_groups();
-    }
     bool moved = collect();
     moved = link_->progress() || moved;
     for (int machine = 0; machine < machines_; ++machine) {
@@ -196,7 +168,7 @@ class machine_agent final : private frame_target {
       group->wake_if_new();
     }
     sender_.reap();
-    return take_control() || moved;
+    return moved;
   }
 
   /// Sends what this machine's ranks have written.
@@ -227,10 +199,8 @@ class machine_agent final : private frame_target {
     }
   }
 
-  bool take_control() {
-    bool any = false;
+  void take_control() {
     while (const auto message = control_->receive()) {
-      any = true;
       const auto news = liveness_.take(*message);
       if (news.verdict) {
         if (const auto found = groups_.find(news.verdict->group); found != groups_.end()) {
@@ -242,7 +212,6 @@ class machine_agent final : private frame_target {
         wake_all();
       }
     }
-    return any;
   }
 
   void take_group(std::unique_ptr<group_mirror> made) {
@@ -252,6 +221,9 @@ class machine_agent final : private frame_target {
 
   /// Takes groups from other processes of this machine.
   void take_groups() {
+    if (!socket_) {
+      return;
+    }
     socket_->serve([&](const group_packet& group, rendezvous::unique_fd memory) {
       if (group.members.empty() || std::any_of(group.members.begin(), group.members.end(), [&](int member) {
             return static_cast<std::size_t>(member) >= machine_of_.size();
@@ -383,18 +355,18 @@ class machine_agent final : private frame_target {
   std::vector<std::unique_ptr<group_mirror>> retired_;
   std::optional<agent_socket> socket_;
   std::uint32_t next_index_ = 0;
-  std::uint64_t passes_ = 0;
+  clock::time_point next_look_;
+  clock::time_point next_tick_;
   std::uint64_t ticks_ = 0;
   bool hurries_ = false;
   std::condition_variable ticked_;
-  bool stops_ = false;
   bool finishes_ = false;
   bool has_said_goodbye_ = false;
   bool is_finished_ = false;
   std::condition_variable finished_;
-  std::mutex mutex_;  // protects everything but the bell
   rendezvous::fork_guard creator_;
-  std::unique_ptr<std::thread> thread_;
+  std::unique_ptr<agent_thread> thread_ =
+      std::make_unique<agent_thread>(static_cast<agent_work&>(*this), *link_, alarm_);
 };
 
 }  // namespace hfcomm::engines

@@ -25,7 +25,8 @@ struct link_transfer {
 /// Carries bytes between the machines of a job, one process of each. Knows nothing of ranks and operations, and need
 /// not notice that a machine is silent: the side channel does.
 ///
-/// One thread at a time calls; not always the same one. Only `open` throws.
+/// One thread at a time calls, not always the same one; only `sleep` may run beside another function. Only `open`
+/// throws.
 class link {
  public:
   link() = default;
@@ -50,8 +51,12 @@ class link {
   /// Moves all transfers on as far as possible without waiting. Returns whether any of them moved, as far as it knows.
   virtual bool progress() noexcept = 0;
 
+  /// Returns false where `progress` has something to do. Otherwise the next `sleep` ends when it has.
+  [[nodiscard]] virtual bool prepare_sleep() noexcept { return true; }
+
   /// Waits until `progress` may have something to do, `descriptor` is readable, or the time is over. May return early.
-  /// Does not read from the descriptor.
+  /// Does not read from the descriptor. Where another thread has called `progress` since `prepare_sleep`, it may miss
+  /// what comes.
   virtual void sleep(int descriptor, std::chrono::microseconds most) noexcept = 0;
 
   /// Gives up the transfers to and from `machine`, for ever. They are done and failed when it returns, and none of them

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -121,22 +122,19 @@ class mpi final : public link {
       }
     }
     if (has_moved) {
+      pause_.store(shortest_pause, std::memory_order_relaxed);
       remove_ended();
     }
     return has_moved;
   }
 
-  /// MPI tells nobody of news, so this asks for them.
+  /// MPI tells nobody of news: this returns soon, so that somebody asks for them.
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
-    const auto end = std::chrono::steady_clock::now() + most;
-    for (long nanoseconds = 20'000; !progress() && std::chrono::steady_clock::now() < end;
-         nanoseconds = std::min(nanoseconds * 5 / 4, 200'000L)) {
-      pollfd event{descriptor, POLLIN, 0};
-      const timespec pause{0, nanoseconds};
-      if (::ppoll(&event, 1, &pause, nullptr) > 0) {
-        return;
-      }
-    }
+    const auto pause = pause_.load(std::memory_order_relaxed);
+    pause_.store(std::min(pause * 5 / 4, longest_pause), std::memory_order_relaxed);
+    pollfd event{descriptor, POLLIN, 0};
+    const timespec limit{0, std::clamp<long>(std::chrono::nanoseconds(most).count(), 0, pause)};
+    ::ppoll(&event, 1, &limit, nullptr);
   }
 
   void give_up(int machine) noexcept override {
@@ -217,9 +215,13 @@ class mpi final : public link {
     remove_ended();
   }
 
+  static constexpr long shortest_pause = 20'000;  // ns
+  static constexpr long longest_pause = 200'000;
+
   MPI_Comm machines_ = MPI_COMM_NULL;  // never freed, because that waits for the other machines
   std::vector<bool> is_gone_;
-  std::vector<message> messages_;  // under way
+  std::vector<message> messages_;            // under way
+  std::atomic<long> pause_{shortest_pause};  // of the next sleep
 };
 
 inline const bool has_mpi_link = register_link({

@@ -71,6 +71,8 @@ class ucx final : public link {
 
   bool progress() noexcept override { return worker_.progress(); }
 
+  [[nodiscard]] bool prepare_sleep() noexcept override { return worker_.prepare_sleep(); }
+
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override { worker_.sleep(descriptor, most); }
 
   void give_up(int machine) noexcept override {
@@ -258,7 +260,7 @@ class ucx final : public link {
       if (std::chrono::steady_clock::now() >= end) {
         return false;
       }
-      if (!progress()) {
+      if (!progress() && prepare_sleep()) {
         sleep(-1, std::chrono::milliseconds(1));
       }
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <ctime>
@@ -48,12 +49,12 @@ class ucx_worker {
 
   bool progress() noexcept { return worker_ != nullptr && api_->ucp_worker_progress(worker_) != 0; }
 
+  /// See `link::prepare_sleep`.
+  [[nodiscard]] bool prepare_sleep() noexcept { return worker_ == nullptr || api_->ucp_worker_arm(worker_) == UCS_OK; }
+
   /// See `link::sleep`.
   void sleep(int descriptor, std::chrono::microseconds most) noexcept {
-    if (worker_ != nullptr && api_->ucp_worker_arm(worker_) != UCS_OK) {
-      return;  // there is work
-    }
-    std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {worker_ != nullptr ? event_descriptor_ : -1, POLLIN, 0}}};
+    std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {event_descriptor_.load(), POLLIN, 0}}};
     const auto time = std::max(most, std::chrono::microseconds(0)).count();
     const timespec limit{static_cast<time_t>(time / 1'000'000), static_cast<long>(time % 1'000'000 * 1000)};
     ::ppoll(events.data(), events.size(), &limit, nullptr);
@@ -61,6 +62,7 @@ class ucx_worker {
 
   /// Ends the worker and all its endpoints. No callback comes any more, and nothing touches memory.
   void destroy() noexcept {
+    event_descriptor_.store(-1);
     if (worker_ != nullptr) {
       api_->ucp_worker_destroy(std::exchange(worker_, nullptr));
     }
@@ -84,7 +86,9 @@ class ucx_worker {
     params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
     check(api_->ucp_worker_create(context_, &params, &worker_), "ucp_worker_create");
-    check(api_->ucp_worker_get_efd(worker_, &event_descriptor_), "ucp_worker_get_efd");
+    int descriptor = -1;
+    check(api_->ucp_worker_get_efd(worker_, &descriptor), "ucp_worker_get_efd");
+    event_descriptor_.store(descriptor);
     ucp_am_handler_param_t ignores_pushes{};
     ignores_pushes.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
     ignores_pushes.id = push;
@@ -116,7 +120,7 @@ class ucx_worker {
   const ucx_api* api_ = nullptr;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
-  int event_descriptor_ = -1;
+  std::atomic<int> event_descriptor_{-1};  // read while another thread destroys the worker
   std::vector<std::byte> address_;
 };
 

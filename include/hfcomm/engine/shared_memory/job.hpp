@@ -27,6 +27,11 @@ class agent_port {
   /// the agent takes what comes from other machines for it. Throws engine_error.
   virtual void add_group(std::uint64_t id, const std::vector<int>& members,
                          const std::shared_ptr<rendezvous::shared_segment>& memory) = 0;
+
+  /// Returns whether `drive` does anything.
+  [[nodiscard]] virtual bool is_in_this_process() const noexcept { return false; }
+  /// Carries what there is, where the agent is in this process. For a rank that waits.
+  virtual void drive() noexcept {}
 };
 
 /// State that all groups of one job on one machine share.

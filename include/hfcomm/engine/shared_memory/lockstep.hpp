@@ -24,7 +24,7 @@
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/named_parts.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
-#include <hfcomm/machine/waiting.hpp>
+#include <hfcomm/engine/shared_memory/step_waiter.hpp>
 
 namespace hfcomm::engines {
 
@@ -38,11 +38,7 @@ namespace hfcomm::engines {
 class lockstep {
  public:
   explicit lockstep(std::shared_ptr<const shared_memory_health> watch)
-      : health_(std::move(watch)),
-        memory_(health_->memory()),
-        rank_(health_->rank()),
-        shares_cores_(health_->shares_cores()),
-        spin_limits_(detail::spin_limits::of(!shares_cores_)) {}
+      : health_(std::move(watch)), memory_(health_->memory()), rank_(health_->rank()) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
 
@@ -74,7 +70,7 @@ class lockstep {
   }
 
   /// The reader of a part of a slot that all ranks read.
-  static constexpr int everyone = -1;
+  static constexpr int everyone = step_waiter::everyone;
 
   /// Names a part of the slot that is published next, and the rank that reads it. Parts that nobody names do not go to
   /// other machines. Parts behind the slot's bytes are those of the result.
@@ -204,18 +200,12 @@ class lockstep {
     }
   }
 
-  void cancel() noexcept {
-    unwinding_.store(std::uncaught_exceptions() > 0);
-    cancelled_.store(true);
-    memory_.wake();
-  }
+  void cancel() noexcept { waiter_.cancel(); }
 
   /// Returns whether the job has more ranks on this machine than cores.
-  [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
+  [[nodiscard]] bool shares_cores() const noexcept { return waiter_.shares_cores(); }
 
-  void set_yields_core(bool yields) noexcept {
-    spin_limits_ = yields ? detail::spin_limits{} : detail::spin_limits::of(!shares_cores_);
-  }
+  void set_yields_core(bool yields) noexcept { waiter_.set_yields_core(yields); }
 
   [[nodiscard]] error_context context(const operation& call) const {
     return {rank_, size(), call_name(call), operations(), call.where};
@@ -242,8 +232,6 @@ class lockstep {
   }
 
  private:
-  static constexpr std::chrono::milliseconds check_interval{20};
-
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
 
@@ -267,7 +255,7 @@ class lockstep {
     if (!health_->in_creating_process()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
-    if (cancelled_.load(std::memory_order_relaxed)) {
+    if (waiter_.is_cancelled()) {
       throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
     }
     throw_if_broken(call);
@@ -285,72 +273,10 @@ class lockstep {
 
   template <class Arrived>
   void wait(const operation& call, int source, std::uint64_t step, Arrived&& arrived) {
-    if (!detail::wait_briefly(spin_limits_, arrived)) {
-      wait_long(call, source, step, arrived);
-    }
+    waiter_.wait(call, operations(), {.rank = source, .step = step}, arrived);
   }
 
-  /// Sleeps until `arrived()`. Throws where a rank is lost, the group is broken, or the deadline has passed.
-  template <class Arrived>
-  void wait_long(const operation& call, int source, std::uint64_t step, Arrived& arrived) {
-    detail::running_time waiting;
-    auto next_check = waiting.update() + check_interval;
-    bool warned = false;
-    while (true) {
-      header().sleepers.fetch_add(1);
-      const std::uint32_t epoch = header().wake_epoch.load();
-      if (!arrived() && !health_->is_broken() && !cancelled_.load()) {
-        detail::futex_wait(header().wake_epoch, epoch, check_interval);
-      }
-      header().sleepers.fetch_sub(1);
-      if (arrived()) {
-        return;
-      }
-      if (cancelled_.load()) {
-        // The others must know before this rank frees its memory.
-        health_->abandon(context(call), unwinding_.load());
-        throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
-      }
-      throw_if_broken(call);
-      const auto waited = waiting.update();
-      if (waited < next_check) {
-        continue;
-      }
-      next_check = waited + check_interval;
-      const auto missing = missing_ranks(source, step);
-      if (const auto loss = health_->find_loss(missing, [&](int rank) { return has_come(rank, step); })) {
-        health_->break_group(context(call), *loss);
-      }
-      if (!warned && waited >= warn_after_) {
-        warned = true;
-        health_->warn(context(call), missing, waited);
-      }
-      if (call.timeout.count() > 0 && waited >= call.timeout) {
-        if (arrived()) {
-          return;
-        }
-        health_->break_group(context(call), missing,
-                             list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
-                                 std::to_string(operations()) + " (" + detail::describe(call.where) + ") within " +
-                                 format_duration(call.timeout) + " (timed out), so rank " + std::to_string(rank_) +
-                                 " gave up.");
-      }
-    }
-  }
-
-  [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept {
-    return cell(rank, step).step.load(std::memory_order_seq_cst) >= step;
-  }
-
-  [[nodiscard]] std::vector<int> missing_ranks(int source, std::uint64_t step) const {
-    std::vector<int> missing;
-    for (int rank = 0; rank < size(); ++rank) {
-      if ((source == everyone || rank == source) && !has_come(rank, step)) {
-        missing.push_back(rank);
-      }
-    }
-    return missing;
-  }
+  [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept { return waiter_.has_come(rank, step); }
 
   void check_failure(const operation& call, int rank) const {
     const layout::flag_cell& theirs = cell(rank, step_);
@@ -392,17 +318,13 @@ class lockstep {
   std::shared_ptr<const shared_memory_health> health_;
   const group_memory& memory_;
   int rank_;
-  const bool shares_cores_;
-  detail::spin_limits spin_limits_;
-  std::chrono::milliseconds warn_after_ = detail::warning_time();
+  step_waiter waiter_{*health_};
   site_table sites_;
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
   named_parts parts_{memory_, rank_};
   std::uint64_t step_ = 0;           // the last step this rank published
   std::uint64_t verified_ = 0;       // the last step that all ranks are known to have published
   std::uint64_t reported_step_ = 0;  // a step whose failure this rank has already reported or caused
-  std::atomic<bool> cancelled_{false};
-  std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
 };
 
 }  // namespace hfcomm::engines

@@ -62,6 +62,20 @@ class shared_memory_health final : public group_health {
     }
     return machine_of;
   }
+  /// Returns the ranks on this rank's machine.
+  [[nodiscard]] std::vector<int> neighbours() const {
+    std::vector<int> ranks;
+    for (int other = 0; other < size(); ++other) {
+      if (job_->machine(index_of(other)) == job_->machine(index_of(rank()))) {
+        ranks.push_back(other);
+      }
+    }
+    return ranks;
+  }
+  /// Returns the agent that carries this group, where it is in this process; else null.
+  [[nodiscard]] std::shared_ptr<agent_port> local_agent() const {
+    return memory_.spans_machines() && job_->port->is_in_this_process() ? job_->port : nullptr;
+  }
   [[nodiscard]] const std::shared_ptr<local_job>& job() const noexcept { return job_; }
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
