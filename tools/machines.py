@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""Machines for tests, benchmarks and demonstrations: network namespaces on a bridge, each with a host name and /etc/hosts
-of its own.
+"""Machines for tests, benchmarks and demonstrations: network namespaces on a bridge, each with a host name, /etc/hosts and
+shared memory of its own.
 
 All of it lives in a network namespace of the program, so nothing else sees it, and nothing is left of it. Needs iproute2,
 and root or a system that lets users make namespaces. Traffic goes to loopback and between these namespaces.
 """
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
-BRIDGE, HOST = "br0", "m%d"
+BRIDGE, HOST, INTERFACE = "br0", "m%d", "eth0"
 ENTERED = "HFCOMM_TEST_NAMESPACE"
+SECRET = "0123456789abcdef0123456789abcdef"
+# UCX, and so MPICH, takes processes of one IPC namespace for those of one machine, whatever its name.
+NAMESPACES = ["--net", "--uts", "--mount", "--ipc"]
 
 
 def run(*command):
@@ -36,7 +41,7 @@ class Machines:
         run("ip", "link", "set", BRIDGE, "up")
         for number in range(count):
             holder = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo; read end"],
+                ["unshare", *NAMESPACES, "sh", "-c", "echo; read end"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -56,6 +61,7 @@ class Machines:
             )
             if ipv4:
                 setup += "ip addr add 10.77.0.%d/24 dev eth0;" % (number + 1)
+            setup += "mount -t tmpfs tmpfs /dev/shm;"
             setup += "f=$(mktemp); printf '%s' >$f; mount --bind $f /etc/hosts; rm $f" % hosts
             self.command(number, ["sh", "-ec", setup], check=True)
             if rate:
@@ -65,7 +71,7 @@ class Machines:
         return "10.77.0.%d" % (number + 1) if self.ipv4 else "fd77::%d" % (number + 1)
 
     def inside(self, number, command):
-        return ["nsenter", "-t", str(self.holders[number].pid), "--net", "--uts", "--mount", *command]
+        return ["nsenter", "-t", str(self.holders[number].pid), *NAMESPACES, *command]
 
     def command(self, number, command, check=False):
         errors = None if check else subprocess.DEVNULL
@@ -81,6 +87,24 @@ class Machines:
     def silence(self, number):
         """The machine's carrier stays, but no packet passes."""
         run("bridge", "link", "set", "dev", self.cables[number], "state", "0")
+
+    def sent_bytes(self):
+        """Returns how many bytes each machine has sent over its cable."""
+        found = subprocess.run(["ip", "-json", "-stats", "link"], check=True, stdout=subprocess.PIPE)
+        links = {link["ifname"]: link for link in json.loads(found.stdout)}
+        return [links[cable]["stats64"]["rx"]["bytes"] for cable in self.cables]
+
+    def write_remote_shell(self, path):
+        """Writes a program that stands for ssh: PROGRAM [OPTIONS] HOST COMMAND... runs the command on that machine."""
+        cases = "".join("%s) pid=%d ;;\n" % (HOST % number, one.pid) for number, one in enumerate(self.holders))
+        path.write_text(
+            "#!/bin/sh\n"
+            'while true; do case "$1" in -l | -p | -o) shift 2 ;; -*) shift ;; *) break ;; esac; done\n'
+            'case $1 in\n%s*) echo "no machine $1" >&2; exit 255 ;;\nesac\nshift\n'
+            'exec nsenter -t $pid %s sh -c "$*"\n' % (cases, " ".join(NAMESPACES)),
+            encoding="ascii",
+        )
+        path.chmod(0o700)
 
     def close(self):
         for holder in self.holders:
@@ -98,10 +122,26 @@ class Machines:
             machines.close()
 
 
+def rank_variables(machines, job, placement, rank):
+    """Returns the environment of a rank of hfcomm's. `placement` has the machine of each rank."""
+    machine = placement[rank]
+    address = machines.address(placement[0])
+    return {
+        "HFCOMM_JOB": job,
+        "HFCOMM_RANK": rank,
+        "HFCOMM_WORLD_SIZE": len(placement),
+        "HFCOMM_LOCAL_SIZE": placement.count(machine),
+        "HFCOMM_LOCAL_RANK": placement[:rank].count(machine),
+        "HFCOMM_ADDRESS": "[%s]" % address if ":" in address else address,
+        "HFCOMM_SECRET": SECRET,
+    }
+
+
 def bridges_are_allowed():
+    namespaces = " ".join(NAMESPACES)
     return (
         subprocess.run(
-            ["sh", "-c", "ip link add hfcomm0 type bridge && unshare --net --uts --mount true && ip link del hfcomm0"],
+            ["sh", "-c", "ip link add hfcomm0 type bridge && unshare %s true && ip link del hfcomm0" % namespaces],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,
@@ -110,12 +150,19 @@ def bridges_are_allowed():
     )
 
 
+def has_entered():
+    return os.environ.get(ENTERED) == "1"
+
+
 def enter_namespace():
     """Starts this program again in a namespace of its own, and there returns None.
 
     Returns the reason where this system does not allow that.
     """
-    if os.environ.get(ENTERED) != "1":
+    missing = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
+    if missing:
+        return "there is no %s; install iproute2 and util-linux" % " and no ".join(missing)
+    if not has_entered():
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         command = ["unshare", *user, "--net", "--mount"]
         if subprocess.run([*command, "true"], check=False).returncode != 0:
@@ -123,6 +170,6 @@ def enter_namespace():
         os.environ[ENTERED] = "1"
         os.execvp(command[0], [*command, sys.executable, *sys.argv])
     if not bridges_are_allowed():
-        return "this system allows no bridge in a namespace (is iproute2 there?)"
+        return "this system allows no bridge in a namespace"
     run("ip", "link", "set", "lo", "up")
     return None

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Gloo's ranks for bench/compare: a full mesh of TCP connections over the loopback interface, which is what Gloo has on
-// one machine, and for each size the algorithm that is faster there.
+// one machine, or over the interface $BENCH_INTERFACE; and for each size the algorithm that is faster on one machine.
 
 #include <cstdio>
 #include <cstdlib>
@@ -81,7 +81,9 @@ struct library {
 int run_rank(int rank, int size) {
   bench::worker worker(rank, size, false);  // it has a thread of its own that needs a core, too
   gloo::transport::tcp::attr address;
-  address.iface = "lo";
+  // By its name: the host's own name may lead to 127.0.1.1, which other machines cannot reach.
+  const char* interface = std::getenv("BENCH_INTERFACE");
+  address.iface = interface != nullptr ? interface : "lo";
   auto device = gloo::transport::tcp::CreateDevice(address);
   gloo::rendezvous::FileStore store(std::string(std::getenv("BENCH_JOB")) + "/gloo");
   context() = std::make_shared<gloo::rendezvous::Context>(rank, size);

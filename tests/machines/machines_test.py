@@ -16,9 +16,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
-from machines import HOST, Machines, enter_namespace
-
-SECRET = "0123456789abcdef0123456789abcdef"
+from machines import HOST, Machines, enter_namespace, rank_variables
 
 
 class Job:
@@ -30,17 +28,9 @@ class Job:
         self.ranks = []
         job = "test-%d-%f" % (os.getpid(), time.time())
         for rank, machine in enumerate(placement):
-            variables = {
-                "HFCOMM_JOB": job,
-                "HFCOMM_RANK": rank,
-                "HFCOMM_WORLD_SIZE": len(placement),
-                "HFCOMM_LOCAL_SIZE": placement.count(machine),
-                "HFCOMM_LOCAL_RANK": placement[:rank].count(machine),
-                "HFCOMM_ADDRESS": address or self.bracketed(machines.address(placement[0])),
-                "HFCOMM_SECRET": SECRET,
-                **(environment or {}),
-                **((per_rank or {}).get(rank, {})),
-            }
+            variables = rank_variables(machines, job, placement, rank)
+            variables.update({"HFCOMM_ADDRESS": address} if address else {})
+            variables.update({**(environment or {}), **((per_rank or {}).get(rank, {}))})
             words = ["%s=%s" % item for item in variables.items() if item[1] is not None]
             self.ranks.append(
                 subprocess.Popen(
@@ -59,10 +49,6 @@ class Job:
             if process.poll() is None:
                 process.kill()
         Job.started = []
-
-    @staticmethod
-    def bracketed(address):
-        return "[%s]" % address if ":" in address else address
 
     def wait_for(self, text, rank=0):
         """Returns what the rank prints up to a line with `text`."""
