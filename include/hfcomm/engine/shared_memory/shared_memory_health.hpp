@@ -149,15 +149,18 @@ class shared_memory_health final : public group_health {
     if (departed == 0) {
       return std::nullopt;
     }
-    if (departed == 1) {
-      return rendezvous::rank_ending{kind::left, "has left the group"};
-    }
-    // An exception is unwinding that rank. Its handler (launch, run_ranks) will publish the text.
-    for (int attempt = 0; attempt < 300; ++attempt) {
+    // Where an exception is unwinding that rank, its handler (launch, run_ranks) will publish the text. From another
+    // machine, the end of a job comes another way, and later, than that of a group.
+    const bool by_exception = departed != 1;
+    const bool is_elsewhere = job_->machine(index_of(rank)) != job_->machine(index_of(this->rank()));
+    for (int attempt = by_exception ? 300 : is_elsewhere ? 60 : 0; attempt > 0; --attempt) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (auto end = job_->roster->ending(index_of(rank))) {
         return end;
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!by_exception) {
+      return rendezvous::rank_ending{kind::left, "has left the group"};
     }
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
