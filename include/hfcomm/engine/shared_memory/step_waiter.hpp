@@ -56,14 +56,7 @@ class step_waiter {
       }
       return;
     }
-    const auto drive = [&]() noexcept {
-      agent_->drive();
-      return arrived();
-    };
-    if (!arrived()) {
-      let_neighbours_publish(awaited.step);
-    }
-    if (!detail::wait_briefly(spin_limits_, drive)) {
+    if (!arrived() && !drive_briefly(awaited.step, arrived)) {
       wait_long(call, number, awaited, arrived);
     }
   }
@@ -93,6 +86,22 @@ class step_waiter {
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
     return {health_.rank(), health_.size(), call_name(call), number, call.where};
+  }
+
+  /// Does the work of this machine's agent until `arrived()` or the time is over; returns whether it did. A pass takes
+  /// longer than a look at memory, so the core is yielded after each.
+  template <class Arrived>
+  bool drive_briefly(std::uint64_t step, Arrived& arrived) {
+    let_neighbours_publish(step);
+    const auto end = std::chrono::steady_clock::now() + spin_limits_.spin + spin_limits_.yield;
+    do {
+      agent_->drive();
+      if (arrived()) {
+        return true;
+      }
+      ::sched_yield();
+    } while (std::chrono::steady_clock::now() < end);
+    return arrived();
   }
 
   /// Gives the other ranks of this machine a moment to publish, too. One message then carries what all of them wrote.
