@@ -37,6 +37,13 @@ enum class reduce_kind : std::uint8_t {
   return "unknown reduce_kind";
 }
 
+/// The order in which the values of the ranks of a group on several machines are combined: see
+/// `process_group::with_order`.
+enum class reduction_order : std::uint8_t {
+  rank,  ///< Rank by rank, wherever the ranks are. So the bits do not depend on how ranks are placed.
+  tree,  ///< The ranks of each machine, rank by rank, then the machines, in the order of their first ranks.
+};
+
 /// A reduction whose kind is known while compiling, so that a kind that the elements do not have does not compile. The
 /// constants of `reduce_op` are of these types.
 template <reduce_kind Kind>

@@ -10,6 +10,12 @@
 
 namespace hfcomm::detail {
 
+/// Returns whether elements are accumulated in a wider type. A result of several of them cannot be reduced further
+/// without rounding twice.
+[[nodiscard]] constexpr bool has_wider_accumulator(element_type type) noexcept {
+  return is_floating_point(type) && !is_complex(type) && size_of(type) < sizeof(float);
+}
+
 /// Reduces elements of one type.
 ///
 /// outs[each][i] = inputs[0][i] op inputs[1][i] op ... from left to right, so in rank order, for `count` elements.

@@ -64,6 +64,10 @@ inline constexpr std::size_t piece_bytes = std::size_t{32} << 10;
 /// The same where ranks are on several machines.
 inline constexpr std::size_t machine_piece_bytes = std::size_t{512} << 10;
 
+/// Buffers below this are not reduced in pipelines of machines: the steps until the first result is there would cost
+/// more than the bytes that they save.
+inline constexpr std::size_t least_in_pipeline = std::size_t{1} << 20;
+
 /// A call site as text, for the other ranks' error messages. Rewritten only when another call hashes to its place.
 struct site_text {
   std::atomic<std::uint64_t> words[site_bytes / 8]{};

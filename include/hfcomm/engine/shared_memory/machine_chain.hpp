@@ -16,6 +16,7 @@
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
 
 namespace hfcomm::engines {
 
@@ -43,7 +44,8 @@ class machine_chain {
   /// Returns whether this is how to reduce `bytes` of each rank. All ranks that make the same call agree.
   [[nodiscard]] bool suits(const operation& call, std::size_t bytes) const {
     const int machines = placement_.machines();
-    if (machines < 2 || !placement_.is_contiguous() || bytes < least_bytes || is_rounded_at_the_end(call.element)) {
+    if (call.order != reduction_order::rank || machines < 2 || !placement_.is_contiguous() ||
+        bytes < layout::least_in_pipeline || detail::has_wider_accumulator(call.element)) {
       return false;
     }
     // What the machine that sends most sends, in buffers: here, and where each rank reduces a share of all elements.
@@ -70,14 +72,14 @@ class machine_chain {
         steps_.wait_all(call, first + turn - 2);
       }
       const std::uint64_t before = first + turn - 2;
-      if (const auto chunk = times.chunk_at(turn, times.delivery)) {
-        deliver(call, times, *chunk, before, out);
+      if (const auto chunk = times.chunks.at(turn, times.delivery)) {
+        deliver(call, times.chunks, *chunk, before, out);
       }
-      if (const auto chunk = times.chunk_at(turn, times.fold)) {
-        fold(call, times, *chunk, before, in, out);
+      if (const auto chunk = times.chunks.at(turn, times.fold)) {
+        fold(call, times.chunks, *chunk, before, in, out);
       }
-      if (const auto chunk = times.chunk_at(turn, times.staging)) {
-        stage(times, *chunk, in);
+      if (const auto chunk = times.chunks.at(turn, times.staging)) {
+        stage(times.chunks, *chunk, in);
       }
       if (turn + 2 < times.turns) {
         steps_.publish(call);
@@ -86,56 +88,22 @@ class machine_chain {
   }
 
  private:
-  /// Below this, the steps that it takes until the first result is there cost more than the bytes.
-  static constexpr std::size_t least_bytes = std::size_t{1} << 20;
-
-  /// Sums of such elements are rounded once, so a machine would have to hand on wider ones.
-  [[nodiscard]] static bool is_rounded_at_the_end(element_type element) noexcept {
-    return is_floating_point(element) && size_of(element) < sizeof(float);
-  }
-
-  /// The turns in which this machine handles a chunk, and the chunks' elements.
+  /// The turns in which this machine handles chunk 0. It handles each chunk one turn after the chunk before.
   struct schedule {
     schedule(const machine_chain& chain, const operation& call, std::size_t bytes)
-        : width(size_of(call.element)), total(bytes / width) {
+        : chunks(bytes, size_of(call.element), chain.lanes_, chain.half()) {
       const auto machines = static_cast<std::size_t>(chain.placement_.machines());
       const auto machine = static_cast<std::size_t>(chain.machine_);
-      const auto lanes = static_cast<std::size_t>(chain.lanes_);
       staging = 2 * machine;
       fold = staging + 2;
       const std::size_t concluded = 2 * machines;  // the last machine's fold
       const bool is_relayed = call.pattern == movement::to_all;
       const std::size_t relays = is_relayed && machine + 2 < machines ? machines - 2 - machine : 0;
       delivery = concluded + 2 + 2 * relays;
-      const std::size_t last_delivery = concluded + 2 + (is_relayed ? 2 * (machines - 2) : 0);
-      const std::size_t most = chain.steps_.sizes().slot_bytes / 2 / width / lanes / layout::slice_unit *
-                               layout::slice_unit;  // elements of a lane
-      const std::size_t count = (total + most * lanes - 1) / (most * lanes);
-      lane_elements = layout::round_up((total + count * lanes - 1) / (count * lanes), layout::slice_unit);
-      chunks = (total + lane_elements * lanes - 1) / (lane_elements * lanes);
-      chunk_elements = lane_elements * lanes;
-      turns = chunks + last_delivery;
+      turns = chunks.count() + concluded + 2 + (is_relayed ? 2 * (machines - 2) : 0);
     }
 
-    /// Returns the chunk that has its place in `turn` where chunk 0 has it in turn `begin`.
-    [[nodiscard]] std::optional<std::size_t> chunk_at(std::size_t turn, std::size_t begin) const {
-      return turn >= begin && turn - begin < chunks ? std::optional(turn - begin) : std::nullopt;
-    }
-    /// Returns the first and the last element of a lane of a chunk.
-    [[nodiscard]] std::pair<std::size_t, std::size_t> elements(std::size_t chunk, int lane) const {
-      const std::size_t begin =
-          std::min(chunk * chunk_elements + static_cast<std::size_t>(lane) * lane_elements, total);
-      return {begin, std::min(begin + lane_elements, total)};
-    }
-    /// Returns the offset of a lane in each half of a slot. The first half has what the ranks of the machine fold, and
-    /// what they have folded; the second half has results.
-    [[nodiscard]] std::size_t place(int lane) const { return static_cast<std::size_t>(lane) * lane_elements * width; }
-
-    std::size_t width;
-    std::size_t total;  // elements
-    std::size_t lane_elements = 0;
-    std::size_t chunk_elements = 0;
-    std::size_t chunks = 0;
+    sliced_chunks chunks;
     std::size_t staging = 0;
     std::size_t fold = 0;
     std::size_t delivery = 0;
@@ -167,43 +135,44 @@ class machine_chain {
   }
 
   /// Copies a chunk to this rank's slot, except the lanes that this rank folds itself.
-  void stage(const schedule& times, std::size_t chunk, std::span<const std::byte> in) {
+  void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
     std::byte* const slot = steps_.slot(rank(), steps_.next());
     for (int lane = 0; lane < lanes_; ++lane) {
-      const auto [begin, end] = times.elements(chunk, lane);
+      const auto [begin, end] = chunks.elements(chunk, lane);
       if (carrier(machine_, lane) != rank() && begin != end) {
-        detail::copy_bytes(slot + times.place(lane), in.data() + begin * times.width, (end - begin) * times.width);
+        detail::copy_bytes(slot + chunks.place(lane), in.data() + begin * chunks.width(),
+                           (end - begin) * chunks.width());
       }
     }
   }
 
   /// Folds the lanes of this rank onto those of the machine before. `step` has what is read.
-  void fold(const operation& call, const schedule& times, std::size_t chunk, std::uint64_t step,
+  void fold(const operation& call, const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step,
             std::span<const std::byte> in, std::span<std::byte> out) {
     const bool receives = is_last() && call.receives(rank());
     // An average is a sum that the last machine divides.
     const reduce_kind op = call.op == reduce_kind::average && !is_last() ? reduce_kind::sum : call.op;
     for (int lane = 0; lane < lanes_; ++lane) {
-      const auto [begin, end] = times.elements(chunk, lane);
+      const auto [begin, end] = chunks.elements(chunk, lane);
       if (carrier(machine_, lane) != rank() || begin == end) {
         continue;
       }
       inputs_.clear();
       if (!is_first()) {
-        inputs_.push_back(steps_.slot(carrier(machine_ - 1, lane), step) + times.place(lane));
+        inputs_.push_back(steps_.slot(carrier(machine_ - 1, lane), step) + chunks.place(lane));
       }
       for (const int local : placement_.ranks_of(machine_)) {
-        inputs_.push_back(local == rank() ? in.data() + begin * times.width
-                                          : steps_.slot(local, step) + times.place(lane));
+        inputs_.push_back(local == rank() ? in.data() + begin * chunks.width()
+                                          : steps_.slot(local, step) + chunks.place(lane));
       }
-      const std::size_t place = times.place(lane) + (is_last() ? half() : 0);
+      const std::size_t place = chunks.place(lane) + (is_last() ? half() : 0);
       outputs_.assign(1, steps_.slot(rank(), steps_.next()) + place);
       if (receives) {
-        outputs_.push_back(out.data() + begin * times.width);
+        outputs_.push_back(out.data() + begin * chunks.width());
       }
       detail::run_kernel(call.kernel, op, inputs_, outputs_, end - begin, local_factors_,
                          static_cast<std::size_t>(steps_.size()));
-      steps_.note_part(place, (end - begin) * times.width, reader_of(call, lane));
+      steps_.note_part(place, (end - begin) * chunks.width(), reader_of(call, lane));
     }
   }
 
@@ -216,22 +185,22 @@ class machine_chain {
   }
 
   /// Copies the results of a chunk to the output, and passes them on to the machine before this one.
-  void deliver(const operation& call, const schedule& times, std::size_t chunk, std::uint64_t step,
+  void deliver(const operation& call, const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step,
                std::span<std::byte> out) {
     const bool is_relayed = call.pattern == movement::to_all && !is_last();
     const bool relays = is_relayed && !is_first();
     const int source = is_relayed ? machine_ + 1 : placement_.machines() - 1;
     for (int lane = 0; lane < lanes_; ++lane) {
-      const auto [begin, end] = times.elements(chunk, lane);
+      const auto [begin, end] = chunks.elements(chunk, lane);
       const int from = carrier(source, lane);
       if (from == rank() || begin == end) {
         continue;  // this rank has folded it straight into its output
       }
-      const std::size_t place = half() + times.place(lane);
-      const std::size_t bytes = (end - begin) * times.width;
+      const std::size_t place = half() + chunks.place(lane);
+      const std::size_t bytes = (end - begin) * chunks.width();
       const std::byte* const result = steps_.slot(from, step) + place;
       if (call.receives(rank())) {
-        detail::copy_bytes(out.data() + begin * times.width, result, bytes);
+        detail::copy_bytes(out.data() + begin * chunks.width(), result, bytes);
       }
       if (relays && carrier(machine_, lane) == rank()) {
         detail::copy_bytes(steps_.slot(rank(), steps_.next()) + place, result, bytes);

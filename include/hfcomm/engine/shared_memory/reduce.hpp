@@ -10,9 +10,11 @@
 #include <vector>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/reduction/kernel.hpp>
+#include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/machine_chain.hpp>
+#include <hfcomm/engine/shared_memory/machine_tree.hpp>
+#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 
 namespace hfcomm::engines {
@@ -21,7 +23,7 @@ namespace hfcomm::engines {
 class reduce {
  public:
   reduce(lockstep& steps, peer_memory& peers, const group_placement& placement)
-      : steps_(steps), peers_(peers), chain_(steps, placement) {
+      : steps_(steps), peers_(peers), fold_(placement), chain_(steps, placement), tree_(steps, placement, fold_) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
@@ -35,6 +37,8 @@ class reduce {
       at_once(call, in, out);
     } else if (chain_.suits(call, in.size())) {
       chain_.run(call, in, out);
+    } else if (tree_.suits(call, in.size())) {
+      tree_.run(call, in, out);
     } else {
       in_place_or_slices(call, in, out);
     }
@@ -69,7 +73,8 @@ class reduce {
           in_cell ? steps_.cell(source, steps_.step()).payload : steps_.slot(source, steps_.step());
     }
     steps_.gather_factors(call, factors_);
-    detail::run_kernel(call.kernel, call.op, inputs_, out.data(), in.size() / size_of(call.element), factors_);
+    outputs_.assign(1, out.data());
+    fold_.run(call, inputs_, outputs_, in.size() / size_of(call.element), factors_);
   }
 
   /// Where all buffers lie in the group's heaps, every rank reduces its share of the elements of all inputs, straight
@@ -126,7 +131,7 @@ class reduce {
         outputs_.push_back(peers_.at(theirs.out) + begin * width);
       }
     }
-    detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
+    fold_.run(call, inputs_, outputs_, end - begin, factors_);
     steps_.throw_if_broken(call);
     steps_.publish(call);
     steps_.wait_all(call);
@@ -161,7 +166,7 @@ class reduce {
         if (receives) {
           outputs_.push_back(out.data() + begin * width);
         }
-        detail::run_kernel(call.kernel, call.op, inputs_, outputs_, end - begin, factors_);
+        fold_.run(call, inputs_, outputs_, end - begin, factors_);
         steps_.note_part(steps_.sizes().slot_bytes, (end - begin) * width, receiver_of(call));
         stage(in, index + 1, width, steps_.next());
         steps_.publish(call);
@@ -215,7 +220,9 @@ class reduce {
 
   lockstep& steps_;
   peer_memory& peers_;
+  ordered_fold fold_;
   machine_chain chain_;
+  machine_tree tree_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
   std::vector<std::byte*> outputs_;            // scratch: where they go
   std::vector<layout::buffer_places> places_;  // scratch

@@ -10,8 +10,9 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/reduction/kernel.hpp>
+#include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 
 namespace hfcomm::engines {
 
@@ -19,7 +20,7 @@ namespace hfcomm::engines {
 /// all slots straight into its output, so nothing is published twice.
 class reduce_scatter {
  public:
-  explicit reduce_scatter(lockstep& steps) : steps_(steps) {
+  reduce_scatter(lockstep& steps, const group_placement& placement) : steps_(steps), fold_(placement) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     begins_.reserve(ranks + 1);
@@ -87,12 +88,14 @@ class reduce_scatter {
         const std::byte* theirs = in_cell ? steps_.cell(rank, step).payload : steps_.slot(rank, step);
         inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * share);
       }
-      detail::run_kernel(call.kernel, call.op, inputs_, out.data() + (from - begins_[me]), count / width, factors_);
+      std::byte* const to = out.data() + (from - begins_[me]);
+      fold_.run(call, inputs_, {&to, 1}, count / width, factors_);
     }
   }
 
  private:
   lockstep& steps_;
+  ordered_fold fold_;
   std::vector<std::size_t> begins_;       // scratch: where each rank's part begins
   std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
   std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum

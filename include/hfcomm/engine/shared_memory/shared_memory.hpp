@@ -271,7 +271,7 @@ class shared_memory final : public host_engine {
   group_placement placement_{health_->machines()};
   engines::reduce reduce_{steps_, peers_, placement_};
   engines::all_to_all_v all_to_all_v_{steps_, peers_};
-  engines::reduce_scatter reduce_scatter_{steps_};
+  engines::reduce_scatter reduce_scatter_{steps_, placement_};
 };
 
 }  // namespace hfcomm::engines

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/group_placement.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
+#include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
+
+namespace hfcomm::engines {
+
+/// The algorithm that reduces large buffers machine by machine: `reduction_order::tree`. Each rank owns a slice of a
+/// chunk. The ranks of a machine combine their elements of all slices, each rank some of them. Then each owner combines
+/// what the machines have made of its slice. A machine sends 2 (M - 1) / M buffers where there are M, the fewest
+/// possible.
+///
+/// Everything that is read in a step was published two steps before. So a chunk travels while others are combined.
+class machine_tree {
+ public:
+  machine_tree(lockstep& steps, const group_placement& placement, ordered_fold& fold)
+      : steps_(steps), placement_(placement), fold_(fold), machine_(placement.machine_of(steps.rank())) {
+    // Nothing may fail once this rank has published.
+    const auto ranks = static_cast<std::size_t>(steps.size());
+    inputs_.reserve(ranks);
+    outputs_.reserve(2);
+    factors_.reserve(ranks);
+    for (int owner = 0; owner < steps.size(); ++owner) {
+      const auto& local = placement.ranks_of(machine_);
+      carriers_.push_back(
+          placement.machine_of(owner) == machine_ ? owner : local[static_cast<std::size_t>(owner) % local.size()]);
+    }
+  }
+
+  /// Returns whether this is how to reduce `bytes` of each rank. All ranks that make the same call agree.
+  [[nodiscard]] bool suits(const operation& call, std::size_t bytes) const {
+    return fold_.is_by_machine(call) && bytes >= layout::least_in_pipeline;
+  }
+
+  void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    const sliced_chunks chunks(in.size(), size_of(call.element), steps_.size(), half());
+    const std::size_t turns = chunks.count() + delivery;
+    const std::uint64_t first = steps_.next();
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      if (turn == 1) {
+        steps_.wait_all(call);
+        steps_.check(call);
+        steps_.gather_factors(call, factors_);
+      } else if (turn > 1) {
+        steps_.wait_all(call, first + turn - 2);
+      }
+      const std::uint64_t before = first + turn - 2;
+      if (const auto chunk = chunks.at(turn, delivery); chunk && call.receives(rank())) {
+        deliver(chunks, *chunk, before, out);
+      }
+      if (const auto chunk = chunks.at(turn, conclusion)) {
+        conclude(call, chunks, *chunk, before, out);
+      }
+      if (const auto chunk = chunks.at(turn, combination)) {
+        combine(call, chunks, *chunk, before, in);
+      }
+      if (const auto chunk = chunks.at(turn, staging)) {
+        stage(chunks, *chunk, in);
+      }
+      if (turn + 2 < turns) {
+        steps_.publish(call);
+      }
+    }
+  }
+
+ private:
+  // The turns of chunk 0.
+  static constexpr std::size_t staging = 0;
+  static constexpr std::size_t combination = 2;
+  static constexpr std::size_t conclusion = 4;
+  static constexpr std::size_t delivery = 6;
+
+  [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
+  /// Returns the offset of the second half of a slot, which has results. The first has the elements of this machine.
+  [[nodiscard]] std::size_t half() const noexcept { return steps_.sizes().slot_bytes / 2; }
+  /// Returns the rank of this machine that combines the elements of a slice.
+  [[nodiscard]] int carrier(int owner) const { return carriers_[static_cast<std::size_t>(owner)]; }
+  /// Returns the rank of another machine that does.
+  [[nodiscard]] int carrier_on(int machine, int owner) const {
+    const auto& ranks = placement_.ranks_of(machine);
+    return placement_.machine_of(owner) == machine ? owner : ranks[static_cast<std::size_t>(owner) % ranks.size()];
+  }
+
+  /// Copies a chunk to this rank's slot, except the slices that this rank combines.
+  void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
+    std::byte* const slot = steps_.slot(rank(), steps_.next());
+    for (int owner = 0; owner < steps_.size(); ++owner) {
+      const auto [begin, end] = chunks.elements(chunk, owner);
+      if (carrier(owner) != rank() && begin != end) {
+        detail::copy_bytes(slot + chunks.place(owner), in.data() + begin * chunks.width(),
+                           (end - begin) * chunks.width());
+      }
+    }
+  }
+
+  /// Combines this machine's elements of the slices that this rank carries. `step` has what is read.
+  void combine(const operation& call, const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step,
+               std::span<const std::byte> in) {
+    for (int owner = 0; owner < steps_.size(); ++owner) {
+      const auto [begin, end] = chunks.elements(chunk, owner);
+      if (carrier(owner) != rank() || begin == end) {
+        continue;
+      }
+      const std::size_t place = chunks.place(owner);
+      inputs_.assign(static_cast<std::size_t>(steps_.size()), nullptr);
+      for (const int local : placement_.ranks_of(machine_)) {
+        inputs_[static_cast<std::size_t>(local)] =
+            local == rank() ? in.data() + begin * chunks.width() : steps_.slot(local, step) + place;
+      }
+      fold_.combine_machine(call, machine_, inputs_, 0, steps_.slot(rank(), steps_.next()) + place, end - begin,
+                            factors_);
+      steps_.note_part(place, (end - begin) * chunks.width(), owner);
+    }
+  }
+
+  /// Combines what the machines have made of this rank's slice.
+  void conclude(const operation& call, const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step,
+                std::span<std::byte> out) {
+    const auto [begin, end] = chunks.elements(chunk, rank());
+    if (begin == end) {
+      return;
+    }
+    const std::size_t place = chunks.place(rank());
+    inputs_.clear();
+    for (int machine = 0; machine < placement_.machines(); ++machine) {
+      inputs_.push_back(steps_.slot(carrier_on(machine, rank()), step) + place);
+    }
+    outputs_.assign(1, steps_.slot(rank(), steps_.next()) + half() + place);
+    if (call.receives(rank())) {
+      outputs_.push_back(out.data() + begin * chunks.width());
+    }
+    fold_.combine_partials(call, inputs_, outputs_, end - begin);
+    steps_.note_part(half() + place, (end - begin) * chunks.width(),
+                     call.pattern == movement::to_root ? call.root : lockstep::everyone);
+  }
+
+  /// Copies the results of a chunk to the output.
+  void deliver(const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step, std::span<std::byte> out) {
+    for (int owner = 0; owner < steps_.size(); ++owner) {
+      const auto [begin, end] = chunks.elements(chunk, owner);
+      if (owner != rank() && begin != end) {
+        detail::copy_bytes(out.data() + begin * chunks.width(), steps_.slot(owner, step) + half() + chunks.place(owner),
+                           (end - begin) * chunks.width());
+      }
+    }
+  }
+
+  lockstep& steps_;
+  const group_placement& placement_;
+  ordered_fold& fold_;
+  int machine_;
+  std::vector<int> carriers_;             // by owner
+  std::vector<const std::byte*> inputs_;  // scratch: where the elements of a slice are
+  std::vector<std::byte*> outputs_;       // scratch: where they go
+  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+};
+
+}  // namespace hfcomm::engines
