@@ -138,10 +138,10 @@ TEST_CASE_TEMPLATE("links: a transfer of another length fails", Machines, memory
   run<Machines>("links: a transfer of another length fails", 2, &cases::lengths);
 }
 
-TEST_CASE_TEMPLATE("links: what was sent arrives though the sender calls no more", Machines, memory, memory_late,
+TEST_CASE_TEMPLATE("links: what was sent arrives though the sender sends no more", Machines, memory, memory_late,
                    ucx_machines, gloo_machines) {
   for (const auto each : {&cases::idle_sender_small, &cases::idle_sender_medium, &cases::idle_sender_large}) {
-    run<Machines>("links: what was sent arrives though the sender calls no more", 2, each);
+    run<Machines>("links: what was sent arrives though the sender sends no more", 2, each);
   }
 }
 

@@ -28,10 +28,6 @@ namespace hfcomm::engines {
 /// receive over TCP is either not begun and can be cancelled, or complete: UCX never completes, nor cancels, the
 /// receive of a message of which only some segments have arrived. The receiver has to cut alike, so the length is no
 /// option.
-///
-/// UCX calls a send done when its bytes are copied into a buffer of one segment, where they may wait until somebody
-/// calls UCX again; a rank that computes does not. So an empty message, the push, follows: it is accepted when the
-/// buffer is free. (UCX's own flush would wait for the receiver's answer.)
 class ucx final : public link {
  public:
   static constexpr std::size_t largest_message = ucx_worker::largest_message;
@@ -55,16 +51,13 @@ class ucx final : public link {
     const std::size_t messages = (one.bytes.size() + largest_message - 1) / largest_message;
     auto* const running =
         new transfer{this, &other, &one, {}, 1};  // NOLINT(*unhandled-exception-at-new): ends the process
-    running->parts.resize(messages + (one.sends ? 1 : 0), {running, 0, false, nullptr});
+    running->parts.resize(messages, {running, 0, false, nullptr});
     one.native = running;
     other.transfers.push_back(running);
     connect(other, one.machine);
     for (std::size_t index = 0; index < messages; ++index) {
       const std::size_t begin = index * largest_message;
       start(running->parts[index], one.bytes.subspan(begin, std::min(largest_message, one.bytes.size() - begin)));
-    }
-    if (one.sends) {
-      start(running->parts.back(), {});
     }
     finish_one(*running, true);
   }
@@ -89,7 +82,7 @@ class ucx final : public link {
   struct peer;
   struct transfer;
 
-  /// A message of a transfer, or the push after those of a send.
+  /// A message of a transfer.
   struct part {
     transfer* of;
     std::size_t length = 0;
@@ -129,7 +122,6 @@ class ucx final : public link {
     other.fails = api_->ucp_ep_create(worker_.get(), &params, &other.endpoint) != UCS_OK;
   }
 
-  /// Starts a message of `bytes`; without any, the push.
   void start(part& one, std::span<std::byte> bytes) noexcept {
     transfer& running = *one.of;
     const peer& other = *running.with;
@@ -162,9 +154,6 @@ class ucx final : public link {
                                     ~ucp_tag_t{0}, &param);
     }
     param.cb.send = &on_sent;
-    if (bytes.empty()) {
-      return api_->ucp_am_send_nbx(running.with->endpoint, ucx_worker::push, nullptr, 0, nullptr, 0, &param);
-    }
     return api_->ucp_tag_send_nbx(running.with->endpoint, bytes.data(), bytes.size(), tag(*running.one, self_), &param);
   }
 

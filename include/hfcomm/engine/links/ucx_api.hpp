@@ -34,8 +34,6 @@ struct ucx_api {
   decltype(&::ucp_worker_progress) ucp_worker_progress = nullptr;
   decltype(&::ucp_ep_create) ucp_ep_create = nullptr;
   decltype(&::ucp_ep_close_nbx) ucp_ep_close_nbx = nullptr;
-  decltype(&::ucp_worker_set_am_recv_handler) ucp_worker_set_am_recv_handler = nullptr;
-  decltype(&::ucp_am_send_nbx) ucp_am_send_nbx = nullptr;
   decltype(&::ucp_tag_send_nbx) ucp_tag_send_nbx = nullptr;
   decltype(&::ucp_tag_recv_nbx) ucp_tag_recv_nbx = nullptr;
   decltype(&::ucp_request_check_status) ucp_request_check_status = nullptr;
@@ -66,8 +64,6 @@ inline ucx_api load_ucx(const std::source_location& where) {
   HFCOMM_FILL(ucp_worker_progress);
   HFCOMM_FILL(ucp_ep_create);
   HFCOMM_FILL(ucp_ep_close_nbx);
-  HFCOMM_FILL(ucp_worker_set_am_recv_handler);
-  HFCOMM_FILL(ucp_am_send_nbx);
   HFCOMM_FILL(ucp_tag_send_nbx);
   HFCOMM_FILL(ucp_tag_recv_nbx);
   HFCOMM_FILL(ucp_request_check_status);

@@ -24,7 +24,6 @@ namespace hfcomm::engines {
 class ucx_worker {
  public:
   static constexpr std::size_t largest_message = 512 << 10;  ///< See the class ucx.
-  static constexpr unsigned push = 1;                        ///< The number of an active message that is ignored.
 
   /// Throws engine_error.
   ucx_worker() {
@@ -74,7 +73,7 @@ class ucx_worker {
     check(api_->ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
     params.name = "hfcomm";
     const auto status = api_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
     api_->ucp_config_release(config);
@@ -89,11 +88,6 @@ class ucx_worker {
     int descriptor = -1;
     check(api_->ucp_worker_get_efd(worker_, &descriptor), "ucp_worker_get_efd");
     event_descriptor_.store(descriptor);
-    ucp_am_handler_param_t ignores_pushes{};
-    ignores_pushes.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
-    ignores_pushes.id = push;
-    ignores_pushes.cb = [](void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) { return UCS_OK; };
-    check(api_->ucp_worker_set_am_recv_handler(worker_, &ignores_pushes), "ucp_worker_set_am_recv_handler");
     ucp_worker_attr_t attributes{};
     attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
     attributes.address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
