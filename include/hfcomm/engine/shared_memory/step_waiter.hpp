@@ -40,7 +40,7 @@ class step_waiter {
       : health_(health),
         memory_(health.memory()),
         shares_cores_(health.shares_cores()),
-        spin_limits_(detail::spin_limits::of(!shares_cores_)),
+        spin_limits_(awake_limits()),
         agent_(health.local_agent()),
         neighbours_(health.neighbours()) {}
   step_waiter(const step_waiter&) = delete;
@@ -76,9 +76,7 @@ class step_waiter {
   /// Returns whether the job has more ranks on this machine than cores.
   [[nodiscard]] bool shares_cores() const noexcept { return shares_cores_; }
 
-  void set_yields_core(bool yields) noexcept {
-    spin_limits_ = yields ? detail::spin_limits{} : detail::spin_limits::of(!shares_cores_);
-  }
+  void set_yields_core(bool yields) noexcept { spin_limits_ = yields ? detail::spin_limits{} : awake_limits(); }
 
  private:
   static constexpr std::chrono::milliseconds check_interval{20};
@@ -102,6 +100,12 @@ class step_waiter {
       ::sched_yield();
     } while (std::chrono::steady_clock::now() < end);
     return arrived();
+  }
+
+  /// Returns the times for waiting awake. A step across machines takes so long that there is no use in spinning before
+  /// yielding.
+  [[nodiscard]] detail::spin_limits awake_limits() const noexcept {
+    return detail::spin_limits::of(!shares_cores_ && !memory_.spans_machines());
   }
 
   /// Gives the other ranks of this machine a moment to publish, too. One message then carries what all of them wrote.
