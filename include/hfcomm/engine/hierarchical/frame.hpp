@@ -22,6 +22,7 @@ enum class frame_kind : std::uint32_t {
   answer,          ///< A receiver has answered, or has taken bytes; the payload is its reason, if it failed.
   last_message,    ///< A rank's last call of a message, for error texts.
   device_board,    ///< The payload is the state of a rank's device operations.
+  rank_left,       ///< A rank of the job, number `rank` there, has left it; belongs to no group.
   goodbye,         ///< The machine's ranks have left the job; belongs to no group.
   goodbye_answer,  ///< Everything that came before a goodbye has been taken.
 };
@@ -29,7 +30,7 @@ enum class frame_kind : std::uint32_t {
 struct frame {
   std::uint64_t group = 0;
   frame_kind kind = frame_kind::cells;
-  std::int32_t rank = 0;     ///< In the group.
+  std::int32_t rank = 0;     ///< In the group; in the job for a frame of no group.
   std::uint64_t index = 0;   ///< A step, a site or an envelope.
   std::uint64_t offset = 0;  ///< In the slot that the payload belongs to.
   std::uint32_t bytes = 0;   ///< Of the payload that follows.

@@ -92,6 +92,18 @@ class job_liveness {
     return any;
   }
 
+  /// Returns the ranks of this machine that have left the job since the last call. The agent tells of them behind their
+  /// data: over the side channel, the news would overtake what they had sent last, and others would miss it.
+  [[nodiscard]] std::vector<int> take_left_ranks() { return std::exchange(left_ranks_, {}); }
+
+  /// Takes the news that a rank of another machine has left the job.
+  void take_left(int machine, int rank) {
+    if (rank >= 0 && rank < static_cast<int>(machine_of_.size()) &&
+        machine_of_[static_cast<std::size_t>(rank)] == machine) {
+      roster_->end_remote(rank, {rendezvous::rank_ending::kind::left, {}});
+    }
+  }
+
   /// Proposes a record of a loss. Returns the verdict where this agent knows it at once.
   std::optional<loss_record> propose(const loss_record& proposal) {
     if (!is_root() && !is_lost(0)) {
@@ -165,7 +177,11 @@ class job_liveness {
       end->text = roster_->failure_text_of(rank).value_or(end->text);
     }
     is_reported_[static_cast<std::size_t>(rank)] = true;
-    tell_all(control_kind::rank_ended, encoded(ended_rank(rank, static_cast<int>(end->how), end->text)), self_);
+    if (end->how == kind::left) {
+      left_ranks_.push_back(rank);
+    } else {
+      tell_all(control_kind::rank_ended, encoded(ended_rank(rank, static_cast<int>(end->how), end->text)), self_);
+    }
     return true;
   }
 
@@ -292,6 +308,7 @@ class job_liveness {
   std::chrono::milliseconds beat_interval_;
   std::chrono::steady_clock::time_point next_beat_{};
   std::vector<bool> is_reported_;  // by rank: how it ended is known to the others
+  std::vector<int> left_ranks_;
   std::vector<machine_state> machines_;
   std::map<std::uint64_t, loss_record> verdicts_;
   bool has_said_bye_ = false;

@@ -248,9 +248,26 @@ class machine_agent final : private frame_target, private agent_work {
       group->send_rare_changes(sender_);
       propose(*group);
     }
+    send_left_ranks();
     retire_groups();
     if (finishes_) {
       say_goodbye();
+    }
+  }
+
+  /// After their groups were collected.
+  void send_left_ranks() {
+    for (const int rank : liveness_.take_left_ranks()) {
+      send_to_all(frame_kind::rank_left, rank);
+    }
+  }
+
+  /// Sends a frame of no group to the other machines.
+  void send_to_all(frame_kind kind, int rank = 0) {
+    for (int machine = 0; machine < machines_; ++machine) {
+      if (machine != self_) {
+        sender_.send(machine, frame_of(kind, rank));
+      }
     }
   }
 
@@ -297,11 +314,7 @@ class machine_agent final : private frame_target, private agent_work {
       return;
     }
     if (!std::exchange(has_said_goodbye_, true)) {
-      for (int machine = 0; machine < machines_; ++machine) {
-        if (machine != self_) {
-          sender_.send(machine, goodbye(frame_kind::goodbye));
-        }
-      }
+      send_to_all(frame_kind::goodbye);
     }
     for (int machine = 0; machine < machines_; ++machine) {
       const peer& other = peer_of(machine);
@@ -315,9 +328,10 @@ class machine_agent final : private frame_target, private agent_work {
     }
   }
 
-  [[nodiscard]] static frame goodbye(frame_kind kind) {
+  [[nodiscard]] static frame frame_of(frame_kind kind, int rank = 0) {
     frame what;
     what.kind = kind;
+    what.rank = rank;
     return what;
   }
 
@@ -332,9 +346,12 @@ class machine_agent final : private frame_target, private agent_work {
   }
 
   void apply(int machine, const frame& what, std::span<const std::byte> payload) override {
-    if (what.kind == frame_kind::goodbye) {
+    if (what.kind == frame_kind::rank_left) {
+      liveness_.take_left(machine, what.rank);
+      wake_all();
+    } else if (what.kind == frame_kind::goodbye) {
       peer_of(machine).has_left = true;
-      sender_.send(machine, goodbye(frame_kind::goodbye_answer));
+      sender_.send(machine, frame_of(frame_kind::goodbye_answer));
     } else if (what.kind == frame_kind::goodbye_answer) {
       peer_of(machine).has_answered = true;
     } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {
