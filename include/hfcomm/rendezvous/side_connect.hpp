@@ -54,8 +54,9 @@ class side_connector {
   static constexpr std::chrono::milliseconds slice{20};
   static constexpr std::chrono::milliseconds most_pause{100};
   static constexpr std::chrono::seconds connect_limit{2};  // a lost packet is repeated after 1 s
-  static constexpr std::chrono::seconds resolved_for{1};   // then the name may have another address
-  static constexpr std::chrono::seconds patience{3};       // an earlier job's listener may be about to end
+  static constexpr std::chrono::seconds answer_limit{20};
+  static constexpr std::chrono::seconds resolved_for{1};  // then the name may have another address
+  static constexpr std::chrono::seconds patience{3};      // an earlier job's listener may be about to end
 
   [[nodiscard]] std::string failure() const {
     const std::string host = host_.find(':') != std::string::npos ? '[' + host_ + ']' : host_;
@@ -171,9 +172,11 @@ class side_connector {
 
   /// Waits until the connection is proven or closed. Returns whether the other end has answered.
   bool finish_handshake(side_connection& connection) {
-    const deadline limit = limited(side_connection::handshake_limit);
+    const auto began = clock::now();
     while (!connection.is_closed() && connection.verdict() == side_verdict::pending) {
-      if (!wait(connection.fd(), POLLIN, limit)) {
+      // Once the root has taken this end's proof it counts on the connection, even where its answer is lost at first.
+      const auto most = connection.has_hello() ? answer_limit : side_connection::handshake_limit;
+      if (!wait(connection.fd(), POLLIN, {std::min(give_up_.at, began + most)})) {
         connection.close("it is there, but did not answer in time");
         return false;
       }

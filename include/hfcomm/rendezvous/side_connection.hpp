@@ -64,6 +64,8 @@ class side_connection {
   }
   /// Returns what the handshake has found.
   [[nodiscard]] side_verdict verdict() const noexcept { return stream_.verdict(); }
+  /// Returns whether the other end has begun its part of the handshake.
+  [[nodiscard]] bool has_hello() const noexcept { return stream_.has_hello(); }
   /// Returns what the proven peer says of itself: its rank.
   [[nodiscard]] const side_claims& peer() const noexcept { return stream_.peer(); }
 

@@ -82,6 +82,8 @@ class side_handshake {
   [[nodiscard]] std::vector<std::byte> take_output() { return std::exchange(output_, {}); }
 
   [[nodiscard]] side_verdict verdict() const noexcept { return verdict_; }
+  /// Returns whether the other end has begun its part.
+  [[nodiscard]] bool has_hello() const noexcept { return has_hello_; }
   /// Returns why the other end is refused; empty where it is not.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
   /// Returns what a proven peer says of itself.
