@@ -84,8 +84,9 @@ class side_connection {
   [[nodiscard]] std::size_t queued_bytes() const { return stream_.output().size(); }
 
   /// Returns the next message; nullopt where none is complete yet, or none will come. After the end it returns those
-  /// that came before.
+  /// that came before. Sends more of the queue, too.
   [[nodiscard]] std::optional<side_message> receive() {
+    flush();
     while (true) {
       auto message = stream_.next();
       if (!stream_.problem().empty()) {

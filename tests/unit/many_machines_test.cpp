@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <future>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/rendezvous/job_start.hpp>
+#include <hfcomm/serialization/encoding.hpp>
+#include <hfcomm/serialization/std_types.hpp>
+
+#include "../simulated/job.hpp"
+#include "../simulated/leaders.hpp"
+#include "side_peers.hpp"
+
+// A real root, and machines whose leaders one thread plays.
+namespace {
+
+using namespace std::chrono_literals;
+using hfcomm::engines::control_kind;
+using hfcomm::rendezvous::deadline;
+using hfcomm::rendezvous::job_plan;
+using hfcomm::rendezvous::machine_part;
+using hfcomm::rendezvous::membership;
+using hfcomm::rendezvous::root_address;
+using hfcomm::rendezvous::unique_fd;
+using side_peers::bytes_of;
+using side_peers::says;
+using simulated::job;
+using simulated::leaders;
+
+constexpr auto generous = 60s;  // what a busy machine may take; nothing here should
+
+job job_of(int machines, int world_size) {
+  static int number = 0;
+  job made;
+  made.key = "many machines " + std::to_string(::getpid()) + ' ' + std::to_string(++number);
+  made.machines = machines;
+  made.world_size = world_size;
+  return made;
+}
+
+/// The root of a job, in a thread.
+class root_thread {
+ public:
+  explicit root_thread(const job& what)
+      : thread_([this, options = options_of(what)]() mutable { run(std::move(options)); }) {}
+  root_thread(const root_thread&) = delete;
+  root_thread& operator=(const root_thread&) = delete;
+  ~root_thread() { thread_.join(); }
+
+  /// Waits until the root listens.
+  root_address address() { return address_.get_future().get(); }
+  [[nodiscard]] bool is_done() const { return is_done_; }
+  /// Waits until the start is over, and returns the root's membership. Throws its error.
+  membership member() { return member_.get_future().get(); }
+
+ private:
+  hfcomm::rendezvous::job_options options_of(const job& what) {
+    return what.root_options([this](const root_address& address) { address_.set_value(address); });
+  }
+
+  void run(hfcomm::rendezvous::job_options options) {
+    try {
+      member_.set_value(hfcomm::rendezvous::join_job(std::move(options)));
+    } catch (...) {
+      member_.set_exception(std::current_exception());
+    }
+    is_done_ = true;
+  }
+
+  std::promise<root_address> address_;
+  std::promise<membership> member_;
+  std::atomic<bool> is_done_{false};
+  std::thread thread_;
+};
+
+void go_on_until(leaders& machines, const std::function<bool()>& is_done) {
+  const auto limit = deadline::in(generous);
+  while (!is_done()) {
+    REQUIRE(!limit.passed());
+    machines.progress(5ms);
+  }
+}
+
+/// Lets all machines that have connected start.
+void start(const job& what, leaders& machines) {
+  go_on_until(machines, [&] { return machines.count(leaders::stage::started) == what.machines - 1; });
+}
+
+void connect_all(const job& what, leaders& machines) {
+  for (int machine = 1; machine < what.machines; ++machine) {
+    machines.connect(machine);
+  }
+}
+
+/// A job that has started.
+struct started_job {
+  explicit started_job(job which) : what(std::move(which)), root(what), machines(what, root.address()) {
+    connect_all(what, machines);
+    start(what, machines);
+    member = root.member();
+  }
+
+  job what;
+  root_thread root;
+  leaders machines;
+  membership member;
+};
+
+void check_plan(const job& what, const job_plan& plan) {
+  REQUIRE(plan.machines.size() == static_cast<std::size_t>(what.machines));
+  CHECK(plan.machines[0].ranks == std::vector<int>{0});
+  CHECK(plan.machines[0].link_address == what.link_address(0));
+  for (int machine = 1; machine < what.machines; ++machine) {
+    CHECK(plan.machines[static_cast<std::size_t>(machine)].to_fields() == what.part(machine).to_fields());
+  }
+}
+
+/// Checks what the root and all machines know after the start.
+void check_start(const job& what, const leaders& machines, const membership& root) {
+  for (int machine = 2; machine < what.machines; ++machine) {
+    CHECK(machines.plan(machine) == machines.plan(1));
+  }
+  check_plan(what, job_plan::decode(machines.plan(1), what.world_size));
+  CHECK(root.nodes == what.machines);
+  for (int machine = 1; machine < what.machines; ++machine) {
+    const machine_part part = what.part(machine);
+    for (std::size_t place = 0; place < part.ranks.size(); ++place) {
+      CHECK(root.roster->machine(part.ranks[place]) == machine);
+      CHECK(root.roster->identity(part.ranks[place]) == "pid " + std::to_string(part.pids[place]) + " on " + part.host);
+    }
+  }
+}
+
+/// Somebody who connects to the root, sends these bytes, and stays.
+unique_fd stranger(const root_address& root, std::span<const std::byte> bytes) {
+  const auto address = hfcomm::rendezvous::resolve("127.0.0.1", root.ports.at(0)).addresses.at(0);
+  unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(fd.get(), address.get(), address.length) == 0);
+  ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return fd;
+}
+
+/// Returns how many bytes come until the other end closes the connection.
+std::size_t received_by(const unique_fd& fd) {
+  std::vector<std::byte> bytes(65'536);
+  std::size_t received = 0;
+  while (true) {
+    pollfd event{fd.get(), POLLIN, 0};
+    REQUIRE(::poll(&event, 1, 60'000) == 1);
+    const auto count = ::recv(fd.get(), bytes.data(), bytes.size(), 0);
+    if (count <= 0) {
+      return received;
+    }
+    received += static_cast<std::size_t>(count);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("many machines: the claims of all reach the root, and all get the right plan") {
+  const job what = job_of(50, 120);
+  started_job started(what);
+  check_start(what, started.machines, started.member);
+}
+
+TEST_CASE("many machines: strangers between them neither learn the plan nor delay the start") {
+  const job what = job_of(50, 50);
+  root_thread root(what);
+  const root_address address = root.address();
+  leaders machines(what, address);
+  side_peers::pair_of_streams recorded;
+  recorded.carry();
+  const std::vector<std::vector<std::byte>> greetings{{},
+                                                      bytes_of("GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+                                                      {recorded.to_listener.begin(), recorded.to_listener.begin() + 20},
+                                                      recorded.to_listener,
+                                                      std::vector<std::byte>(100'000, std::byte{0xff})};
+  std::vector<unique_fd> strangers;
+  for (int machine = 1; machine < what.machines; ++machine) {
+    strangers.push_back(stranger(address, greetings[strangers.size() % greetings.size()]));
+    machines.connect(machine);
+    machines.progress(0ms);
+  }
+  start(what, machines);
+  check_start(what, machines, root.member());
+  for (const unique_fd& one : strangers) {
+    CHECK(received_by(one) <= hfcomm::rendezvous::side_handshake::hello_bytes);
+  }
+}
+
+TEST_CASE("many machines: a plan that the system does not take at once arrives") {
+  job what = job_of(50, 50);
+  what.address_bytes = 4096;
+  what.has_small_buffers = true;
+  started_job started(what);
+  CHECK(started.machines.plan(1).size() > 200'000);
+  check_start(what, started.machines, started.member);
+}
+
+TEST_CASE("many machines: a rank that two machines claim is a usage_error that names both") {
+  const job what = job_of(5, 5);
+  root_thread root(what);
+  const root_address address = root.address();
+  job other = what;
+  other.machines = 3;  // so that its machine 1 has the ranks 1 and 3
+  leaders machines(what, address);
+  leaders others(other, address);
+  machines.connect(3);
+  go_on_until(machines, [&] { return machines.count(leaders::stage::joined) == 1; });
+  others.connect(1);
+  try {
+    go_on_until(others, [&] { return root.is_done(); });
+  } catch (const hfcomm::usage_error&) {
+    // the other end's word of it
+  }
+  try {
+    root.member();
+    CHECK(false);
+  } catch (const hfcomm::usage_error& problem) {
+    CHECK(says(problem.detail(), "two processes claim rank 3: one on machine1, and one on machine3"));
+  }
+}
+
+TEST_CASE("many machines: the root beats for all, and tells all others which machine has gone") {
+  started_job started(job_of(50, 50));
+  const std::size_t others = 49;
+  go_on_until(started.machines, [&] { return started.machines.received().beats >= 2 * others; });
+  started.machines.close(7);
+  go_on_until(started.machines, [&] { return started.machines.received().losses >= others - 1; });
+  CHECK(started.machines.received().losses == others - 1);
+  go_on_until(started.machines, [&] { return started.member.roster->ending(7).has_value(); });
+  CHECK(started.member.roster->ending(7)->text == "ended without a word: its connection was closed");
+  CHECK(!started.member.roster->ending(8));
+}
+
+TEST_CASE("many machines: the root tells all others how ranks have ended") {
+  started_job started(job_of(50, 50));
+  for (int rank = 1; rank < 50; ++rank) {
+    std::vector<std::byte> bytes;
+    hfcomm::encode(std::tuple(rank, 3, std::string("has left the job")), bytes);
+    started.machines.send(rank, control_kind::rank_ended, bytes);
+  }
+  go_on_until(started.machines, [&] { return started.machines.received().endings >= std::size_t{49} * 48; });
+  CHECK(started.machines.received().endings == std::size_t{49} * 48);
+}
