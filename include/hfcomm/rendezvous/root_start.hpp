@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/machine_start.hpp>
 #include <hfcomm/rendezvous/side_connection.hpp>
+#include <hfcomm/rendezvous/side_events.hpp>
 #include <hfcomm/rendezvous/side_listener.hpp>
 
 namespace hfcomm::rendezvous {
@@ -29,7 +31,8 @@ namespace hfcomm::rendezvous {
 /// The start as the leader on the machine of rank 0, the root, takes part.
 class root_start {
  public:
-  explicit root_start(machine_start& mine) : mine_(mine) {}
+  explicit root_start(machine_start& mine)
+      : mine_(mine), claimed_by_(static_cast<std::size_t>(mine.options.world_size), nobody) {}
 
   membership run() {
     const bool is_urgent = mine_.options.has_several_machines || mine_.options.exchange->needs_all_ranks();
@@ -37,7 +40,7 @@ class root_start {
     if (mine_.options.has_several_machines) {
       static_cast<void>(require_credentials(mine_.options.proof));
     }
-    while (!absent_ranks().empty() || (is_urgent && !listener_)) {
+    while (!all_have_come() || (is_urgent && !listener_)) {
       if (!listener_ && clock::now() >= opens_at && mine_.options.proof) {
         open();
       }
@@ -57,18 +60,16 @@ class root_start {
     const job_plan plan = make_plan();
     listener_.reset();
     mine_.options.exchange.reset();
-    for (auto& connection : mine_.connections) {
-      connection->send(static_cast<std::uint8_t>(start_kind::plan), plan.encode());
-    }
+    send_to_all(start_kind::plan, plan.encode());
     mine_.prepare(plan);
     await_ready();
-    for (auto& connection : mine_.connections) {
-      connection->send(static_cast<std::uint8_t>(start_kind::go), {});
-    }
+    send_to_all(start_kind::go, {});
     return mine_.finish(plan);
   }
 
  private:
+  static constexpr std::size_t nobody = SIZE_MAX;
+
   void open() {
     root_address address{.hosts = {}, .ports = mine_.options.root_ports, .nonce = {}};
     const bool is_published = address.ports.empty();
@@ -101,9 +102,7 @@ class root_start {
     if (listener_) {
       listener_->add_to(events);
     }
-    for (const auto& connection : mine_.connections) {
-      connection->add_to(events);
-    }
+    events.push_back({events_.descriptor(), POLLIN, 0});
     mine_.ranks.add_to(events);
     static_cast<void>(
         ::poll(events.data(), static_cast<nfds_t>(events.size()), static_cast<int>(machine_start::slice.count())));
@@ -113,22 +112,33 @@ class root_start {
     static_cast<void>(mine_.options.exchange->is_done());
     listener_->progress();
     while (auto connection = listener_->take()) {
+      events_.add(mine_.connections.size(), *connection);
       mine_.connections.emplace_back(std::move(*connection));
       parts_.emplace_back();
     }
     receive_all();
   }
 
+  void send_to_all(start_kind kind, std::span<const std::byte> bytes) {
+    for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
+      mine_.connections[index]->send(static_cast<std::uint8_t>(kind), bytes);
+      events_.update(index, *mine_.connections[index]);
+    }
+  }
+
   /// Takes what the leaders have sent. Throws where one has gone.
   void receive_all() {
-    for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
-      while (const auto message = mine_.connections[index]->receive()) {
-        take_message(index, *message);
+    while (const auto index = events_.current()) {
+      side_connection& connection = *mine_.connections[*index];
+      while (const auto message = connection.receive()) {
+        take_message(*index, *message);
       }
-      if (mine_.connections[index]->is_closed()) {
-        throw engine_error(error_context{}, name_of(index) + " went away while the job was starting (" +
-                                                mine_.connections[index]->close_reason() + ')');
+      if (connection.is_closed()) {
+        throw engine_error(error_context{}, name_of(*index) + " went away while the job was starting (" +
+                                                connection.close_reason() + ')');
       }
+      events_.update(*index, connection);
+      events_.pop();
     }
   }
 
@@ -158,15 +168,24 @@ class root_start {
     }
     parts_[index] = std::move(part);
     for (const int rank : parts_[index].ranks) {
-      for (std::size_t other = 0; other < parts_.size(); ++other) {
-        const auto& theirs = parts_[other].ranks;
-        if (mine_.ranks.has(rank) || (other != index && std::binary_search(theirs.begin(), theirs.end(), rank))) {
-          throw usage_error(error_context{}, "two processes claim rank " + std::to_string(rank) + ": one on " +
-                                                 parts_[index].host + ", and one on " +
-                                                 (mine_.ranks.has(rank) ? "rank 0's machine" : parts_[other].host));
-        }
-      }
+      claim(rank, index);
     }
+  }
+
+  void claim(int rank, std::size_t index) {
+    std::size_t& owner = claimed_by_[static_cast<std::size_t>(rank)];
+    if (mine_.ranks.has(rank) || (owner != nobody && owner != index)) {
+      throw usage_error(error_context{}, "two processes claim rank " + std::to_string(rank) + ": one on " +
+                                             parts_[index].host + ", and one on " +
+                                             (mine_.ranks.has(rank) ? "rank 0's machine" : parts_[owner].host));
+    }
+    claimed_ += owner == nobody ? 1 : 0;
+    owner = index;
+  }
+
+  /// Counts first: to look at each rank at each event of a large job would take long.
+  [[nodiscard]] bool all_have_come() const {
+    return mine_.ranks.count() + claimed_ >= claimed_by_.size() && absent_ranks().empty();
   }
 
   [[nodiscard]] std::vector<int> absent_ranks() const {
@@ -212,6 +231,10 @@ class root_start {
       sorted.push_back(std::move(mine_.connections[index]));
     }
     mine_.connections = std::move(sorted);
+    events_ = side_events();
+    for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
+      events_.add(index, *mine_.connections[index]);
+    }
     parts_.assign(plan.machines.begin() + 1, plan.machines.end());
     is_ready_.assign(mine_.connections.size(), false);
     return plan;
@@ -231,8 +254,11 @@ class root_start {
   machine_start& mine_;
   deadline give_up_;  // when the first of the other leaders gives up
   std::optional<side_listener> listener_;
-  std::vector<machine_part> parts_;  // of the connections
-  std::vector<bool> is_ready_;       // the same
+  side_events events_;                   // of the connections
+  std::vector<machine_part> parts_;      // the same
+  std::vector<bool> is_ready_;           // the same
+  std::vector<std::size_t> claimed_by_;  // by rank: the connection of its machine, or nobody
+  std::size_t claimed_ = 0;
 };
 
 }  // namespace hfcomm::rendezvous
