@@ -143,9 +143,14 @@ class side_stream {
     return std::vector<std::byte>(sent.begin(), sent.end());
   }
 
-  /// Removes what is no longer needed where it is half of the bytes, so that each byte moves once on average.
+  /// Removes what is no longer needed where it is half of the bytes, so that each byte moves once on average. Of many
+  /// connections, none keeps the memory of a long message.
   static void drop_beginning(std::vector<std::byte>& bytes, std::size_t& unneeded) {
-    if (2 * unneeded >= bytes.size()) {
+    constexpr std::size_t most_kept = std::size_t{16} << 10;
+    if (unneeded == bytes.size() && bytes.capacity() > most_kept) {
+      bytes = {};
+      unneeded = 0;
+    } else if (2 * unneeded >= bytes.size()) {
       bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(unneeded));
       unneeded = 0;
     }
