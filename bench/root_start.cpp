@@ -22,7 +22,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include <sys/resource.h>
@@ -32,8 +31,6 @@
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/rendezvous/job_start.hpp>
-#include <hfcomm/serialization/encoding.hpp>
-#include <hfcomm/serialization/std_types.hpp>
 
 #include "../tests/simulated/job.hpp"
 #include "../tests/simulated/leaders.hpp"
@@ -160,12 +157,10 @@ class others {
 
   void leave() {
     for (int rank = 1; rank < job_.world_size; ++rank) {
-      std::vector<std::byte> bytes;
-      hfcomm::encode(std::tuple(rank, 3, std::string("has left the job")), bytes);
-      leaders_.send(rank, hfcomm::engines::control_kind::rank_ended, bytes);
+      leaders_.leave(rank, rank);
     }
     const auto all = static_cast<std::size_t>(job_.machines) - 1;
-    while (leaders_.received().endings < all * (all - 1)) {
+    while (leaders_.received().endings < all * all) {
       leaders_.progress(20ms);
     }
     report();

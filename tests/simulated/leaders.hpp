@@ -12,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@
 #include <hfcomm/rendezvous/side_control.hpp>
 #include <hfcomm/rendezvous/side_handshake.hpp>
 #include <hfcomm/rendezvous/side_stream.hpp>
+#include <hfcomm/serialization/encoding.hpp>
+#include <hfcomm/serialization/std_types.hpp>
 
 #include "job.hpp"
 
@@ -47,7 +50,7 @@ class leaders {
   struct totals {
     std::size_t bytes = 0;  ///< Of handshakes and messages.
     std::size_t beats = 0;
-    std::size_t endings = 0;
+    std::size_t endings = 0;  ///< Of ranks, however many in a message.
     std::size_t losses = 0;
   };
 
@@ -86,6 +89,13 @@ class leaders {
     }
   }
 
+  /// Says that a rank has left the job.
+  void leave(int machine, int rank) {
+    std::vector<std::byte> bytes;
+    hfcomm::encode(std::vector<ended_rank>{{rank, 3, "has left the job"}}, bytes);
+    send(machine, engines::control_kind::rank_ended, bytes);
+  }
+
   /// Sends a message of a machine's agent to the root's.
   void send(int machine, engines::control_kind kind, std::span<const std::byte> bytes = {}) {
     constexpr std::uint8_t first = rendezvous::side_control::first_kind;
@@ -108,6 +118,8 @@ class leaders {
   }
 
  private:
+  using ended_rank = std::tuple<int, int, std::string>;  // as engines::job_liveness sends it
+
   struct leader {
     stage at = stage::absent;
     rendezvous::unique_fd connecting;
@@ -189,9 +201,15 @@ class leaders {
     } else if (message.kind >= rendezvous::side_control::first_kind) {
       const auto kind = static_cast<engines::control_kind>(message.kind - rendezvous::side_control::first_kind);
       received_.beats += kind == engines::control_kind::beat ? 1 : 0;
-      received_.endings += kind == engines::control_kind::rank_ended ? 1 : 0;
+      received_.endings += kind == engines::control_kind::rank_ended ? number_of_endings(message.bytes) : 0;
       received_.losses += kind == engines::control_kind::machine_lost ? 1 : 0;
     }
+  }
+
+  [[nodiscard]] static std::size_t number_of_endings(std::span<const std::byte> bytes) {
+    std::vector<ended_rank> all;
+    hfcomm::decode_into(all, bytes);
+    return all.size();
   }
 
   void send(int machine, std::uint8_t kind, std::span<const std::byte> bytes) {

@@ -13,7 +13,7 @@ namespace hfcomm::engines {
 enum class control_kind : std::uint8_t {
   closed,        ///< The connection to `machine` has ended. Comes from the channel itself.
   beat,          ///< The machine is there.
-  rank_ended,    ///< A rank has ended, and how. A rank that has left is told of behind its data instead.
+  rank_ended,    ///< Ranks have ended, and how. Ranks that have left are told of behind their data instead.
   machine_lost,  ///< A machine cannot be reached, and why.
   proposal,      ///< A rank proposes a record of a loss.
   verdict,       ///< The record that breaks a group, on all machines.

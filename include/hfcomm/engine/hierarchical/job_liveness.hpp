@@ -77,6 +77,7 @@ class job_liveness {
         any = report_if_ended(static_cast<int>(rank)) || any;
       }
     }
+    tell_endings();
     for (int other = 0; other < static_cast<int>(machines_.size()); ++other) {
       machine_state& theirs = machines_[static_cast<std::size_t>(other)];
       if (other == self_ || theirs.is_lost || theirs.has_left || (!is_root() && other != 0)) {
@@ -102,6 +103,19 @@ class job_liveness {
         machine_of_[static_cast<std::size_t>(rank)] == machine) {
       roster_->end_remote(rank, {rendezvous::rank_ending::kind::left, {}});
     }
+  }
+
+  /// Returns whether others need to hear of a message that was taken before the next tick.
+  [[nodiscard]] bool has_urgent_news() const noexcept { return is_urgent_; }
+
+  /// Tells the other machines how ranks have ended. At the end of a large job all ranks do, and a message to each
+  /// machine about each rank would cost the root seconds; so a tick's are one message.
+  void tell_endings() {
+    if (!endings_.empty()) {
+      tell_all(control_kind::rank_ended, encoded(endings_), self_);
+      endings_.clear();
+    }
+    is_urgent_ = false;
   }
 
   /// Proposes a record of a loss. Returns the verdict where this agent knows it at once.
@@ -180,7 +194,7 @@ class job_liveness {
     if (end->how == kind::left) {
       left_ranks_.push_back(rank);
     } else {
-      tell_all(control_kind::rank_ended, encoded(ended_rank(rank, static_cast<int>(end->how), end->text)), self_);
+      endings_.emplace_back(rank, static_cast<int>(end->how), end->text);
     }
     return true;
   }
@@ -199,13 +213,8 @@ class job_liveness {
       case control_kind::beat: return {};
       case control_kind::closed: return close(message.machine);
       case control_kind::rank_ended: {
-        const auto [rank, how, text] = decoded<ended_rank>(message.bytes);
-        if (rank < 0 || rank >= static_cast<int>(machine_of_.size()) || how < 0 || how > 3) {
-          throw decode_error({}, "a rank that the job does not have");
-        }
-        roster_->end_remote(rank, {static_cast<rendezvous::rank_ending::kind>(how), text});
-        if (is_root()) {
-          tell_all(message.kind, message.bytes, message.machine);
+        for (const auto& end : decoded<std::vector<ended_rank>>(message.bytes)) {
+          take_ending(end);
         }
         return {.someone_ended = true};
       }
@@ -227,6 +236,23 @@ class job_liveness {
       case control_kind::bye: machines_[static_cast<std::size_t>(message.machine)].has_left = true; return {};
     }
     return {};
+  }
+
+  void take_ending(const ended_rank& end) {
+    using kind = rendezvous::rank_ending::kind;
+    const auto& [rank, number, text] = end;
+    const auto how = static_cast<kind>(number);
+    if (rank < 0 || rank >= static_cast<int>(machine_of_.size()) || number < 0 || how > kind::left) {
+      throw decode_error({}, "a rank that the job does not have");
+    }
+    if (machine_of_[static_cast<std::size_t>(rank)] == self_) {
+      return;  // comes back from the root
+    }
+    roster_->end_remote(rank, {how, text});
+    if (is_root()) {
+      endings_.push_back(end);
+      is_urgent_ = is_urgent_ || how == kind::died || how == kind::failed;  // others may end because of this one
+    }
   }
 
   news close(int other) {
@@ -307,8 +333,10 @@ class job_liveness {
   std::chrono::milliseconds silence_limit_;
   std::chrono::milliseconds beat_interval_;
   std::chrono::steady_clock::time_point next_beat_{};
-  std::vector<bool> is_reported_;  // by rank: how it ended is known to the others
+  std::vector<bool> is_reported_;  // by rank: how it ended is known to the others, or in endings_
   std::vector<int> left_ranks_;
+  std::vector<ended_rank> endings_;
+  bool is_urgent_ = false;  // one of endings_ is
   std::vector<machine_state> machines_;
   std::map<std::uint64_t, loss_record> verdicts_;
   bool has_said_bye_ = false;

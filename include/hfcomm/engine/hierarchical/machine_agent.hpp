@@ -212,6 +212,9 @@ class machine_agent final : private frame_target, private agent_work {
         wake_all();
       }
     }
+    if (liveness_.has_urgent_news()) {
+      liveness_.tell_endings();
+    }
   }
 
   void take_group(std::unique_ptr<group_mirror> made) {
