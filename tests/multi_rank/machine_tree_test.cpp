@@ -174,7 +174,7 @@ TEST_CASE("tree order: integers, minima, complex numbers and narrow floats have 
 }
 
 TEST_CASE("tree order: on one machine it is rank order") {
-  run_ranks(4, [](const process_group& world) {
+  on_machines({4}, [](const process_group& world) {
     std::vector<float> wanted = values_of<float>(world.rank(), lengths.back());
     std::vector<float> values = wanted;
     all_reduce(wanted, reduce_op::sum, world);

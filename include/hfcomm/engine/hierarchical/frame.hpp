@@ -12,7 +12,7 @@ namespace hfcomm::engines {
 
 enum class frame_kind : std::uint32_t {
   slot_part,       ///< The payload is a part of a rank's slot; `index` is the step.
-  cells,           ///< Ranks have published steps: `value` cell_entries. The parts of their slots came before.
+  cells,           ///< A cell_batch of `value` bytes. The larger parts of the ranks' slots came before.
   site,            ///< The payload is a call site of a rank's operations; `index` is its place.
   failure,         ///< The payload is the text of the failure that the next cell announces.
   departed,        ///< A rank has left the group.

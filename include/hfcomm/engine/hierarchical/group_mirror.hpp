@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/engine/hierarchical/cell_batch.hpp>
 #include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/hierarchical/frame_sender.hpp>
 #include <hfcomm/engine/hierarchical/message_mirror.hpp>
@@ -129,8 +130,7 @@ class group_mirror {
     const std::size_t end = what.offset + what.bytes;
     switch (what.kind) {
       case frame_kind::answer: return group_.is_local(what.rank) && what.index < layout::envelope_count;
-      case frame_kind::slot_part:
-        return group_.machine_of(what.rank) == machine && end <= sizes.slot_bytes + sizes.result_bytes;
+      case frame_kind::slot_part: return group_.machine_of(what.rank) == machine && end <= slot_end();
       case frame_kind::message_part:
         return group_.machine_of(what.rank) == machine && end <= sizes.message_slot_bytes &&
                what.index < layout::envelope_count;
@@ -145,12 +145,12 @@ class group_mirror {
     }
   }
 
-  /// Writes what has come. `payload` is where place_for said.
-  void apply(const frame& what, std::span<const std::byte> payload) {
+  /// Writes what has come from a machine. `payload` is where place_for said.
+  void apply(int machine, const frame& what, std::span<const std::byte> payload) {
     layout::rank_block& block = group_.memory().block(what.rank);
     switch (what.kind) {
       case frame_kind::slot_part: break;
-      case frame_kind::cells: apply_cells(what); break;
+      case frame_kind::cells: apply_cells(machine, what); break;
       case frame_kind::site: mirrored_group::write_site(block.sites[what.index], payload); break;
       case frame_kind::message_site: mirrored_group::write_site(block.messages.sites[what.index], payload); break;
       case frame_kind::failure:
@@ -232,8 +232,16 @@ class group_mirror {
   }
 
   void send_step(frame_sender& out, int rank, std::uint64_t step, const layout::flag_cell& cell) {
-    for (const int machine : group_.others()) {
-      send_parts(out, machine, rank, step);
+    read_parts(rank, step);
+    std::size_t bytes = 0;
+    for (const layout::slot_range& part : parts_) {
+      bytes += part.bytes;
+    }
+    if (bytes > cell_batch::most_part_bytes || parts_.size() > cell_batch::most_parts) {
+      for (const int machine : group_.others()) {
+        send_parts(out, machine, rank, step);
+      }
+      parts_.clear();
     }
     const auto copy = cell_copy::of(cell, step);
     group_.send_site(out, frame_kind::site, rank, copy.site % layout::site_count, group_.memory().block(rank).sites,
@@ -245,39 +253,57 @@ class group_mirror {
         out.send_copy(machine, group_.frame_of(frame_kind::failure, rank, step), mirrored_group::bytes_of(text));
       }
     }
-    cells_.entries[cells_in_batch_++] = {.rank = rank, .unused = 0, .cell = copy};
-    if (cells_in_batch_ == cell_batch::most) {
+    if (!cells_.add(rank, copy, group_.memory().slot(rank, step), parts_)) {
       send_cells(out);
+      cells_.add(rank, copy, group_.memory().slot(rank, step), parts_);
     }
   }
 
-  /// Sends the cells whose other parts have been sent.
+  /// Sends the cells whose larger parts have been sent.
   void send_cells(frame_sender& out) {
-    if (cells_in_batch_ != 0) {
-      frame what = group_.frame_of(frame_kind::cells, cells_.entries[0].rank, 0);
-      what.value = static_cast<std::uint32_t>(std::exchange(cells_in_batch_, 0));
-      what.put(cells_);
+    if (!cells_.is_empty()) {
+      frame what = group_.frame_of(frame_kind::cells, group_.local_ranks().front(), 0);
+      cells_.move_to(what);
       group_.send_to_all(out, what);
     }
   }
 
-  void apply_cells(const frame& what) {
-    const auto batch = what.get<cell_batch>();
-    for (std::size_t index = 0; index < std::min<std::size_t>(what.value, cell_batch::most); ++index) {
-      const cell_entry& one = batch.entries[index];
-      if (group_.is_remote(one.rank)) {
-        one.cell.publish_in(group_.memory().cell(one.rank, one.cell.step));
+  void apply_cells(int machine, const frame& what) {
+    const auto is_there = [&](int rank) { return group_.is_remote(rank) && group_.machine_of(rank) == machine; };
+    const auto place = [&](int rank, std::uint64_t step, std::size_t offset, std::size_t bytes) {
+      return is_there(rank) && offset + bytes <= slot_end() ? group_.memory().slot(rank, step) + offset : nullptr;
+    };
+    cell_batch::read(what, place, [&](int rank, const cell_copy& cell) {
+      if (is_there(rank)) {
+        cell.publish_in(group_.memory().cell(rank, cell.step));
         has_new_steps_ = true;
+      }
+    });
+  }
+
+  /// Returns the bytes of a slot, with its result.
+  [[nodiscard]] std::size_t slot_end() const {
+    return group_.memory().sizes().slot_bytes + group_.memory().sizes().result_bytes;
+  }
+
+  /// Reads the list of the parts of a slot that ranks of other machines read.
+  void read_parts(int rank, std::uint64_t step) {
+    const std::byte* const list = group_.memory().slot_ranges(rank, step);
+    std::uint64_t count = 0;
+    std::memcpy(&count, list, sizeof(count));
+    count = std::min<std::uint64_t>(count, layout::dimensions::most_ranges(group_.size()));
+    parts_.clear();
+    for (std::uint64_t index = 0; index < count; ++index) {
+      layout::slot_range part;
+      std::memcpy(&part, list + sizeof(count) + index * sizeof(part), sizeof(part));
+      if (part.reader < 0 || group_.is_remote(part.reader)) {
+        parts_.push_back(part);
       }
     }
   }
 
   /// Sends the parts of a slot that ranks of `machine` read. Parts that lie behind one another go together.
   void send_parts(frame_sender& out, int machine, int rank, std::uint64_t step) {
-    const std::byte* const list = group_.memory().slot_ranges(rank, step);
-    std::uint64_t count = 0;
-    std::memcpy(&count, list, sizeof(count));
-    count = std::min<std::uint64_t>(count, layout::dimensions::most_ranges(group_.size()));
     layout::slot_range whole{.offset = 0, .bytes = 0, .reader = -1};
     const auto send_whole = [&] {
       if (whole.bytes != 0) {
@@ -286,9 +312,7 @@ class group_mirror {
         out.send(machine, what, {group_.memory().slot(rank, step) + whole.offset, whole.bytes});
       }
     };
-    for (std::uint64_t index = 0; index < count; ++index) {
-      layout::slot_range part;
-      std::memcpy(&part, list + sizeof(count) + index * sizeof(part), sizeof(part));
+    for (const layout::slot_range& part : parts_) {
       if (part.reader >= 0 && group_.machine_of(part.reader) != machine) {
         continue;
       }
@@ -304,9 +328,9 @@ class group_mirror {
 
   mirrored_group group_;
   message_mirror messages_{group_};
-  std::vector<sent_state> sent_;  // by rank
-  cell_batch cells_;              // to be sent
-  std::size_t cells_in_batch_ = 0;
+  std::vector<sent_state> sent_;           // by rank
+  cell_batch cells_;                       // to be sent
+  std::vector<layout::slot_range> parts_;  // scratch: of a slot
   bool has_proposed_ = false;
   bool has_new_steps_ = false;
 };

@@ -358,7 +358,7 @@ class machine_agent final : private frame_target, private agent_work {
     } else if (what.kind == frame_kind::goodbye_answer) {
       peer_of(machine).has_answered = true;
     } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {
-      group->apply(what, payload);
+      group->apply(machine, what, payload);
     }
   }
 

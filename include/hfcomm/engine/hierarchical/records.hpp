@@ -70,20 +70,6 @@ struct cell_copy {
   }
 };
 
-/// The cell of a rank of a group.
-struct cell_entry {
-  std::int32_t rank = 0;
-  std::uint32_t unused = 0;
-  cell_copy cell;
-};
-
-/// The cells that one frame carries. Ranks of a machine often publish a step at the same time, and a message costs far
-/// more than its bytes.
-struct cell_batch {
-  static constexpr std::size_t most = 4;
-  std::array<cell_entry, most> entries{};
-};
-
 /// A copy of the sender's half of an envelope.
 struct offer_copy {
   std::uint64_t number = 0;

@@ -42,9 +42,9 @@ class group_memory {
     }
     if (segment_->fd() >= 0) {
       // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
-      // message slots get their pages with the first message, and slots of several machines, or of several hundred ranks,
-      // with their first use: there are hundreds of megabytes of them. Ranks that are threads share all pages, and their
-      // groups are short-lived, so they touch few of them.
+      // message slots get their pages with the first message, and slots of several machines, or of several hundred
+      // ranks, with their first use: there are hundreds of megabytes of them. Ranks that are threads share all pages,
+      // and their groups are short-lived, so they touch few of them.
       constexpr std::size_t most = std::size_t{64} << 20;
       const std::size_t used = spans_machines() ? sizes_.slots_offset() : sizes_.message_slots_offset();
       ::madvise(segment_->data(), std::min(used, most), rendezvous::shared_segment::populate_write);
