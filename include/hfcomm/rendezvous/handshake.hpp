@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -16,12 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
-#include <hfcomm/engine/shared_memory/shared_memory.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/machine/roster.hpp>
-#include <hfcomm/machine/segment_broker.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
@@ -121,35 +120,26 @@ inline std::string text_of(const packet& message) {
   return {reinterpret_cast<const char*>(message.bytes.data()) + 1, message.bytes.size() - 1};
 }
 
-/// Throws the error that rank 0 sent, if the packet is one, and engine_error where rank 0 has closed the connection.
-inline void throw_if_refused(const packet& answer) {
-  if (answer.bytes.empty()) {
-    throw engine_error(error_context{}, "rank 0 went away while the job was starting");
-  }
-  const std::string text = text_of(answer);
-  if (answer.bytes.front() == refused) {
+/// Throws the error of a packet of that kind; returns where the kind is none of an error.
+inline void throw_if_error(std::byte kind, const std::string& text) {
+  if (kind == refused) {
     throw usage_error(error_context{}, text);
   }
-  if (answer.bytes.front() == failed) {
+  if (kind == failed) {
     throw engine_error(error_context{}, text);
   }
-  if (answer.bytes.front() == timed_out) {
+  if (kind == timed_out) {
     throw_timed_out(text);
   }
 }
 
-/// Makes the world group's engine, and enters the job's roster as `rank`.
-inline membership make_membership(std::shared_ptr<shared_segment> roster_segment, std::shared_ptr<shared_segment> world,
-                                  int rank, int world_size) {
-  auto job = std::make_shared<engines::local_job>();
-  job->roster = std::make_shared<roster>(std::move(roster_segment), world_size, rank);
-  job->broker = std::make_shared<process_broker>();
-  job->roster->enter();
-  std::vector<int> members(static_cast<std::size_t>(world_size));
-  std::iota(members.begin(), members.end(), 0);
-  auto roster_of_job = job->roster;
-  return {std::make_shared<engines::shared_memory>(std::move(world), std::move(job), std::move(members), rank),
-          std::move(roster_of_job)};
+/// Throws the error that the leader sent, if the packet is one, and engine_error where the leader has closed the
+/// connection.
+inline void throw_if_refused(const packet& answer) {
+  if (answer.bytes.empty()) {
+    throw engine_error(error_context{}, "rank 0 went away while the job was starting");
+  }
+  throw_if_error(answer.bytes.front(), text_of(answer));
 }
 
 }  // namespace local

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -43,13 +44,13 @@ class job_start {
       }
       return root_start(mine_).run();
     } catch (const timeout_error& problem) {
-      mine_.tell(start_kind::timed_out, local::timed_out, local::timed_out_text(problem.missing(), problem.detail()));
+      mine_.tell(start_kind::timed_out, local::timed_out_text(problem.missing(), problem.detail()));
       throw;
     } catch (const usage_error& problem) {
-      mine_.tell(start_kind::refused, local::refused, problem.detail());
+      mine_.tell(start_kind::refused, problem.detail());
       throw;
     } catch (const error& problem) {
-      mine_.tell(start_kind::failed, local::failed, problem.detail());
+      mine_.tell(start_kind::failed, problem.detail());
       throw;
     }
   }
@@ -76,7 +77,12 @@ inline membership join_job(job_options options) {
     auto connection = connect_to(name);
     if (connection && local::introduce(*connection, introduction, give_up)) {
       options.exchange->attend();
-      return machine_member(std::move(*connection), options, give_up).run();
+      return machine_member(std::move(*connection), {.rank = options.rank,
+                                                     .world_size = options.world_size,
+                                                     .give_up = give_up,
+                                                     .leader = std::nullopt,
+                                                     .exchange = options.exchange.get()})
+          .run();
     }
     if (give_up.passed()) {
       throw timeout_error(error_context{},

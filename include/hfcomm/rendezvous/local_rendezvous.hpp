@@ -12,8 +12,11 @@
 
 #include <unistd.h>
 
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/coordinator.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
+#include <hfcomm/rendezvous/machine_member.hpp>
 
 /// The start of a job whose processes are on one machine.
 ///
@@ -62,34 +65,6 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
   }
 }
 
-/// Waits for the next packet of rank 0; throws the error that it sends.
-inline packet receive_from_rank_0(local_connection& connection, deadline give_up) {
-  while (true) {
-    if (auto answer = connection.receive(std::chrono::milliseconds(20))) {
-      throw_if_refused(*answer);
-      return std::move(*answer);
-    }
-    // Rank 0 sends the missing ranks at its own deadline. This rank's deadline is for a rank 0 that does not.
-    if (give_up.passed_by(std::chrono::seconds(5))) {
-      throw timeout_error(error_context{},
-                          "timed out: the job did not start in time: rank 0 is there, but does not answer", {0});
-    }
-  }
-}
-
-/// Maps the memory that rank 0 has handed over, and enters the roster.
-inline membership take_memory(packet& answer, int rank, int world_size) {
-  if (answer.bytes.front() != welcome || answer.fds.size() != 2 || !answer.fds[0] || !answer.fds[1]) {
-    throw engine_error(
-        error_context{},
-        "it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)");
-  }
-  auto roster_segment = shared_segment::adopt(std::move(answer.fds[0]), roster::bytes_for(world_size));
-  auto world =
-      shared_segment::adopt(std::move(answer.fds[1]), engines::layout::dimensions::for_ranks(world_size).total_bytes());
-  return make_membership(std::move(roster_segment), std::move(world), rank, world_size);
-}
-
 /// The side of every rank but rank 0 (see coordinator).
 inline membership join(const std::string& key, int rank, int world_size, deadline give_up) {
   hello introduction;
@@ -97,22 +72,9 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
   introduction.world_size = world_size;
   introduction.pid = static_cast<std::int32_t>(::getpid());
   introduction.milliseconds_left = give_up.milliseconds_left();
-  local_connection connection = connect_to_rank_0(key, introduction, give_up);
-  membership result = [&] {
-    packet answer = receive_from_rank_0(connection, give_up);
-    try {
-      return take_memory(answer, rank, world_size);
-    } catch (const error& problem) {
-      const std::string text = "rank " + std::to_string(rank) + " cannot take the job's memory: " + problem.detail();
-      send_text(connection, failed, text);
-      throw engine_error(error_context{}, text);
-    }
-  }();
-  connection.send({&ready, 1});
-  if (receive_from_rank_0(connection, give_up).bytes.front() != go) {
-    throw engine_error(error_context{}, "rank 0 did not start the job");
-  }
-  return result;
+  return machine_member(connect_to_rank_0(key, introduction, give_up),
+                        {.rank = rank, .world_size = world_size, .give_up = give_up, .leader = 0})
+      .run();
 }
 
 }  // namespace local

@@ -19,8 +19,6 @@
 #include <unistd.h>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/job_plan.hpp>
@@ -39,6 +37,16 @@ class machine_ranks {
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
   [[nodiscard]] bool has(int rank) const { return rank == leader_ || connections_.count(rank) != 0; }
   [[nodiscard]] std::size_t count() const noexcept { return connections_.size() + 1; }
+  /// Returns the ranks of the job that have not come to this machine.
+  [[nodiscard]] std::vector<int> absent() const {
+    std::vector<int> absent;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      if (!has(rank)) {
+        absent.push_back(rank);
+      }
+    }
+    return absent;
+  }
   /// The time at which the first rank of the machine gives up.
   [[nodiscard]] const deadline& give_up() const noexcept { return give_up_; }
 
@@ -67,10 +75,11 @@ class machine_ranks {
   /// job cannot start, after it has told the ranks.
   bool admit(std::chrono::milliseconds slice) {
     bool any = false;
+    std::vector<pollfd> events;
+    add_to(events);
+    static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), static_cast<int>(slice.count())));
     try {
-      if (auto connection = listener_.accept(slice)) {
-        unidentified_.push_back(std::move(*connection));
-      }
+      accept_all();
     } catch (const engine_error& problem) {
       fail("rank " + std::to_string(leader_) + " cannot take a connection: " + problem.detail());
     }
@@ -93,7 +102,7 @@ class machine_ranks {
 
   /// Appends what poll should wait for before `admit` and `all_are_ready`.
   void add_to(std::vector<pollfd>& events) const {
-    events.push_back({listener_.fd(), POLLIN, 0});
+    events.push_back({listener_->fd(), POLLIN, 0});
     for (const auto& connection : unidentified_) {
       events.push_back({connection.fd(), POLLIN, 0});
     }
@@ -103,6 +112,9 @@ class machine_ranks {
       }
     }
   }
+
+  /// Admits nobody any more. This process may start another job of this name soon, whose ranks must not come here.
+  void close() { listener_.reset(); }
 
   /// Sends each rank what it needs of the machine's memory.
   void hand_over(const machine_memory& memory, const std::string& agent_socket, int first_rank) {
@@ -148,6 +160,13 @@ class machine_ranks {
       member.is_ready = true;
     }
     return true;
+  }
+
+  /// Returns the first rank that has not entered; -1 where all have.
+  [[nodiscard]] int unready() const {
+    const auto found = std::find_if(connections_.begin(), connections_.end(),
+                                    [](const auto& member) { return !member.second.is_ready; });
+    return found == connections_.end() ? -1 : found->first;
   }
 
   void let_go() {
@@ -215,6 +234,12 @@ class machine_ranks {
     bool is_ready = false;
   };
 
+  void accept_all() {
+    while (auto connection = listener_ ? listener_->accept(std::chrono::milliseconds(0)) : std::nullopt) {
+      unidentified_.push_back(std::move(*connection));
+    }
+  }
+
   void take(const local::hello& peer, local_connection connection) {
     if (const std::string problem = why_it_does_not_fit(peer); !problem.empty()) {
       local::send_text(connection, local::refused, problem);
@@ -257,7 +282,7 @@ class machine_ranks {
     }
   }
 
-  local_listener listener_;
+  std::optional<local_listener> listener_;
   int leader_;
   int world_size_;
   deadline give_up_;

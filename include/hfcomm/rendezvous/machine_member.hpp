@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
@@ -18,7 +21,6 @@
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_options.hpp>
 #include <hfcomm/rendezvous/machine_leader.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
 
@@ -27,8 +29,16 @@ namespace hfcomm::rendezvous {
 /// The start of every other process of a machine: its leader has the job's local socket.
 class machine_member {
  public:
-  machine_member(local_connection leader, const job_options& options, deadline give_up)
-      : leader_(std::move(leader)), options_(options), give_up_(give_up) {}
+  struct parts {
+    int rank = 0;
+    int world_size = 1;
+    deadline give_up;
+    std::optional<int> leader;             ///< The leader's rank, where it is known.
+    address_exchange* exchange = nullptr;  ///< Null where the job has one machine.
+  };
+
+  /// `leader` is the connection to it, after `introduce`.
+  machine_member(local_connection leader, parts from) : leader_(std::move(leader)), own_(from) {}
 
   membership run() {
     packet answer = receive();
@@ -37,7 +47,7 @@ class machine_member {
         return enter(answer);
       } catch (const error& problem) {
         const std::string text =
-            "rank " + std::to_string(options_.rank) + " cannot take the job's memory: " + problem.detail();
+            "rank " + std::to_string(own_.rank) + " cannot take the job's memory: " + problem.detail();
         local::send_text(leader_, local::failed, text);
         throw engine_error(error_context{}, text);
       }
@@ -52,19 +62,20 @@ class machine_member {
  private:
   packet receive() {
     while (true) {
-      const bool is_done = !options_.exchange->needs_all_ranks() || options_.exchange->is_done();
+      const bool attends = own_.exchange != nullptr && own_.exchange->needs_all_ranks() && !own_.exchange->is_done();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
         local::throw_if_refused(*answer);
-        if (!is_done) {
-          finish_exchange(*options_.exchange, give_up_, "all ranks");
+        if (attends) {
+          finish_exchange(*own_.exchange, own_.give_up, "all ranks");
         }
         return std::move(*answer);
       }
-      if (give_up_.passed_by(std::chrono::seconds(5))) {
+      // The leader sends the missing ranks at its own deadline. This one is for a leader that does not.
+      if (own_.give_up.passed_by(std::chrono::seconds(5))) {
+        const std::string leader = own_.leader ? engines::list_ranks({*own_.leader}) : "the leader of this machine";
         throw timeout_error(error_context{},
-                            "timed out: the job did not start in time: the leader of this machine is there, but does "
-                            "not answer",
-                            {});
+                            "timed out: the job did not start in time: " + leader + " is there, but does not answer",
+                            own_.leader ? std::vector{*own_.leader} : std::vector<int>{});
       }
     }
   }
@@ -85,31 +96,30 @@ class machine_member {
           .total_bytes();
     };
     machine_memory memory;
-    memory.roster = take(roster::bytes_for(options_.world_size));
-    memory.world = take(group(options_.world_size, has_agent));
+    memory.roster = take(roster::bytes_for(own_.world_size));
+    memory.world = take(group(own_.world_size, has_agent));
     std::shared_ptr<engines::agent_port> port;
     if (has_agent) {
       auto board = take(sizeof(agent_board));
       memory.bell = std::make_shared<const agent_bell>(std::move(board), std::move(answer.fds[next++]));
       port = std::make_shared<engines::socket_agent_port>(memory.bell, content->socket);
     }
-    const roster table(memory.roster, options_.world_size, options_.rank);
+    const roster table(memory.roster, own_.world_size, own_.rank);
     std::map<int, int> ranks_of;
-    for (int rank = 0; rank < options_.world_size; ++rank) {
+    for (int rank = 0; rank < own_.world_size; ++rank) {
       ++ranks_of[table.machine(rank)];
     }
     if (content->has_local) {
-      memory.local = take(group(ranks_of[table.machine(options_.rank)], false));
+      memory.local = take(group(ranks_of[table.machine(own_.rank)], false));
     }
     if (content->has_leaders) {
       memory.leaders = take(group(static_cast<int>(ranks_of.size()), true));
     }
-    return enter_machine(memory, std::move(port), content->agent, options_.rank, options_.world_size);
+    return enter_machine(memory, std::move(port), content->agent, own_.rank, own_.world_size);
   }
 
   local_connection leader_;
-  const job_options& options_;
-  deadline give_up_;
+  parts own_;
 };
 
 }  // namespace hfcomm::rendezvous

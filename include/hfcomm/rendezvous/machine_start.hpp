@@ -50,10 +50,8 @@ class machine_start {
 
   /// Throws the error that another leader has sent, if the message is one.
   static void throw_if_error(const side_message& message) {
-    const auto kind = static_cast<start_kind>(message.kind);
-    if (kind == start_kind::refused || kind == start_kind::failed || kind == start_kind::timed_out) {
-      throw_error(kind, {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()});
-    }
+    local::throw_if_error(local_kind(static_cast<start_kind>(message.kind)),
+                          {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()});
   }
 
   /// Makes this machine's memory, and hands it over.
@@ -90,9 +88,9 @@ class machine_start {
   }
 
   /// Sends an error to the other leaders, as far as they are connected, and to this machine's ranks.
-  void tell(start_kind kind, std::byte local_kind, const std::string& text) noexcept {
+  void tell(start_kind kind, const std::string& text) noexcept {
     try {
-      ranks.tell(local_kind, text);
+      ranks.tell(local_kind(kind), text);
       for (auto& connection : connections) {
         if (connection && !connection->is_closed()) {
           connection->send(static_cast<std::uint8_t>(kind), std::as_bytes(std::span(text)));
@@ -114,15 +112,16 @@ class machine_start {
   // NOLINTEND(*non-private-member*)
 
  private:
-  [[noreturn]] static void throw_error(start_kind kind, const std::string& text) {
-    if (kind == start_kind::refused) {
-      throw usage_error(error_context{}, text);
+  /// Returns the kind of a local packet with the same error; 0 where there is none.
+  static std::byte local_kind(start_kind kind) {
+    switch (kind) {
+      case start_kind::refused: return local::refused;
+      case start_kind::failed: return local::failed;
+      case start_kind::timed_out: return local::timed_out;
+      default: return {};
     }
-    if (kind == start_kind::timed_out) {
-      local::throw_timed_out(text);
-    }
-    throw engine_error(error_context{}, text);
   }
+
   std::shared_ptr<engines::machine_agent> start_agent(const job_plan& plan) {
     std::vector<std::optional<side_connection>> by_machine(plan.machines.size());
     for (std::size_t index = 0; index < connections.size(); ++index) {
