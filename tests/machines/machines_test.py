@@ -242,6 +242,10 @@ class Cases:
         other = {1: {"HFCOMM_SECRET": "another secret, as long as it has to be"}}
         texts = self.job(machines, [0, 1], "start", per_rank=other, address=machines.address(0) + ":29555").finish()
         require_in("is HFCOMM_SECRET the same on all machines?", texts[1])
+        no_word = {"HFCOMM_SECRET": None, "HFCOMM_LOCAL_SIZE": None, "HFCOMM_LOCAL_RANK": None}
+        job = self.job(machines, [0, 1], "start", environment=no_word)
+        require_in("which is no address of this machine", job.wait_for("HFCOMM_SECRET_FILE", rank=1))
+        job.finish(but=[0])
         nothing = {"HFCOMM_SECRET": None, "HFCOMM_AUTH": "none"}
         require_in("node 1 of 2", self.job(machines, [0, 1], "start", environment=nothing).finish()[1])
         machines.close()

@@ -133,6 +133,17 @@ inline unique_fd tcp_socket(int family) {
   return unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+/// Returns whether a host name or numeric address leads to this machine, as far as the system knows: an address that a
+/// gateway translates is not known here. True where the name has no address. May wait for a name server.
+inline bool may_be_this_machine(const std::string& host) {
+  const auto found = resolve(host, 0);
+  return found.addresses.empty() ||
+         std::any_of(found.addresses.begin(), found.addresses.end(), [](const tcp_address& address) {
+           const unique_fd fd = tcp_socket(address.family());
+           return !fd || ::bind(fd.get(), address.get(), address.length) == 0 || errno != EADDRNOTAVAIL;
+         });
+}
+
 /// Lets short messages leave at once, and repeats a lost one at an even pace for a while. By default the kernel doubles
 /// the pause with each loss, so that a few losses in a row look like a machine that is silent.
 inline void send_without_delay(int fd) {

@@ -58,7 +58,7 @@ class address_exchange {
 
   /// Returns whether this rank's part is over.
   virtual bool is_done() = 0;
-  /// Returns the address that was looked up. After is_done().
+  /// Returns the address that was looked up, or is known from the beginning. Empty before.
   [[nodiscard]] const root_address& found() const noexcept { return found_; }
 
   /// Says that no root of this job answers at found(). Starts to look for another; throws engine_error where there

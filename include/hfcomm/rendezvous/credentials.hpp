@@ -111,15 +111,18 @@ inline std::optional<credentials> find_credentials(std::string_view option,
   return std::nullopt;
 }
 
-/// Returns the same, where the job spans machines. Throws usage_error where there are no credentials.
-inline credentials require_credentials(std::optional<credentials> found) {
+/// Returns the same, where the job spans machines. Throws usage_error where there are no credentials, with what is
+/// known of the machines.
+inline credentials require_credentials(std::optional<credentials> found,
+                                       const std::string& machines = "this job has ranks on several machines") {
   if (!found) {
     throw usage_error(error_context{},
-                      "this job has ranks on several machines, which prove to each other that they know the job's "
-                      "secret, and none was given. Start the ranks with hfrun, which makes one; or set "
-                      "HFCOMM_SECRET_FILE, on each machine, to a file with the same text that only you may read "
-                      "(`openssl rand -hex 32 >file; chmod 600 file`), or HFCOMM_SECRET to the text; or set "
-                      "HFCOMM_AUTH=none where everybody on the network is trusted");
+                      machines +
+                          ", which prove to each other that they know the job's secret, and none was given. Start the "
+                          "ranks with hfrun, which makes one; or set "
+                          "HFCOMM_SECRET_FILE, on each machine, to a file with the same text that only you may read "
+                          "(`openssl rand -hex 32 >file; chmod 600 file`), or HFCOMM_SECRET to the text; or set "
+                          "HFCOMM_AUTH=none where everybody on the network is trusted");
   }
   return std::move(*found);
 }

@@ -13,6 +13,7 @@
 #include <poll.h>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
@@ -40,10 +41,8 @@ class follower_start {
   /// Returns a connection to the root; nullopt where rank 0 comes to this machine meanwhile.
   std::optional<side_connection> find_root() {
     try {
-      // Rank 0 may be about to come to this machine, and then nothing is needed for others.
-      const auto patience = clock::now() + machine_start::local_grace;
-      while (!mine_.options.has_several_machines && (!mine_.options.proof || clock::now() < patience)) {
-        await_others(machine_start::slice);
+      if (!mine_.options.has_several_machines) {
+        await_rank_0_here();
       }
       const auto proof = require_credentials(mine_.options.proof);
       if (!std::exchange(looks_up_, true)) {
@@ -55,6 +54,28 @@ class follower_start {
       return connect(proof);
     } catch (const rank_0_has_come&) {
       return std::nullopt;
+    }
+  }
+
+  /// Waits for rank 0, which may be about to come to this machine: then nothing is needed for others. Returns after a
+  /// while where this rank could join it on another machine. Without a secret it cannot, so this throws usage_error
+  /// where rank 0's address tells that it is there.
+  void await_rank_0_here() {
+    const auto patience = clock::now() + machine_start::local_grace;
+    while (clock::now() < patience) {
+      await_others(machine_start::slice);
+    }
+    if (mine_.options.proof) {
+      return;
+    }
+    const auto& hosts = mine_.options.exchange->found().hosts;
+    if (!hosts.empty() && std::none_of(hosts.begin(), hosts.end(), may_be_this_machine)) {
+      static_cast<void>(require_credentials(
+          std::nullopt, "rank 0 is at " + hosts.front() +
+                            ", which is no address of this machine: this job has ranks on several machines"));
+    }
+    while (true) {
+      await_others(machine_start::slice);
     }
   }
 
