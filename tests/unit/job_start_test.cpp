@@ -63,3 +63,26 @@ TEST_CASE("job start: without a secret, a rank waits for a rank 0 that may come 
     }
   }
 }
+
+TEST_CASE("job start: an error reaches ranks that have only connected, or have sent what the leader has not read") {
+  const std::string name = rendezvous::socket_name("told " + std::to_string(::getpid()));
+  std::optional<rendezvous::machine_ranks> leader(std::in_place, rendezvous::local_listener(name), 0, 3,
+                                                  rendezvous::deadline{});
+  auto accepted = rendezvous::connect_to(name);
+  leader->admit(1s);
+  auto waiting = rendezvous::connect_to(name);
+  const rendezvous::local::hello introduction;
+  accepted->send(std::as_bytes(std::span(&introduction, 1)));
+  waiting->send(std::as_bytes(std::span(&introduction, 1)));
+
+  leader->tell(rendezvous::local::failed, "the reason");
+  leader.reset();
+
+  for (auto* one : {&*accepted, &*waiting}) {
+    const auto told = one->receive(1s);
+    REQUIRE(told);
+    REQUIRE(!told->bytes.empty());
+    CHECK(told->bytes.front() == rendezvous::local::failed);
+    CHECK(rendezvous::local::text_of(*told) == "the reason");
+  }
+}

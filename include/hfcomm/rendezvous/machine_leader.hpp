@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <hfcomm/core/error.hpp>
@@ -175,13 +176,17 @@ class machine_ranks {
     }
   }
 
-  /// Sends an error to all ranks of this machine.
+  /// Sends an error to all ranks of this machine that have connected.
   void tell(std::byte kind, const std::string& text) {
+    try {
+      accept_all();
+    } catch (const engine_error&) {  // NOLINT(bugprone-empty-catch): they see that the connection closes
+    }
     for (auto& [rank, member] : connections_) {
-      local::send_text(member.connection, kind, text);
+      tell(member.connection, kind, text);
     }
     for (auto& connection : unidentified_) {
-      local::send_text(connection, kind, text);
+      tell(connection, kind, text);
     }
   }
   [[noreturn]] void fail(const std::string& why) {
@@ -233,6 +238,17 @@ class machine_ranks {
     int pid = 0;
     bool is_ready = false;
   };
+
+  /// Where a socket is closed with packets that were not read, the system drops what the other end has not read either.
+  static void tell(local_connection& connection, std::byte kind, const std::string& text) {
+    ::shutdown(connection.fd(), SHUT_RD);
+    while (const auto unread = connection.receive(std::chrono::milliseconds(0))) {
+      if (unread->bytes.empty()) {
+        break;
+      }
+    }
+    local::send_text(connection, kind, text);
+  }
 
   void accept_all() {
     while (auto connection = listener_ ? listener_->accept(std::chrono::milliseconds(0)) : std::nullopt) {
