@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
@@ -112,6 +113,8 @@ class leaders {
   }
   [[nodiscard]] const totals& received() const noexcept { return received_; }
   [[nodiscard]] std::size_t sent_bytes() const noexcept { return sent_bytes_; }
+  /// Returns the error with which the root has refused a machine; empty where it has not.
+  [[nodiscard]] const std::string& error(int machine) const { return all_[static_cast<std::size_t>(machine)].error; }
   /// Returns the plan that the leader of a machine has got, encoded.
   [[nodiscard]] const std::vector<std::byte>& plan(int machine) const {
     return all_[static_cast<std::size_t>(machine)].plan;
@@ -126,6 +129,7 @@ class leaders {
     std::optional<rendezvous::side_connection> connection;
     bool wants_write = false;
     std::vector<std::byte> plan;
+    std::string error;
   };
 
   [[nodiscard]] leader& leader_of(int machine) { return all_[static_cast<std::size_t>(machine)]; }
@@ -185,13 +189,22 @@ class leaders {
       received_.bytes += size_of(message->bytes.size());
       take(machine, std::move(*message));
     }
+    if (!one.error.empty()) {
+      one.connection.reset();
+      return;
+    }
     require(!one.connection->is_closed(), machine, one.connection->close_reason());
     update(machine);
   }
 
   void take(int machine, rendezvous::side_message message) {
     leader& one = leader_of(machine);
-    rendezvous::machine_start::throw_if_error(message);
+    try {
+      rendezvous::machine_start::throw_if_error(message);
+    } catch (const hfcomm::error& problem) {
+      one.error = problem.detail();
+      return;
+    }
     if (static_cast<rendezvous::start_kind>(message.kind) == rendezvous::start_kind::plan) {
       one.plan = std::move(message.bytes);
       one.at = stage::ready;

@@ -210,27 +210,34 @@ TEST_CASE("many machines: a plan that the system does not take at once arrives")
   check_start(what, started.machines, started.member);
 }
 
-TEST_CASE("many machines: a rank that two machines claim is a usage_error that names both") {
-  const job what = job_of(5, 5);
+TEST_CASE("many machines: a rank that two machines claim is a usage_error that names both, on all machines") {
+  const job what = job_of(50, 50);
   root_thread root(what);
   const root_address address = root.address();
   job other = what;
-  other.machines = 3;  // so that its machine 1 has the ranks 1 and 3
+  other.machines = 3;  // so that its machine 1 has the ranks 1, 3, 5, ...
   leaders machines(what, address);
   leaders others(other, address);
-  machines.connect(3);
-  go_on_until(machines, [&] { return machines.count(leaders::stage::joined) == 1; });
-  others.connect(1);
-  try {
-    go_on_until(others, [&] { return root.is_done(); });
-  } catch (const hfcomm::usage_error&) {
-    // the other end's word of it
+  for (int machine = 2; machine < 50; ++machine) {
+    machines.connect(machine);
   }
+  go_on_until(machines, [&] { return machines.count(leaders::stage::joined) == 48; });
+  others.connect(1);
+  go_on_until(others, [&] {
+    machines.progress(0ms);
+    return root.is_done();
+  });
+  machines.progress(0ms);
+  const std::string told = "two processes claim rank 3: one on machine1, and one on machine3";
   try {
     root.member();
     CHECK(false);
   } catch (const hfcomm::usage_error& problem) {
-    CHECK(says(problem.detail(), "two processes claim rank 3: one on machine1, and one on machine3"));
+    CHECK(problem.detail() == told);
+  }
+  CHECK(others.error(1) == told);
+  for (int machine = 2; machine < 50; ++machine) {
+    CHECK(machines.error(machine) == told);
   }
 }
 

@@ -92,11 +92,11 @@ class machine_start {
     try {
       ranks.tell(local_kind(kind), text);
       for (auto& connection : connections) {
-        if (connection && !connection->is_closed()) {
+        if (connection) {
           connection->send(static_cast<std::uint8_t>(kind), std::as_bytes(std::span(text)));
-          close_when_read(*connection, std::chrono::milliseconds(500));
         }
       }
+      close_when_read(connections, std::chrono::milliseconds(500));
     } catch (...) {
       // They notice that this machine goes away.
     }

@@ -19,23 +19,33 @@
 
 namespace hfcomm::rendezvous {
 
-/// Sends what is queued, and waits until the peer has read it and closed its end, but not longer than `limit`. Then
-/// closes: a connection that is closed with unread bytes may lose what was sent last.
-inline void close_when_read(side_connection& connection, std::chrono::milliseconds limit) {
+/// Sends what is queued, and waits until each peer has read it and closed its end, but not longer than `limit` for all.
+/// Then closes: a connection that is closed with unread bytes may lose what was sent last.
+inline void close_when_read(std::span<std::optional<side_connection>> connections, std::chrono::milliseconds limit) {
   const auto end = deadline::in(limit);
-  bool is_shut = false;
-  while (!connection.is_closed() && !end.passed()) {
-    connection.flush();
-    if (!connection.wants_write() && !std::exchange(is_shut, true)) {
-      ::shutdown(connection.fd(), SHUT_WR);
+  std::vector<bool> is_shut(connections.size());
+  std::vector<pollfd> events;
+  do {
+    static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), events.empty() ? 0 : 20));
+    events.clear();
+    for (std::size_t index = 0; index < connections.size(); ++index) {
+      auto& connection = connections[index];
+      while (connection && connection->receive()) {
+      }
+      if (connection && !connection->is_closed()) {
+        if (!connection->wants_write() && !is_shut[index]) {
+          ::shutdown(connection->fd(), SHUT_WR);
+          is_shut[index] = true;
+        }
+        connection->add_to(events);
+      }
     }
-    while (connection.receive()) {
+  } while (!events.empty() && !end.passed());
+  for (auto& connection : connections) {
+    if (connection) {
+      connection->close("closed");
     }
-    std::vector<pollfd> events;
-    connection.add_to(events);
-    static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), 20));
   }
-  connection.close("closed");
 }
 
 /// The control messages of a machine's agent, over the connections that the start of the job has made.
