@@ -37,6 +37,9 @@ std::optional<root_address> parse_root_address(std::string_view text);
 /// Tells the leaders of the other machines where the root is. Each rank starts with one of publish(), look_up() and
 /// attend(), and then calls is_done() every few milliseconds until it returns true. None of them waits for other ranks.
 /// Each throws engine_error where the channel fails. Not thread-safe.
+///
+/// Where all ranks are needed, each can do its part only once, and a leader does it before it knows whether rank 0 will
+/// come to its machine. So there rank 0 itself publishes, also where another process is the root.
 class address_exchange {
  public:
   address_exchange() = default;
@@ -49,7 +52,7 @@ class address_exchange {
   /// ranks have started.
   [[nodiscard]] virtual bool needs_all_ranks() const noexcept = 0;
 
-  /// Makes an address known. For the root, once it listens there.
+  /// Makes an address known. For the root, once it listens there; for rank 0 where all ranks are needed.
   virtual void publish(const root_address& address) = 0;
   /// Starts to look for the address. For the leaders of the other machines.
   virtual void look_up() = 0;

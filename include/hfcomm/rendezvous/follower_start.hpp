@@ -45,7 +45,7 @@ class follower_start {
         await_rank_0_here();
       }
       const auto proof = require_credentials(mine_.options.proof);
-      if (!std::exchange(looks_up_, true)) {
+      if (!std::exchange(mine_.looks_up, true)) {
         mine_.options.exchange->look_up();
       }
       while (!mine_.options.exchange->is_done()) {
@@ -190,7 +190,6 @@ class follower_start {
   }
 
   machine_start& mine_;
-  bool looks_up_ = false;
 };
 
 }  // namespace hfcomm::rendezvous

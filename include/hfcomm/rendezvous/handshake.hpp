@@ -67,8 +67,10 @@ struct hello {
 };
 
 /// The first byte of every other packet. Rank 0 sends `admitted` at once, and `welcome` with the job's memory when all
-/// ranks have come. The other ranks answer `ready`, and rank 0 lets them `go`. The last three are errors with a text.
-inline constexpr std::byte admitted{'s'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'}, timed_out{'t'};
+/// ranks have come. The other ranks answer `ready`, and rank 0 lets them `go`. A leader that is not rank 0 sends rank 0
+/// the `root`'s address, for it to publish. The last three are errors with a text.
+inline constexpr std::byte admitted{'s'}, root{'a'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'},
+    timed_out{'t'};
 
 /// Prints one line about the ranks that have not come, after the usual time.
 class start_warning {

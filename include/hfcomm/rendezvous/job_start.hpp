@@ -76,7 +76,9 @@ inline membership join_job(job_options options) {
     }
     auto connection = connect_to(name);
     if (connection && local::introduce(*connection, introduction, give_up)) {
-      options.exchange->attend();
+      if (options.rank != 0 || !options.exchange->needs_all_ranks()) {
+        options.exchange->attend();
+      }
       return machine_member(std::move(*connection), {.rank = options.rank,
                                                      .world_size = options.world_size,
                                                      .give_up = give_up,

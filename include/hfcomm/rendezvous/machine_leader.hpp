@@ -170,6 +170,9 @@ class machine_ranks {
     return found == connections_.end() ? -1 : found->first;
   }
 
+  /// Sends rank 0, which is not the leader, the address at which the leader listens.
+  void send_root(const std::string& address) { local::send_text(connections_.at(0).connection, local::root, address); }
+
   void let_go() {
     for (auto& [rank, member] : connections_) {
       member.connection.send({&local::go, 1});

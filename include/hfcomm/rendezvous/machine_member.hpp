@@ -65,6 +65,10 @@ class machine_member {
       const bool attends = own_.exchange != nullptr && own_.exchange->needs_all_ranks() && !own_.exchange->is_done();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
         local::throw_if_refused(*answer);
+        if (answer->bytes.front() == local::root) {
+          publish(local::text_of(*answer));
+          continue;
+        }
         if (attends) {
           finish_exchange(*own_.exchange, own_.give_up, "all ranks");
         }
@@ -78,6 +82,15 @@ class machine_member {
                             own_.leader ? std::vector{*own_.leader} : std::vector<int>{});
       }
     }
+  }
+
+  /// Publishes the address at which the leader, the root, listens. For rank 0.
+  void publish(const std::string& text) const {
+    const auto address = parse_root_address(text);
+    if (!address || own_.exchange == nullptr) {
+      throw engine_error(error_context{}, "the leader of this machine has sent no address: \"" + text + '"');
+    }
+    own_.exchange->publish(*address);
   }
 
   membership enter(packet& answer) {

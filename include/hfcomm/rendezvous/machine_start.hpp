@@ -106,6 +106,7 @@ class machine_start {
   job_options options;
   machine_ranks ranks;
   local::start_warning warning;
+  bool looks_up = false;  ///< Whether this leader's part in the exchange is to look the root up.
   std::unique_ptr<engines::link> link;
   /// The root's to the other leaders, else the one to the root.
   std::vector<std::optional<side_connection>> connections;

@@ -81,7 +81,19 @@ class root_start {
     listener_.emplace("", address.ports, mine_.admission_of(*mine_.options.proof, address.nonce));
     if (is_published) {
       address.ports = {listener_->port()};
-      mine_.options.exchange->publish(address);
+      publish(address);
+    }
+  }
+
+  void publish(const root_address& address) {
+    auto& exchange = *mine_.options.exchange;
+    if (mine_.options.rank == 0 || !exchange.needs_all_ranks()) {
+      exchange.publish(address);
+      return;
+    }
+    mine_.ranks.send_root(to_text(address));
+    if (!std::exchange(mine_.looks_up, true)) {
+      exchange.attend();
     }
   }
 
