@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
 
 namespace hfcomm {
