@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <numeric>
 
+namespace machine_chain {
 namespace {
 
 using namespace hfcomm;
@@ -163,3 +164,5 @@ TEST_CASE("machine chain: a call that differs is a mismatch_error on all ranks")
     CHECK(others.back() == 4);
   });
 }
+
+}  // namespace machine_chain

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
+namespace machine_tree {
 namespace {
 
 using namespace hfcomm;
@@ -194,3 +195,5 @@ TEST_CASE("tree order: ranks that disagree about the order get a mismatch_error 
     barrier(group);  // only reductions have an order
   });
 }
+
+}  // namespace machine_tree
