@@ -76,7 +76,8 @@ SLICE_UNIT = constant('slice_unit =')
 ONE_SHOT = 16 << 10  # layout::dimensions: up to here, every rank gets everything in one step
 BLOCK_BYTES = 62720  # sizeof(layout::rank_block), which bench/scale --measure compares
 FRAME_BYTES = constant(r'sizeof\(frame\) ==', 'engine/hierarchical/frame.hpp')
-CELLS_IN_FRAME = constant('size_t most =', 'engine/hierarchical/records.hpp')
+CELL_BYTES = 8 + 128  # in a frame: cell_batch::entry
+CELLS_IN_FRAME = constant('array<std::byte,', 'engine/hierarchical/frame.hpp') // CELL_BYTES
 
 
 def round_up(value, unit):
