@@ -223,6 +223,16 @@ class roster {
     return describe_exit(index, state);
   }
 
+  /// Returns whether a rank has ended otherwise than by leaving.
+  [[nodiscard]] bool has_losses() const {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (const auto end = ending(rank); end && end->how != rank_ending::kind::left) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// Returns the text of the exception that ended rank `index`, if it was published.
   [[nodiscard]] std::optional<std::string> failure_text_of(int index) const {
     const auto state = entries_[index].state.load();

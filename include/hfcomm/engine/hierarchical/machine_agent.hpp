@@ -75,11 +75,7 @@ class machine_agent final : private frame_target, private agent_work {
       return;
     }
     thread_.reset();
-    for (int machine = 0; machine < machines_; ++machine) {
-      if (machine != self_) {
-        link_->give_up(machine);  // so nothing touches the frames' memory
-      }
-    }
+    link_.reset();  // so nothing touches the frames' memory
   }
 
   [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return alarm_.bell(); }

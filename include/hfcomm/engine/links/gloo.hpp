@@ -75,6 +75,14 @@ class gloo final : public link {
     }
   }
 
+  ~gloo() override {
+    for (int machine = 0; context_ != nullptr && machine < context_->size; ++machine) {
+      if (machine != context_->rank) {
+        give_up(machine);
+      }
+    }
+  }
+
   [[nodiscard]] std::string_view name() const noexcept override { return "gloo"; }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
@@ -203,6 +211,7 @@ inline link_kind gloo_kind() {
       .place = 3,
       .is_meant = []() noexcept { return true; },
       .prepare = nullptr,
+      .abandon = nullptr,
       .make = []() -> std::unique_ptr<link> { return std::make_unique<gloo>(); },
   };
 }

@@ -77,6 +77,15 @@ inline void prepare_link(std::string_view name = {}) {
   }
 }
 
+/// Says in any process that processes of the job are lost. Then MPI_Finalize, which would wait for them, is not called.
+inline void abandon_links() noexcept {
+  for (const auto& kind : link_kinds()) {
+    if (kind.abandon != nullptr) {
+      kind.abandon();
+    }
+  }
+}
+
 /// Makes a link of the kind `name`, else of the kind that the variable HFCOMM_LINK names, else of the first that works:
 /// MPI where the program includes <hfcomm/mpi.hpp> and MPI is initialised or has started the program, UCX, Gloo. Throws
 /// engine_error with what each of them reported. Some libraries print, too.

@@ -24,9 +24,10 @@ namespace hfcomm::engines {
 
 /// The link over MPI's messages. `open` waits for all machines.
 ///
-/// MPI cannot take a send back, nor a receive that has begun. So the bytes go through memory of the link, which a
-/// transfer that is given up leaves to MPI for ever. Sends are synchronous: a standard send may be done while its bytes
-/// wait in this process until it calls MPI again, and a rank that computes does not.
+/// MPI cannot take a send back, nor a receive that has begun. So the bytes go through memory of the link, which such a
+/// transfer leaves to MPI for ever when it is given up. Receives that have not begun are cancelled, so that a job that
+/// ends well leaves nothing, and MPI_Finalize can be called. Sends are synchronous: a standard send may be done while
+/// its bytes wait in this process until it calls MPI again, and a rank that computes does not.
 class mpi final : public link {
  public:
   mpi() {
@@ -139,6 +140,7 @@ class mpi final : public link {
 
   void give_up(int machine) noexcept override {
     is_gone_[static_cast<std::size_t>(machine)] = true;
+    mpi_library::give_up();
     give_up_if([&](int other) { return other == machine; });
   }
 
@@ -207,12 +209,21 @@ class mpi final : public link {
   void give_up_if(Chosen is_chosen) noexcept {
     for (message& one : messages_) {
       if (is_chosen(one.of->one->machine)) {
-        static_cast<void>(one.of->memory.release());  // MPI may still use it
-        mpi_library::give_up();
+        if (one.of->one->sends || !cancel(one.request)) {
+          static_cast<void>(one.of->memory.release());  // MPI may still use it
+          mpi_library::give_up();
+        }
         finish_message(one, false);
       }
     }
     remove_ended();
+  }
+
+  /// Takes a receive back. Returns whether MPI has let go of its memory.
+  static bool cancel(MPI_Request& receive) noexcept {
+    int has_ended = 0;
+    return ::MPI_Cancel(&receive) == MPI_SUCCESS &&
+           ::MPI_Test(&receive, &has_ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && has_ended != 0;
   }
 
   static constexpr long shortest_pause = 20'000;  // ns
@@ -230,6 +241,7 @@ inline const bool has_mpi_link = register_link({
     .place = 1,
     .is_meant = &mpi_library::is_meant,
     .prepare = &mpi_library::require,
+    .abandon = &mpi_library::give_up,
     .make = []() -> std::unique_ptr<link> { return std::make_unique<mpi>(); },
 });
 

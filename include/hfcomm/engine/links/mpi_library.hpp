@@ -52,8 +52,8 @@ class mpi_library {
     return is_initialised != 0;
   }
 
-  /// Makes hfcomm leave without MPI_Finalize, which would wait for a lost machine.
-  static void give_up() noexcept { has_lost_machine() = true; }
+  /// Makes hfcomm leave without MPI_Finalize, which would wait for a lost process.
+  static void give_up() noexcept { has_lost_process() = true; }
 
  private:
   struct finaliser {
@@ -63,13 +63,13 @@ class mpi_library {
     ~finaliser() {
       int is_finalised = 0;
       ::MPI_Finalized(&is_finalised);
-      if (is_finalised == 0 && !has_lost_machine()) {
+      if (is_finalised == 0 && !has_lost_process()) {
         ::MPI_Finalize();
       }
     }
   };
 
-  static bool& has_lost_machine() noexcept {
+  static bool& has_lost_process() noexcept {
     static bool has_lost = false;
     return has_lost;
   }

@@ -23,7 +23,8 @@ struct link_kind {
   std::string_view how_to_install;  ///< For the error where no link can be made.
   int place = 0;                    ///< The kind with the lowest one that works is taken.
   bool (*is_meant)() noexcept;      ///< Whether to try this kind where the user has named none.
-  void (*prepare)();  ///< Does what every process of the job has to do; null: nothing. Throws engine_error.
+  void (*prepare)();           ///< Does what every process of the job has to do; null: nothing. Throws engine_error.
+  void (*abandon)() noexcept;  ///< Says that processes of the job are lost, in any process; null: nothing.
   std::unique_ptr<link> (*make)();  ///< Throws engine_error.
 };
 

@@ -282,6 +282,7 @@ inline link_kind ucx_kind() {
       .place = 2,
       .is_meant = []() noexcept { return true; },
       .prepare = nullptr,
+      .abandon = nullptr,
       .make = []() -> std::unique_ptr<link> { return std::make_unique<ucx>(); },
   };
 }

@@ -113,6 +113,9 @@ HFCOMM_INLINE void session::end() noexcept {
     process.initialized = false;
     if (roster_) {
       detail::terminate_reporter::forget();
+      if (process.nodes > 1 && roster_->has_losses()) {
+        engines::abandon_links();
+      }
       roster_->leave();
       roster_.reset();
     }
@@ -130,6 +133,9 @@ HFCOMM_INLINE void session::end() noexcept {
 HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) noexcept {
   if (roster_) {
     roster_->fail(why, because_of_another);
+    if (detail::process_identity().nodes > 1) {
+      engines::abandon_links();
+    }
   }
   if (agent_) {
     agent_->report_endings(std::chrono::milliseconds(100));
