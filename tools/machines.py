@@ -2,15 +2,17 @@
 """Machines for tests, benchmarks and demonstrations: network namespaces on a bridge, each with a host name, /etc/hosts and
 shared memory of its own.
 
-All of it lives in a network namespace of the program, so nothing else sees it, and nothing is left of it. Needs iproute2,
-and root or a system that lets users make namespaces. Traffic goes to loopback and between these namespaces.
+All of it lives in a network namespace of the program, so nothing else sees it, and nothing is left of it. Needs
+iproute2, and root or a system that lets users make namespaces. Traffic goes to loopback and between these namespaces.
 """
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 
 BRIDGE, HOST, INTERFACE = "br0", "m%d", "eth0"
 ENTERED = "HFCOMM_TEST_NAMESPACE"
@@ -36,6 +38,7 @@ class Machines:
         Machines.made += 1
         self.cables = ["veth%dn%d" % (Machines.made, number) for number in range(count)]
         self.holders = []
+        self.shell = None
         Machines.open.add(self)
         run("ip", "link", "add", BRIDGE, "type", "bridge", "mcast_snooping", "0")
         run("ip", "link", "set", BRIDGE, "up")
@@ -84,6 +87,21 @@ class Machines:
             queue = ["root", "tbf", "rate", rate, "burst", "1mb", "latency", "20ms"]
             self.command(number, ["tc", "qdisc", "add", "dev", "eth0", *queue], check=True)
 
+    def drop(self, number, packets):
+        """Drops packets on their way to the machine: those that match an expression of nft; None drops no more."""
+        commands = ["delete table netdev test"]
+        if packets:
+            chain = "{ type filter hook ingress device eth0 priority 0; }"
+            commands = ["add table netdev test", "add chain netdev test arrivals " + chain]
+            commands += ["add rule netdev test arrivals %s drop" % packets]
+        self.command(number, ["nft", ";".join(commands)], check=True)
+
+    def lose(self, number, percent):
+        """Loses packets on their way to the machine at random. Those that it sends are repeated soon."""
+        self.drop(number, "numgen random mod 100 < %d" % percent)
+        self.command(number, ["ip", "route", "change", "10.77.0.0/24", "dev", "eth0", "rto_min", "5ms"], check=True)
+        self.command(number, ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_thin_linear_timeouts"], check=True)
+
     def silence(self, number):
         """The machine's carrier stays, but no packet passes."""
         run("bridge", "link", "set", "dev", self.cables[number], "state", "0")
@@ -94,24 +112,44 @@ class Machines:
         links = {link["ifname"]: link for link in json.loads(found.stdout)}
         return [links[cable]["stats64"]["rx"]["bytes"] for cable in self.cables]
 
-    def write_remote_shell(self, path):
-        """Writes a program that stands for ssh: PROGRAM [OPTIONS] HOST COMMAND... runs the command on that machine."""
-        cases = "".join("%s) pid=%d ;;\n" % (HOST % number, one.pid) for number, one in enumerate(self.holders))
-        path.write_text(
-            "#!/bin/sh\n"
-            'while true; do case "$1" in -l | -p | -o) shift 2 ;; -*) shift ;; *) break ;; esac; done\n'
-            'case $1 in\n%s*) echo "no machine $1" >&2; exit 255 ;;\nesac\nshift\n'
-            'exec nsenter -t $pid %s sh -c "$*"\n' % (cases, " ".join(NAMESPACES)),
-            encoding="ascii",
-        )
-        path.chmod(0o700)
+    def remote_shell(self):
+        """Returns the path of a program that is called as ssh is, and runs the command on the machine of that name.
+
+        It works on the machines, too. Options are ignored.
+        """
+        if not self.shell:
+            descriptor, self.shell = tempfile.mkstemp(prefix="hfcomm-remote-shell-")
+            lines = ["#!/bin/sh", 'while :; do case $1 in -[lpo]) shift 2 ;; -*) shift ;; *) break ;; esac; done']
+            lines += ["case $1 in"]
+            lines += ["%s) process=%d ;;" % (HOST % number, holder.pid) for number, holder in enumerate(self.holders)]
+            lines += ['*) echo "no machine $1" >&2; exit 255 ;;', "esac", "shift"]
+            lines += ['exec nsenter -t "$process" %s sh -c "$*"' % " ".join(NAMESPACES)]
+            with os.fdopen(descriptor, "w") as file:
+                file.write("\n".join(lines) + "\n")
+            os.chmod(self.shell, 0o755)
+        return self.shell
+
+    def end_processes(self):
+        """Kills what is left on the machines but for their holders."""
+        holders = [holder.pid for holder in self.holders]
+        networks = [os.readlink("/proc/%d/ns/net" % pid) for pid in holders]
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if int(name) not in holders and os.readlink("/proc/%s/ns/net" % name) in networks:
+                    os.kill(int(name), signal.SIGKILL)
+            except OSError:  # it has ended, or is another user's
+                pass
 
     def close(self):
+        self.end_processes()
         for holder in self.holders:
             holder.kill()
             holder.wait()
         self.holders = []
         subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
+        if self.shell:
+            os.remove(self.shell)
+            self.shell = None
         Machines.open.discard(self)
 
     open = set()

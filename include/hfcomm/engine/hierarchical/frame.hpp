@@ -23,8 +23,8 @@ enum class frame_kind : std::uint32_t {
   last_message,    ///< A rank's last call of a message, for error texts.
   device_board,    ///< The payload is the state of a rank's device operations.
   rank_left,       ///< A rank of the job, number `rank` there, has left it; belongs to no group.
-  goodbye,         ///< The machine's ranks have left the job; belongs to no group.
-  goodbye_answer,  ///< Everything that came before a goodbye has been taken.
+  goodbye,         ///< The machine's ranks have left the job; belongs to no group. Its last frame.
+  goodbye_answer,  ///< Everything that came before a goodbye has been taken. No answer to a goodbye that crosses one.
 };
 
 struct frame {

@@ -61,7 +61,7 @@ class frame_sender {
     return true;
   }
 
-  /// Sends no more to a machine, which is lost.
+  /// Sends no more to a machine, which is lost or has left.
   void close(int machine) { queues_[static_cast<std::size_t>(machine)].is_closed = true; }
   [[nodiscard]] bool is_closed(int machine) const { return queues_[static_cast<std::size_t>(machine)].is_closed; }
 

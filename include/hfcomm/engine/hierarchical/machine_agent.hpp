@@ -327,6 +327,15 @@ class machine_agent final : private frame_target, private agent_work {
     }
   }
 
+  /// The other machine ends once it has an answer, or this machine's goodbye. So that is the last frame that it takes.
+  void take_goodbye(int machine) {
+    peer_of(machine).has_left = true;
+    if (!has_said_goodbye_) {
+      sender_.send(machine, frame_of(frame_kind::goodbye_answer));
+    }
+    sender_.close(machine);
+  }
+
   [[nodiscard]] static frame frame_of(frame_kind kind, int rank = 0) {
     frame what;
     what.kind = kind;
@@ -349,8 +358,7 @@ class machine_agent final : private frame_target, private agent_work {
       liveness_.take_left(machine, what.rank);
       wake_all();
     } else if (what.kind == frame_kind::goodbye) {
-      peer_of(machine).has_left = true;
-      sender_.send(machine, frame_of(frame_kind::goodbye_answer));
+      take_goodbye(machine);
     } else if (what.kind == frame_kind::goodbye_answer) {
       peer_of(machine).has_answered = true;
     } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {

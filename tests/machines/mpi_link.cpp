@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: MIT
+// Gives a rank the link over MPI: the one file of the program that needs MPI's headers.
+#include <hfcomm/mpi.hpp>
