@@ -21,6 +21,7 @@ namespace char_lm {
   const bool identical = identical_everywhere(trained);
   if (hfcomm::is_main_process()) {
     std::printf("held-out loss: %.4f before, %.4f after training (nats per character)\n", before, after);
+    std::printf("loss after training, all bits: %a\n", after);
     std::printf("parameters bitwise identical on all ranks: %s\n", identical ? "yes" : "NO");
     if (wanted.sample > 0) {
       random_source random(wanted.seed);
