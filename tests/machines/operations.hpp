@@ -25,9 +25,9 @@ void reductions(digest& all, const process_group& group, std::size_t most) {
     auto sum = mine;
     all_reduce(sum, reduce_op::sum, group);
     all.add(sum);
-    auto most = mine;
-    all_reduce(std::span(most), reduce_op::max, group);
-    all.add(most);
+    auto maxima = mine;
+    all_reduce(std::span(maxima), reduce_op::max, group);
+    all.add(maxima);
     auto rooted = mine;
     hfcomm::reduce(rooted, group.size() - 1, reduce_op::sum, group);
     all.add(rooted);
