@@ -57,6 +57,7 @@ class shared_memory_health final : public group_health {
   /// Returns the machine of each rank.
   [[nodiscard]] std::vector<int> machines() const {
     std::vector<int> machine_of;
+    machine_of.reserve(members_.size());
     for (const int member : members_) {
       machine_of.push_back(job_->machine(member));
     }
