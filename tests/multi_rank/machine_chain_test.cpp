@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "ranks.hpp"
+#include "machines.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <complex>
-#include <concepts>
 #include <cstdint>
-#include <numeric>
 
 namespace machine_chain {
 namespace {
@@ -18,40 +16,9 @@ using namespace multi_rank;
 /// Elements of 4 bytes: several chunks and an odd rest. A sanitizer gets one chunk.
 constexpr std::size_t many = (under_thread_sanitizer ? std::size_t{1} << 18 : std::size_t{9} << 17) + 13;
 
-/// Values whose sums and products depend on the order.
-template <class T>
-std::vector<T> values_of(int rank, std::size_t count = many) {
-  std::vector<T> values(count);
-  std::uint64_t state = 88172645463325252U + static_cast<std::uint64_t>(rank) * 977;
-  for (T& value : values) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    if constexpr (std::integral<T>) {
-      value = static_cast<T>(state);
-    } else {
-      value = T(static_cast<float>(state >> 44) / 100'000 - 5);
-    }
-  }
-  return values;
-}
-
-template <class T>
-bool have_same_bits(const std::vector<T>& one, const std::vector<T>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(T)) == 0;
-}
-
-/// Runs the ranks of several pretended machines.
-template <class RankMain>
-void on_machines(const std::vector<int>& machines, RankMain rank_main) {
-  testing::run_ranks_options options;
-  options.machines = machines;
-  run_ranks(std::accumulate(machines.begin(), machines.end(), 0), rank_main, options);
-}
-
-const std::vector<std::vector<int>> layouts =
-    under_thread_sanitizer ? std::vector<std::vector<int>>{{4}, {2, 2}, {1, 2, 1}}
-                           : std::vector<std::vector<int>>{{4}, {2, 2}, {3, 1}, {1, 3}, {1, 2, 1}, {2, 1, 1}};
+const std::vector<machine_layout> layouts =
+    under_thread_sanitizer ? std::vector<machine_layout>{{4}, {2, 2}, {1, 2, 1}}
+                           : std::vector<machine_layout>{{4}, {2, 2}, {3, 1}, {1, 3}, {1, 2, 1}, {2, 1, 1}};
 
 /// Calls `reduce_all(in, group)` on each layout, and compares the results with those on one machine.
 template <class T, class ReduceAll>
@@ -59,12 +26,12 @@ void check_all_layouts(ReduceAll reduce_all) {
   std::vector<T> wanted;
   for (const auto& machines : layouts) {
     on_machines(machines, [&](const process_group& world) {
-      const std::vector<T> result = reduce_all(values_of<T>(world.rank()), world);
+      const std::vector<T> result = reduce_all(values_of<T>(world.rank(), many), world);
       if (machines.size() == 1 && world.rank() == 0) {
         wanted = result;
       }
       barrier(world);
-      CHECK(have_same_bits(result, wanted));
+      CHECK(have_same_bits<T>(result, wanted));
     });
   }
 }
@@ -121,7 +88,7 @@ TEST_CASE("machine chain: a reduce gives any root the bits of one machine, and l
     std::vector<float> wanted;
     for (const auto& machines : layouts) {
       on_machines(machines, [&](const process_group& world) {
-        const auto values = values_of<float>(world.rank());
+        const auto values = values_of<float>(world.rank(), many);
         std::vector<float> out(values.size(), 5);
         reduce(values, out, root, reduce_op::sum, world);
         if (world.rank() != root) {
@@ -129,7 +96,7 @@ TEST_CASE("machine chain: a reduce gives any root the bits of one machine, and l
         } else if (machines.size() == 1) {
           wanted = out;
         } else {
-          CHECK(have_same_bits(out, wanted));
+          CHECK(have_same_bits<float>(out, wanted));
         }
       });
     }
@@ -149,7 +116,7 @@ TEST_CASE("machine chain: many reductions in a row, of changing lengths, keep ap
           wanted.push_back(values);
         }
         barrier(world);
-        CHECK(have_same_bits(values, wanted[turn]));
+        CHECK(have_same_bits<float>(values, wanted[turn]));
       }
     });
   }

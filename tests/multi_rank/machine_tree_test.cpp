@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "ranks.hpp"
+#include "machines.hpp"
 
 #include <complex>
-#include <concepts>
 #include <cstdint>
 #include <numeric>
 
@@ -19,22 +18,9 @@ using machine_ranks = std::vector<std::vector<int>>;
 const std::vector<std::size_t> lengths = under_thread_sanitizer
                                              ? std::vector<std::size_t>{5, 9000, (std::size_t{1} << 18) + 13}
                                              : std::vector<std::size_t>{1, 5, 9000, (std::size_t{9} << 17) + 13};
-const std::vector<std::vector<int>> layouts = under_thread_sanitizer
-                                                  ? std::vector<std::vector<int>>{{2, 2}, {1, 2, 1}}
-                                                  : std::vector<std::vector<int>>{{2, 2}, {3, 1}, {1, 2, 1}, {2, 1, 3}};
-
-template <class T>
-std::vector<T> values_of(int rank, std::size_t count) {
-  std::vector<T> values(count);
-  std::uint64_t state = 88172645463325252U + static_cast<std::uint64_t>(rank) * 977;
-  for (T& value : values) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    value = T(static_cast<float>(state >> 44) / 100'000 - 5);
-  }
-  return values;
-}
+const std::vector<machine_layout> layouts = under_thread_sanitizer
+                                                ? std::vector<machine_layout>{{2, 2}, {1, 2, 1}}
+                                                : std::vector<machine_layout>{{2, 2}, {3, 1}, {1, 2, 1}, {2, 1, 3}};
 
 /// The sums that the order promises, of values times the rank's factor.
 template <class T>
@@ -45,9 +31,8 @@ std::vector<T> sums_of(const machine_ranks& machines, std::size_t count, const s
     for (const int rank : ranks) {
       std::vector<T> values = values_of<T>(rank, count);
       for (std::size_t i = 0; i < count; ++i) {
-        volatile T product = values[i] * factors[as_index(rank)];  // rounded before it is added
-        values[i] = product;
-        partial.empty() ? void() : void(values[i] = partial[i] + values[i]);
+        const volatile T product = values[i] * factors[as_index(rank)];  // rounded before it is added
+        values[i] = partial.empty() ? T(product) : partial[i] + product;
       }
       partial = values;
     }
@@ -59,7 +44,7 @@ std::vector<T> sums_of(const machine_ranks& machines, std::size_t count, const s
   return sums;
 }
 
-machine_ranks ranks_of(const std::vector<int>& layout) {
+machine_ranks ranks_of(const machine_layout& layout) {
   machine_ranks machines;
   int next = 0;
   for (const int count : layout) {
@@ -68,18 +53,6 @@ machine_ranks ranks_of(const std::vector<int>& layout) {
     next += count;
   }
   return machines;
-}
-
-template <class RankMain>
-void on_machines(const std::vector<int>& layout, RankMain rank_main) {
-  testing::run_ranks_options options;
-  options.machines = layout;
-  run_ranks(std::accumulate(layout.begin(), layout.end(), 0), rank_main, options);
-}
-
-template <class T>
-bool have_same_bits(std::span<const T> one, std::span<const T> other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size_bytes()) == 0;
 }
 
 template <class T>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "ranks.hpp"
+#include "machines.hpp"
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include <unistd.h>
 
@@ -13,15 +12,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Runs the ranks of several pretended machines.
-template <class RankMain>
-void on_machines(const std::vector<int>& machines, RankMain rank_main) {
-  testing::run_ranks_options options;
-  options.machines = machines;
-  run_ranks(std::accumulate(machines.begin(), machines.end(), 0), rank_main, options);
-}
-
-const std::vector<std::vector<int>> layouts{{1}, {2}, {1, 1}, {3, 1}, {1, 2}, {2, 1, 3}, {1, 4, 2, 1}};
+const std::vector<machine_layout> layouts{{1}, {2}, {1, 1}, {3, 1}, {1, 2}, {2, 1, 3}, {1, 4, 2, 1}};
 
 }  // namespace
 

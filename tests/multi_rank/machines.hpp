@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ranks.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <numeric>
+
+/// Helpers of the tests with ranks on several pretended machines.
+namespace multi_rank {
+
+/// The number of ranks of each machine.
+using machine_layout = std::vector<int>;
+
+/// Runs the ranks of several pretended machines.
+template <class RankMain>
+void on_machines(const machine_layout& machines, RankMain rank_main) {
+  hfcomm::testing::run_ranks_options options;
+  options.machines = machines;
+  run_ranks(std::accumulate(machines.begin(), machines.end(), 0), rank_main, options);
+}
+
+/// Returns a rank's values. Their sums and products depend on the order.
+template <class T>
+std::vector<T> values_of(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  std::uint64_t state = 88172645463325252U + static_cast<std::uint64_t>(rank) * 977;
+  for (T& value : values) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    if constexpr (std::integral<T>) {
+      value = static_cast<T>(state);
+    } else {
+      value = T(static_cast<float>(state >> 44) / 100'000 - 5);
+    }
+  }
+  return values;
+}
+
+template <class T>
+bool have_same_bits(std::span<const T> one, std::span<const T> other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size_bytes()) == 0;
+}
+
+}  // namespace multi_rank
