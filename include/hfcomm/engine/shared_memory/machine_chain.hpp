@@ -17,6 +17,7 @@
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
+#include <hfcomm/engine/shared_memory/step_pipeline.hpp>
 
 namespace hfcomm::engines {
 
@@ -26,7 +27,6 @@ namespace hfcomm::engines {
 /// has.
 ///
 /// A chunk is divided into lanes, at most one for each rank of a machine: the ranks of a machine fold side by side.
-/// Everything that is read in a step was published two steps before. So a chunk travels while others are folded.
 class machine_chain {
  public:
   machine_chain(lockstep& steps, const group_placement& placement)
@@ -62,29 +62,18 @@ class machine_chain {
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const schedule times(*this, call, in.size());
-    const std::uint64_t first = steps_.next();
-    for (std::size_t turn = 0; turn < times.turns; ++turn) {
-      if (turn == 1) {
-        steps_.wait_all(call);
-        steps_.check(call);
-        gather_factors(call);
-      } else if (turn > 1) {
-        steps_.wait_all(call, first + turn - 2);
-      }
-      const std::uint64_t before = first + turn - 2;
+    const auto do_turn = [&](std::size_t turn, std::uint64_t step) {
       if (const auto chunk = times.chunks.at(turn, times.delivery)) {
-        deliver(call, times.chunks, *chunk, before, out);
+        deliver(call, times.chunks, *chunk, step, out);
       }
       if (const auto chunk = times.chunks.at(turn, times.fold)) {
-        fold(call, times.chunks, *chunk, before, in, out);
+        fold(call, times.chunks, *chunk, step, in, out);
       }
       if (const auto chunk = times.chunks.at(turn, times.staging)) {
         stage(times.chunks, *chunk, in);
       }
-      if (turn + 2 < times.turns) {
-        steps_.publish(call);
-      }
-    }
+    };
+    run_pipeline(steps_, call, times.turns, [&] { gather_factors(call); }, do_turn);
   }
 
  private:
@@ -136,14 +125,8 @@ class machine_chain {
 
   /// Copies a chunk to this rank's slot, except the lanes that this rank folds itself.
   void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
-    std::byte* const slot = steps_.slot(rank(), steps_.next());
-    for (int lane = 0; lane < lanes_; ++lane) {
-      const auto [begin, end] = chunks.elements(chunk, lane);
-      if (carrier(machine_, lane) != rank() && begin != end) {
-        detail::copy_bytes(slot + chunks.place(lane), in.data() + begin * chunks.width(),
-                           (end - begin) * chunks.width());
-      }
-    }
+    chunks.stage(in, chunk, steps_.slot(rank(), steps_.next()),
+                 [&](int lane) { return carrier(machine_, lane) != rank(); });
   }
 
   /// Folds the lanes of this rank onto those of the machine before. `step` has what is read.

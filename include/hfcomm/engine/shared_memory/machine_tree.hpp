@@ -14,6 +14,7 @@
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
+#include <hfcomm/engine/shared_memory/step_pipeline.hpp>
 
 namespace hfcomm::engines {
 
@@ -21,8 +22,6 @@ namespace hfcomm::engines {
 /// chunk. The ranks of a machine combine their elements of all slices, each rank some of them. Then each owner combines
 /// what the machines have made of its slice. A machine sends 2 (M - 1) / M buffers where there are M, the fewest
 /// possible.
-///
-/// Everything that is read in a step was published two steps before. So a chunk travels while others are combined.
 class machine_tree {
  public:
   machine_tree(lockstep& steps, const group_placement& placement, ordered_fold& fold)
@@ -32,11 +31,6 @@ class machine_tree {
     inputs_.reserve(ranks);
     outputs_.reserve(2);
     factors_.reserve(ranks);
-    for (int owner = 0; owner < steps.size(); ++owner) {
-      const auto& local = placement.ranks_of(machine_);
-      carriers_.push_back(
-          placement.machine_of(owner) == machine_ ? owner : local[static_cast<std::size_t>(owner) % local.size()]);
-    }
   }
 
   /// Returns whether this is how to reduce `bytes` of each rank. All ranks that make the same call agree.
@@ -46,33 +40,21 @@ class machine_tree {
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const sliced_chunks chunks(in.size(), size_of(call.element), steps_.size(), half());
-    const std::size_t turns = chunks.count() + delivery;
-    const std::uint64_t first = steps_.next();
-    for (std::size_t turn = 0; turn < turns; ++turn) {
-      if (turn == 1) {
-        steps_.wait_all(call);
-        steps_.check(call);
-        steps_.gather_factors(call, factors_);
-      } else if (turn > 1) {
-        steps_.wait_all(call, first + turn - 2);
-      }
-      const std::uint64_t before = first + turn - 2;
+    const auto do_turn = [&](std::size_t turn, std::uint64_t step) {
       if (const auto chunk = chunks.at(turn, delivery); chunk && call.receives(rank())) {
-        deliver(chunks, *chunk, before, out);
+        deliver(chunks, *chunk, step, out);
       }
       if (const auto chunk = chunks.at(turn, conclusion)) {
-        conclude(call, chunks, *chunk, before, out);
+        conclude(call, chunks, *chunk, step, out);
       }
       if (const auto chunk = chunks.at(turn, combination)) {
-        combine(call, chunks, *chunk, before, in);
+        combine(call, chunks, *chunk, step, in);
       }
       if (const auto chunk = chunks.at(turn, staging)) {
         stage(chunks, *chunk, in);
       }
-      if (turn + 2 < turns) {
-        steps_.publish(call);
-      }
-    }
+    };
+    run_pipeline(steps_, call, chunks.count() + delivery, [&] { steps_.gather_factors(call, factors_); }, do_turn);
   }
 
  private:
@@ -85,24 +67,16 @@ class machine_tree {
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   /// Returns the offset of the second half of a slot, which has results. The first has the elements of this machine.
   [[nodiscard]] std::size_t half() const noexcept { return steps_.sizes().slot_bytes / 2; }
-  /// Returns the rank of this machine that combines the elements of a slice.
-  [[nodiscard]] int carrier(int owner) const { return carriers_[static_cast<std::size_t>(owner)]; }
-  /// Returns the rank of another machine that does.
-  [[nodiscard]] int carrier_on(int machine, int owner) const {
+  /// Returns the rank of a machine that combines the machine's elements of a slice.
+  [[nodiscard]] int carrier(int machine, int owner) const {
     const auto& ranks = placement_.ranks_of(machine);
     return placement_.machine_of(owner) == machine ? owner : ranks[static_cast<std::size_t>(owner) % ranks.size()];
   }
 
   /// Copies a chunk to this rank's slot, except the slices that this rank combines.
   void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
-    std::byte* const slot = steps_.slot(rank(), steps_.next());
-    for (int owner = 0; owner < steps_.size(); ++owner) {
-      const auto [begin, end] = chunks.elements(chunk, owner);
-      if (carrier(owner) != rank() && begin != end) {
-        detail::copy_bytes(slot + chunks.place(owner), in.data() + begin * chunks.width(),
-                           (end - begin) * chunks.width());
-      }
-    }
+    chunks.stage(in, chunk, steps_.slot(rank(), steps_.next()),
+                 [&](int owner) { return carrier(machine_, owner) != rank(); });
   }
 
   /// Combines this machine's elements of the slices that this rank carries. `step` has what is read.
@@ -110,7 +84,7 @@ class machine_tree {
                std::span<const std::byte> in) {
     for (int owner = 0; owner < steps_.size(); ++owner) {
       const auto [begin, end] = chunks.elements(chunk, owner);
-      if (carrier(owner) != rank() || begin == end) {
+      if (carrier(machine_, owner) != rank() || begin == end) {
         continue;
       }
       const std::size_t place = chunks.place(owner);
@@ -135,7 +109,7 @@ class machine_tree {
     const std::size_t place = chunks.place(rank());
     inputs_.clear();
     for (int machine = 0; machine < placement_.machines(); ++machine) {
-      inputs_.push_back(steps_.slot(carrier_on(machine, rank()), step) + place);
+      inputs_.push_back(steps_.slot(carrier(machine, rank()), step) + place);
     }
     outputs_.assign(1, steps_.slot(rank(), steps_.next()) + half() + place);
     if (call.receives(rank())) {
@@ -161,7 +135,6 @@ class machine_tree {
   const group_placement& placement_;
   ordered_fold& fold_;
   int machine_;
-  std::vector<int> carriers_;             // by owner
   std::vector<const std::byte*> inputs_;  // scratch: where the elements of a slice are
   std::vector<std::byte*> outputs_;       // scratch: where they go
   std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum

@@ -22,8 +22,8 @@ namespace hfcomm::engines {
 /// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
-  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement)
-      : steps_(steps), peers_(peers), fold_(placement), chain_(steps, placement), tree_(steps, placement, fold_) {
+  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement, ordered_fold& fold)
+      : steps_(steps), peers_(peers), fold_(fold), chain_(steps, placement), tree_(steps, placement, fold) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
@@ -220,7 +220,7 @@ class reduce {
 
   lockstep& steps_;
   peer_memory& peers_;
-  ordered_fold fold_;
+  ordered_fold& fold_;
   machine_chain chain_;
   machine_tree tree_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are

@@ -10,7 +10,6 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 
@@ -20,7 +19,7 @@ namespace hfcomm::engines {
 /// all slots straight into its output, so nothing is published twice.
 class reduce_scatter {
  public:
-  reduce_scatter(lockstep& steps, const group_placement& placement) : steps_(steps), fold_(placement) {
+  reduce_scatter(lockstep& steps, ordered_fold& fold) : steps_(steps), fold_(fold) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     begins_.reserve(ranks + 1);
@@ -95,7 +94,7 @@ class reduce_scatter {
 
  private:
   lockstep& steps_;
-  ordered_fold fold_;
+  ordered_fold& fold_;
   std::vector<std::size_t> begins_;       // scratch: where each rank's part begins
   std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
   std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum

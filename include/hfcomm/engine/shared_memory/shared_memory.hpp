@@ -14,6 +14,7 @@
 #include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
 #include <hfcomm/engine/shared_memory/exchange.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/reduce.hpp>
@@ -269,9 +270,10 @@ class shared_memory final : public host_engine {
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};
   group_placement placement_{health_->machines()};
-  engines::reduce reduce_{steps_, peers_, placement_};
+  ordered_fold fold_{placement_};
+  engines::reduce reduce_{steps_, peers_, placement_, fold_};
   engines::all_to_all_v all_to_all_v_{steps_, peers_};
-  engines::reduce_scatter reduce_scatter_{steps_, placement_};
+  engines::reduce_scatter reduce_scatter_{steps_, fold_};
 };
 
 }  // namespace hfcomm::engines

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 
 namespace hfcomm::engines {
@@ -16,7 +18,7 @@ class sliced_chunks {
  public:
   /// `width` is the size of an element, `most` the bytes that a chunk may have.
   sliced_chunks(std::size_t bytes, std::size_t width, int slices, std::size_t most)
-      : width_(width), total_(bytes / width) {
+      : width_(width), total_(bytes / width), slices_(slices) {
     const auto parts = static_cast<std::size_t>(slices);
     const std::size_t largest = std::max(most / width / parts / unit * unit, unit);  // elements of a slice
     const std::size_t chunks = (total_ + largest * parts - 1) / (largest * parts);
@@ -36,6 +38,16 @@ class sliced_chunks {
     const std::size_t begin = std::min(chunk * chunk_ + static_cast<std::size_t>(slice) * slice_, total_);
     return {begin, std::min(begin + slice_, total_)};
   }
+  /// Copies the slices of a chunk for which `is_staged(slice)` to their places behind `slot`.
+  template <class IsStaged>
+  void stage(std::span<const std::byte> in, std::size_t chunk, std::byte* slot, IsStaged&& is_staged) const {
+    for (int slice = 0; slice < slices_; ++slice) {
+      const auto [begin, end] = elements(chunk, slice);
+      if (begin != end && is_staged(slice)) {
+        detail::copy_bytes(slot + place(slice), in.data() + begin * width_, (end - begin) * width_);
+      }
+    }
+  }
   /// Returns the offset of a slice from the beginning of its chunk, in bytes.
   [[nodiscard]] std::size_t place(int slice) const { return static_cast<std::size_t>(slice) * slice_ * width_; }
 
@@ -44,6 +56,7 @@ class sliced_chunks {
 
   std::size_t width_;
   std::size_t total_;  // elements
+  int slices_;         // of a chunk
   std::size_t slice_;
   std::size_t chunk_;
 };
