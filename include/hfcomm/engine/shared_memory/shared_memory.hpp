@@ -13,6 +13,7 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
 #include <hfcomm/engine/shared_memory/exchange.hpp>
+#include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>

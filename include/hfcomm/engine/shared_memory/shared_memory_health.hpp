@@ -150,18 +150,12 @@ class shared_memory_health final : public group_health {
     if (departed == 0) {
       return std::nullopt;
     }
-    // Where an exception is unwinding that rank, its handler (launch, run_ranks) will publish the text. From another
-    // machine, the end of a job comes another way, and later, than that of a group.
-    const bool by_exception = departed != 1;
-    const bool is_elsewhere = job_->machine(index_of(rank)) != job_->machine(index_of(this->rank()));
-    for (int attempt = by_exception ? 300 : is_elsewhere ? 60 : 0; attempt > 0; --attempt) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (auto end = job_->roster->ending(index_of(rank))) {
-        return end;
-      }
+    if (departed == 1) {
+      return rendezvous::rank_ending{kind::left, left_group};
     }
-    if (!by_exception) {
-      return rendezvous::rank_ending{kind::left, "has left the group"};
+    // An exception is unwinding that rank. Its handler (launch, run_ranks) will publish the text.
+    if (auto end = await_ending(rank, std::chrono::milliseconds(300))) {
+      return end;
     }
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
@@ -189,10 +183,11 @@ class shared_memory_health final : public group_health {
 
   /// Records that a rank is lost, unless another rank was faster, and throws what is recorded.
   [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
+    const std::string end = settled_text(lost);
     break_group(context, lost.rank, {}, false, [&] {
       const std::string call = last_call(lost.rank);
       job_->roster->record_last_call(index_of(lost.rank), call);
-      return who(lost.rank) + ' ' + lost.end.text + "; it " + call;
+      return who(lost.rank) + ' ' + end + "; it " + call;
     });
   }
   void abandon(const error_context& context) const noexcept override { abandon(context, true); }
@@ -256,7 +251,7 @@ class shared_memory_health final : public group_health {
         }
       } else if (departed && !begun && !found) {
         // `ending` waits for the text where an exception is unwinding that rank.
-        found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, "has left the group"})});
+        found.emplace(loss{rank, ending(rank).value_or(rendezvous::rank_ending{kind::left, left_group})});
       } else if (const auto refused = board.refusal_until(number, block(this->rank()).devices);
                  refused != 0 && !found) {
         found.emplace(
@@ -296,6 +291,31 @@ class shared_memory_health final : public group_health {
   [[nodiscard]] layout::rank_block& block(int rank) const noexcept { return memory_.block(rank); }
   /// Returns the index of one of this group's ranks in the job's roster.
   [[nodiscard]] int index_of(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+
+  static constexpr const char* left_group = "has left the group";
+
+  /// Returns how a rank has ended in the job; nullopt where it has not within `limit`.
+  [[nodiscard]] std::optional<rendezvous::rank_ending> await_ending(int rank, std::chrono::milliseconds limit) const {
+    for (auto waited = std::chrono::milliseconds(0); waited < limit; ++waited) {
+      if (auto end = job_->roster->ending(index_of(rank))) {
+        return end;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return job_->roster->ending(index_of(rank));
+  }
+
+  /// Returns how a lost rank has ended, in words. The news that a rank of another machine has left its group come
+  /// before those that it has left the job, so this waits for them.
+  [[nodiscard]] std::string settled_text(const loss& lost) const {
+    const bool is_elsewhere = job_->machine(index_of(lost.rank)) != job_->machine(index_of(this->rank()));
+    if (is_elsewhere && lost.end.text == left_group) {
+      if (const auto end = await_ending(lost.rank, std::chrono::milliseconds(60))) {
+        return end->text;
+      }
+    }
+    return lost.end.text;
+  }
 
   template <class Text>
   [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
