@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <span>
 #include <utility>
 
 #include <linux/futex.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,13 +28,23 @@ inline void spin_pause() noexcept {
 #endif
 }
 
+/// Returns a time as system calls take it; none where it is negative.
+inline timespec timespec_of(std::chrono::nanoseconds time) noexcept {
+  const auto count = std::max(time, std::chrono::nanoseconds(0)).count();
+  return {static_cast<std::time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
+}
+
+/// Waits until one of these events is there, at most `limit`. Returns whether one is. May return early.
+inline bool poll_events(std::span<pollfd> events, std::chrono::nanoseconds limit) noexcept {
+  const timespec most = timespec_of(limit);
+  return ::ppoll(events.data(), static_cast<nfds_t>(events.size()), &most, nullptr) > 0;
+}
+
 /// Waits while `word` is `expected`, at most `limit`. May return early for any reason, as futexes do. std::atomic::wait
 /// cannot replace it: libstdc++ makes its futex private to the process.
 inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                        std::chrono::nanoseconds limit) noexcept {
-  timespec timeout{};
-  timeout.tv_sec = static_cast<std::time_t>(limit.count() / 1'000'000'000);
-  timeout.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
+  const timespec timeout = timespec_of(limit);
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

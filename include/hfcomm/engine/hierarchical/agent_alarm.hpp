@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -58,8 +58,7 @@ class agent_alarm {
   /// called before.
   bool rest(std::chrono::nanoseconds most) {
     pollfd event{events_.get(), POLLIN, 0};
-    const timespec limit{0, std::clamp<long>(most.count(), 0, 999'999'999)};
-    const bool is_called = ::ppoll(&event, 1, &limit, nullptr) > 0;
+    const bool is_called = detail::poll_events({&event, 1}, most);
     silence();
     return is_called;
   }

@@ -30,6 +30,7 @@
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/network_interface.hpp>
 #include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -142,9 +143,7 @@ class gloo final : public link {
 
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
     std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {waiters_.descriptor(), POLLIN, 0}}};
-    const auto time = std::max(most, std::chrono::microseconds(0)).count();
-    const timespec limit{static_cast<time_t>(time / 1'000'000), static_cast<long>(time % 1'000'000 * 1000)};
-    ::ppoll(events.data(), events.size(), &limit, nullptr);
+    detail::poll_events(events, most);
   }
 
   void give_up(int machine) noexcept override {

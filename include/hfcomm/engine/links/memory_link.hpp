@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <map>
 #include <memory>
@@ -24,6 +23,7 @@
 #include <unistd.h>
 
 #include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -112,9 +112,7 @@ class memory_network {
     void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
       std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {descriptor_, POLLIN, 0}}};
       // A message that arrives late is announced when it is sent, and not again.
-      const auto time = network_.most_delay_.count() > 0 ? std::min(most, network_.most_delay_) : most;
-      const timespec limit{time.count() / 1'000'000, time.count() % 1'000'000 * 1000};
-      ::ppoll(events.data(), events.size(), &limit, nullptr);
+      detail::poll_events(events, network_.most_delay_.count() > 0 ? std::min(most, network_.most_delay_) : most);
     }
 
     void give_up(int machine) noexcept override {

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/mpi_library.hpp>
 #include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -134,8 +134,7 @@ class mpi final : public link {
     const auto pause = pause_.load(std::memory_order_relaxed);
     pause_.store(std::min(pause * 5 / 4, longest_pause), std::memory_order_relaxed);
     pollfd event{descriptor, POLLIN, 0};
-    const timespec limit{0, std::clamp<long>(std::chrono::nanoseconds(most).count(), 0, pause)};
-    ::ppoll(&event, 1, &limit, nullptr);
+    detail::poll_events({&event, 1}, std::min<std::chrono::nanoseconds>(most, std::chrono::nanoseconds(pause)));
   }
 
   void give_up(int machine) noexcept override {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <ctime>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +15,7 @@
 
 #include <hfcomm/engine/links/registry.hpp>
 #include <hfcomm/engine/links/ucx_api.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -54,9 +53,7 @@ class ucx_worker {
   /// See `link::sleep`.
   void sleep(int descriptor, std::chrono::microseconds most) noexcept {
     std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {event_descriptor_.load(), POLLIN, 0}}};
-    const auto time = std::max(most, std::chrono::microseconds(0)).count();
-    const timespec limit{static_cast<time_t>(time / 1'000'000), static_cast<long>(time % 1'000'000 * 1000)};
-    ::ppoll(events.data(), events.size(), &limit, nullptr);
+    detail::poll_events(events, most);
   }
 
   /// Ends the worker and all its endpoints. No callback comes any more, and nothing touches memory.
