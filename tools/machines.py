@@ -160,6 +160,16 @@ class Machines:
             machines.close()
 
 
+def rank_command(machines, job, placement, rank, command, changes=None):
+    """Returns the command that runs `command` as a rank of hfcomm's on its machine.
+
+    `changes` to its environment may take variables away: those that are None.
+    """
+    variables = {**rank_variables(machines, job, placement, rank), **(changes or {})}
+    words = ["%s=%s" % item for item in variables.items() if item[1] is not None]
+    return machines.inside(placement[rank], ["env", *words, *command])
+
+
 def rank_variables(machines, job, placement, rank):
     """Returns the environment of a rank of hfcomm's. `placement` has the machine of each rank."""
     machine = placement[rank]

@@ -10,7 +10,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
-from machines import HOST, SECRET, Machines, enter_namespace, rank_variables
+from machines import HOST, SECRET, Machines, enter_namespace, rank_command
 
 
 class Job:
@@ -21,14 +21,12 @@ class Job:
     def __init__(self, machines, program, placement, task, environment=None, address=None, per_rank=None):
         self.ranks = []
         job = "test-%d-%f" % (os.getpid(), time.time())
-        for rank, machine in enumerate(placement):
-            variables = rank_variables(machines, job, placement, rank)
-            variables.update({"HFCOMM_ADDRESS": address} if address else {})
-            variables.update({**(environment or {}), **((per_rank or {}).get(rank, {}))})
-            words = ["%s=%s" % item for item in variables.items() if item[1] is not None]
+        shared = {**({"HFCOMM_ADDRESS": address} if address else {}), **(environment or {})}
+        for rank in range(len(placement)):
+            changes = {**shared, **(per_rank or {}).get(rank, {})}
             self.ranks.append(
                 subprocess.Popen(
-                    machines.inside(machine, ["env", *words, program, task]),
+                    rank_command(machines, job, placement, rank, [program, task], changes),
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

@@ -47,7 +47,7 @@ class leaders {
  public:
   enum class stage { absent, connecting, proving, joined, ready, started };
 
-  /// What has come to all leaders together.
+  /// The messages that have come to all leaders together.
   struct totals {
     std::size_t bytes = 0;  ///< Of handshakes and messages.
     std::size_t beats = 0;

@@ -38,8 +38,8 @@ std::optional<root_address> parse_root_address(std::string_view text);
 /// attend(), and then calls is_done() every few milliseconds until it returns true. None of them waits for other ranks.
 /// Each throws engine_error where the channel fails. Not thread-safe.
 ///
-/// Where all ranks are needed, each can do its part only once, and a leader does it before it knows whether rank 0 will
-/// come to its machine. So there rank 0 itself publishes, also where another process is the root.
+/// An exchange that needs all ranks takes each rank's part only once, and a leader does its own before it knows whether
+/// rank 0 will come to its machine. So there rank 0 itself publishes, also where another process is the root.
 class address_exchange {
  public:
   address_exchange() = default;

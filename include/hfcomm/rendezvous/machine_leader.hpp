@@ -242,7 +242,8 @@ class machine_ranks {
     bool is_ready = false;
   };
 
-  /// Where a socket is closed with packets that were not read, the system drops what the other end has not read either.
+  /// Sends an error to a rank, after reading what came from it: a socket that is closed with unread packets drops what
+  /// the other end has not read either.
   static void tell(local_connection& connection, std::byte kind, const std::string& text) {
     ::shutdown(connection.fd(), SHUT_RD);
     while (const auto unread = connection.receive(std::chrono::milliseconds(0))) {
