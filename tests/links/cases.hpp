@@ -46,7 +46,7 @@ inline void order(machine& here) {
     expect(all[index].sends || all.memory(index) == filled(all.memory(index).size(), seeds[index]),
            "transfer " + std::to_string(index) + " has the bytes that were sent");
   }
-  here.barrier();
+  here.barrier_of_working();
 }
 
 /// Lengths from 1 byte to 64 MiB, both ways at once, receives posted by turns before and after the data arrives.
@@ -72,7 +72,7 @@ inline void sizes(machine& here) {
     expect(all.memory(received) == filled(length, number * 2 + static_cast<unsigned>(other)),
            std::to_string(length) + " bytes arrive as they were sent");
   }
-  here.barrier();
+  here.barrier_of_working();
 }
 
 /// Hundreds of transfers under way at once, on many channels in both directions.
@@ -99,7 +99,7 @@ inline void many(machine& here) {
              "transfer " + std::to_string(index) + " has the bytes that were sent");
     }
   }
-  here.barrier();
+  here.barrier_of_working();
 }
 
 /// `sleep` ends with the descriptor, which it does not read, and with data; otherwise it sleeps.
@@ -109,7 +109,7 @@ inline void sleep(machine& here) {
   connect.send(other, 1, filled(1, 0));
   connect.receive(other, 1, 1);
   connect.finish();
-  here.barrier();
+  here.barrier_of_working();
   if (here.self == 0) {
     transfers all(here);
     all.receive(1, 2, 100);
@@ -159,7 +159,7 @@ inline void sleep(machine& here) {
     all.send(0, 2, filled(100, 1));
     all.finish();
   }
-  here.barrier();
+  here.barrier_of_working();
 }
 
 /// A transfer of another length than the receiver expects fails there.
@@ -177,7 +177,7 @@ inline void lengths(machine& here) {
     }
     expect(all.are_done() && all[0].failed && all[1].failed, "transfers of other lengths failed");
   }
-  here.barrier();
+  here.barrier_of_working();
 }
 
 /// A send that is done arrives, although the sender has nothing more to send, and the receiver began to read late.

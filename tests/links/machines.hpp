@@ -111,6 +111,17 @@ struct machine {
     wait_for(together, 30s, [&] { return arrived >= count - lost; }, "all machines are at a barrier");
   }
 
+  /// The same for all machines, while the link goes on to work: what the others wait for may need that.
+  void barrier_of_working() {
+    auto& arrived = together.arrived.at(static_cast<std::size_t>(barriers++));
+    ++arrived;
+    const auto works_until_all_are_here = [&] {
+      carrier->progress();
+      return arrived >= count;
+    };
+    wait_for(together, 30s, works_until_all_are_here, "all machines are at a barrier");
+  }
+
   void signal(int other, int number) const {
     if (!is_thread) {
       ::kill(together.processes.at(static_cast<std::size_t>(other)), number);

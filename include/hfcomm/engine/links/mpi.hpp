@@ -111,6 +111,10 @@ class mpi final : public link {
 
   /// Tests one message after the other: MPI_Testsome would report errors to the handler of MPI_COMM_WORLD.
   bool progress() noexcept override {
+    if (messages_.empty()) {
+      serve_others();
+      return false;
+    }
     bool has_moved = false;
     for (std::size_t which = 0; which < messages_.size(); ++which) {
       message& one = messages_[which];
@@ -180,6 +184,12 @@ class mpi final : public link {
     }
     messages_.push_back({request, length, nullptr});
     return true;
+  }
+
+  /// Lets MPI answer the other machines, whose sends may wait for the acknowledgement of what has arrived here.
+  void serve_others() noexcept {
+    int has_message = 0;
+    ::MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, machines_, &has_message, MPI_STATUS_IGNORE);
   }
 
   static bool has_right_length(const MPI_Status& status, const message& one) noexcept {
