@@ -117,6 +117,20 @@ TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and n
   });
 }
 
+TEST_CASE("complex: sums of as many elements as slots hold, among any number of ranks") {
+  for (const int ranks : {3, 5, 7, 9, 12, 31}) {
+    const std::size_t count = 32'768;
+    const auto sums = folded_complex<double>(ranks, count, std::plus<>());
+    run_ranks(ranks, [&](const process_group& world) {
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        auto data = complex_elements<double>(world.rank(), count);
+        all_reduce(data);
+        CHECK((data == sums));
+      }
+    });
+  }
+}
+
 TEST_CASE("complex: reduce_scatter and dictionaries") {
   at_every_size([](const process_group& world) {
     const int n = world.size();

@@ -81,7 +81,6 @@ class announced_address final : public rendezvous::address_exchange {
   void look_up() override {}
   void attend() override {}
   bool is_done() override { return true; }
-  void reject() override { rendezvous::throw_no_root(found()); }
 
  private:
   receiver tell_;

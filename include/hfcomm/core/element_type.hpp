@@ -52,6 +52,16 @@ inline constexpr element_type last_element_type = element_type::complex128;
   return index < std::size(sizes) ? sizes[index] : 1;
 }
 
+/// The bytes of the largest element.
+inline constexpr std::size_t largest_element_bytes = [] {
+  std::size_t largest = 1;
+  for (auto type = element_type::none; type != last_element_type;) {
+    type = static_cast<element_type>(static_cast<std::uint8_t>(type) + 1);
+    largest = size_of(type) > largest ? size_of(type) : largest;
+  }
+  return largest;
+}();
+
 [[nodiscard]] constexpr bool is_floating_point(element_type type) noexcept {
   return type >= element_type::float16 && type <= element_type::float8_e5m2;
 }

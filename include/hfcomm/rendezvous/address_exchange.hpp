@@ -26,6 +26,8 @@ struct root_address {
 
 /// The longest text of an address, which every channel can carry.
 inline constexpr std::size_t longest_root_address = 1000;
+/// How many hosts such a text can have.
+inline constexpr std::size_t most_published_hosts = 16;
 
 /// Returns a text without spaces. Throws engine_error where it would be longer than longest_root_address, or its parts
 /// have characters that no host or nonce has.
@@ -64,16 +66,13 @@ class address_exchange {
   /// Returns the address that was looked up, or is known from the beginning. Empty before.
   [[nodiscard]] const root_address& found() const noexcept { return found_; }
 
-  /// Says that no root of this job answers at found(). Starts to look for another; throws engine_error where there
-  /// cannot be one.
-  virtual void reject() = 0;
+  /// Looks up the address again, for a leader whom nobody answers at found(): that may be an earlier job's. Where
+  /// another root has published its own since, found() is that.
+  virtual void refresh() {}
 
  protected:
   root_address found_{};
 };
-
-/// Throws engine_error: no root of this job answers at the only address that there is.
-[[noreturn]] void throw_no_root(const root_address& address);
 
 /// Waits until this rank's part is over. Throws timeout_error, with `whom` it has waited for.
 void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom);
@@ -82,8 +81,8 @@ void finish_exchange(address_exchange& exchange, deadline give_up, std::string_v
 std::unique_ptr<address_exchange> exchange_known(root_address address);
 
 /// Returns an exchange through a file on a file system that all machines share. The root writes it in one step, with
-/// mode 0600, and removes it in the end. A file of a job that was killed stays: its address is rejected, and the lookup
-/// waits until another root has replaced it. A file that has other content, or is another user's, is an error.
+/// mode 0600, and removes it in the end. The file of a job that was killed stays until the next root replaces it (see
+/// `refresh`). A file that has other content, or is another user's, is an error.
 std::unique_ptr<address_exchange> exchange_in_file(std::string path);
 
 /// Returns an exchange through a PMI-1 server: a put, a barrier of all ranks, a get. `number` is that of the start in

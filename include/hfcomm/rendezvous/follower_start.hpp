@@ -79,23 +79,51 @@ class follower_start {
     }
   }
 
-  std::optional<side_connection> connect(const credentials& proof) {
-    const root_address& root = mine_.options.exchange->found();
+  side_connection connect(const credentials& proof) {
+    address_exchange& exchange = *mine_.options.exchange;
     while (true) {
+      const root_address root = exchange.found();
       for (const std::string& host : root.hosts) {
-        // With several names, each gets its turn.
-        const auto turn = root.hosts.size() > 1 ? deadline::in(std::chrono::seconds(1)) : mine_.give_up();
-        try {
-          return connect_side(host, root.ports, mine_.admission_of(proof, root.nonce),
-                              {std::min(turn.at, mine_.give_up().at)},
-                              [this] { await_others(std::chrono::milliseconds(0)); });
-        } catch (const timeout_error&) {
-          if (mine_.give_up().passed()) {
-            throw;
-          }
+        if (auto connection = try_host(host, root, proof)) {
+          return std::move(*connection);
         }
       }
+      exchange.refresh();
     }
+  }
+
+  /// Returns a connection to the root; nullopt where its host's turn is over, or another address has been published.
+  std::optional<side_connection> try_host(const std::string& host, const root_address& root, const credentials& proof) {
+    // A published address may be an earlier job's.
+    const bool takes_turns = root.hosts.size() > 1 || !root.nonce.empty();
+    const auto turn = takes_turns ? deadline::in(std::chrono::seconds(1)) : mine_.give_up();
+    try {
+      return connect_side(host, root.ports, mine_.admission_of(proof, root.nonce),
+                          {std::min(turn.at, mine_.give_up().at)},
+                          [this] { await_others(std::chrono::milliseconds(0)); });
+    } catch (const timeout_error&) {
+      if (mine_.give_up().passed()) {
+        throw;
+      }
+    } catch (const usage_error&) {
+      if (root.nonce.empty() || !is_replaced(root)) {
+        throw;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Returns whether another root publishes its address within a while.
+  bool is_replaced(const root_address& root) {
+    address_exchange& exchange = *mine_.options.exchange;
+    for (const auto patience = deadline::in(std::chrono::seconds(3)); !patience.passed();) {
+      exchange.refresh();
+      if (exchange.found().nonce != root.nonce) {
+        return true;
+      }
+      await_others(machine_start::slice);
+    }
+    return false;
   }
 
   void await_others(std::chrono::milliseconds most) {
@@ -183,7 +211,9 @@ class follower_start {
 
   [[nodiscard]] job_plan decode_plan(std::span<const std::byte> bytes) const {
     try {
-      return job_plan::decode(bytes, mine_.options.world_size);
+      auto plan = job_plan::decode(bytes, mine_.options.world_size);
+      plan.require_follower(mine_.options.rank);
+      return plan;
     } catch (const decode_error& problem) {
       throw engine_error(error_context{}, "rank 0 has sent no plan of the job: " + problem.detail());
     }

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -24,11 +26,11 @@
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
-/// Packets of the rendezvous, and the state that it ends with.
 namespace hfcomm::engines {
 class machine_agent;
 }
 
+/// Packets of the rendezvous, and the state that it ends with.
 namespace hfcomm::rendezvous {
 
 /// A process's part of its job: the world group's engine and the job's roster.
@@ -44,7 +46,7 @@ struct membership {
 
 namespace local {
 
-/// The first packet of a rank, by which it introduces itself to rank 0.
+/// The first packet of a rank, by which it introduces itself to the leader of its machine.
 struct hello {
   char magic[8] = {'h', 'f', 'c', 'o', 'm', 'm', '-', '1'};
   std::uint32_t version = wire_version;
@@ -53,6 +55,16 @@ struct hello {
   std::int32_t world_size = 0;
   std::int32_t pid = 0;
   std::int32_t milliseconds_left = -1;  // until it gives up; negative: it waits for ever
+
+  /// Returns this process's introduction.
+  [[nodiscard]] static hello of(int rank, int world_size, deadline give_up) {
+    hello introduction;
+    introduction.rank = rank;
+    introduction.world_size = world_size;
+    introduction.pid = static_cast<std::int32_t>(::getpid());
+    introduction.milliseconds_left = give_up.milliseconds_left();
+    return introduction;
+  }
 
   /// Returns the introduction in a packet; nullopt where it is none of hfcomm's.
   [[nodiscard]] static std::optional<hello> from(std::span<const std::byte> packet) {
@@ -66,9 +78,9 @@ struct hello {
   }
 };
 
-/// The first byte of every other packet. Rank 0 sends `admitted` at once, and `welcome` with the job's memory when all
-/// ranks have come. The other ranks answer `ready`, and rank 0 lets them `go`. A leader that is not rank 0 sends rank 0
-/// the `root`'s address, for it to publish. The last three are errors with a text.
+/// The first byte of every other packet. The leader sends `admitted` at once, and `welcome` with the job's memory when
+/// all ranks have come. The other ranks answer `ready`, and the leader lets them `go`. A leader that is not rank 0 sends
+/// rank 0 the `root`'s address, for it to publish. The last three are errors with a text.
 inline constexpr std::byte admitted{'s'}, root{'a'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'},
     timed_out{'t'};
 
@@ -135,11 +147,24 @@ inline void throw_if_error(std::byte kind, const std::string& text) {
   }
 }
 
+/// Returns the name of the machine's leader, whose rank may be unknown to the others.
+inline std::string leader_name(std::optional<int> leader) {
+  return leader ? engines::list_ranks({*leader}) : "the process that leads the start on this machine";
+}
+
+/// Throws timeout_error: the leader has not answered.
+[[noreturn]] inline void throw_silent(std::optional<int> leader) {
+  throw timeout_error(
+      error_context{},
+      "timed out: the job did not start in time: " + leader_name(leader) + " is there, but does not answer",
+      leader ? std::vector{*leader} : std::vector<int>{});
+}
+
 /// Throws the error that the leader sent, if the packet is one, and engine_error where the leader has closed the
 /// connection.
-inline void throw_if_refused(const packet& answer) {
+inline void throw_if_refused(const packet& answer, std::optional<int> leader) {
   if (answer.bytes.empty()) {
-    throw engine_error(error_context{}, "rank 0 went away while the job was starting");
+    throw engine_error(error_context{}, leader_name(leader) + " went away while the job was starting");
   }
   throw_if_error(answer.bytes.front(), text_of(answer));
 }

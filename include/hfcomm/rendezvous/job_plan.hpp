@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -58,12 +59,18 @@ struct machine_part {
     fields all;
     decode_into(all, bytes);
     auto part = from(std::move(all));
+    part.require_valid(world_size);
+    return part;
+  }
+
+  /// Throws decode_error unless its ranks are ranks of the job, in ascending order, and one of them leads.
+  void require_valid(int world_size) const {
     const auto is_rank = [&](int rank) { return rank >= 0 && rank < world_size; };
-    if (part.ranks.size() != part.pids.size() || !std::all_of(part.ranks.begin(), part.ranks.end(), is_rank) ||
-        !std::binary_search(part.ranks.begin(), part.ranks.end(), part.leader) || part.host.size() > 255) {
+    const bool is_ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+    if (ranks.size() != pids.size() || !std::all_of(ranks.begin(), ranks.end(), is_rank) || !is_ascending ||
+        !std::binary_search(ranks.begin(), ranks.end(), leader) || host.size() > 255) {
       throw decode_error({}, "a machine of ranks that the job does not have");
     }
-    return part;
   }
 };
 
@@ -117,18 +124,22 @@ struct job_plan {
     std::size_t ranks = 0;
     for (auto& fields : all) {
       plan.machines.push_back(machine_part::from(std::move(fields)));
+      plan.machines.back().require_valid(world_size);
       ranks += plan.machines.back().ranks.size();
-      for (const int rank : plan.machines.back().ranks) {
-        if (rank < 0 || rank >= world_size) {
-          throw decode_error({}, "a plan with a rank that the job does not have");
-        }
-      }
     }
     const auto machine = plan.machine_of(world_size);
     if (ranks != static_cast<std::size_t>(world_size) || std::count(machine.begin(), machine.end(), -1) != 0) {
       throw decode_error({}, "a plan that does not have each rank once");
     }
     return plan;
+  }
+
+  /// Throws decode_error unless `rank` leads one of the machines that do not have rank 0.
+  void require_follower(int rank) const {
+    const auto leads = [&](const machine_part& part) { return part.leader == rank && part.ranks.front() != 0; };
+    if (std::none_of(machines.begin(), machines.end(), leads) || machines.front().ranks.front() != 0) {
+      throw decode_error({}, "a plan in which this rank does not lead its machine");
+    }
   }
 };
 

@@ -2,13 +2,10 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
-
-#include <unistd.h>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -65,17 +62,13 @@ class job_start {
 inline membership join_job(job_options options) {
   const auto give_up = deadline::in(options.timeout);
   const std::string name = socket_name(options.local_key);
-  local::hello introduction;
-  introduction.rank = options.rank;
-  introduction.world_size = options.world_size;
-  introduction.pid = static_cast<std::int32_t>(::getpid());
-  introduction.milliseconds_left = give_up.milliseconds_left();
+  const auto introduction = local::hello::of(options.rank, options.world_size, give_up);
   while (true) {
     if (auto listener = local_listener::try_at(name)) {
       return job_start(std::move(options), std::move(*listener)).run();
     }
     auto connection = connect_to(name);
-    if (connection && local::introduce(*connection, introduction, give_up)) {
+    if (connection && local::introduce(*connection, introduction, give_up, std::nullopt)) {
       if (options.rank != 0 || !options.exchange->needs_all_ranks()) {
         options.exchange->attend();
       }

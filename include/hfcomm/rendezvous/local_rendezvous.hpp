@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
-
-#include <unistd.h>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -27,21 +24,22 @@ namespace hfcomm::rendezvous {
 
 namespace local {
 
-/// Introduces this rank. Returns false where the other end closes the connection without an answer: it is at the end of
-/// an earlier job of this name, or of its life, and rank 0 is yet to come. Throws the error that rank 0 sends.
-inline bool introduce(local_connection& connection, const hello& introduction, deadline give_up) {
+/// Introduces this rank to the leader. Returns false where the other end closes the connection without an answer: it is
+/// at the end of an earlier job of this name, or of its life, and the leader is yet to come. Throws the error that the
+/// leader sends. `leader` is its rank, where that is known.
+inline bool introduce(local_connection& connection, const hello& introduction, deadline give_up,
+                      std::optional<int> leader) {
   connection.send(std::as_bytes(std::span(&introduction, 1)));
   while (!give_up.passed()) {
     if (const auto answer = connection.receive(std::chrono::milliseconds(20))) {
       if (answer->bytes.empty()) {
         return false;
       }
-      throw_if_refused(*answer);
+      throw_if_refused(*answer, leader);
       return true;
     }
   }
-  throw timeout_error(error_context{}, "timed out: the job did not start in time: rank 0 is there, but does not answer",
-                      {0});
+  throw_silent(leader);
 }
 
 /// Connects to rank 0, however late it starts, and introduces this rank.
@@ -50,7 +48,7 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
   start_warning warning;
   for (auto pause = std::chrono::microseconds(500);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
     auto connection = connect_to(name);
-    if (connection && introduce(*connection, introduction, give_up)) {
+    if (connection && introduce(*connection, introduction, give_up, 0)) {
       return std::move(*connection);
     }
     warning.check([] { return std::string("rank 0"); });
@@ -67,12 +65,7 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
 
 /// The side of every rank but rank 0 (see coordinator).
 inline membership join(const std::string& key, int rank, int world_size, deadline give_up) {
-  hello introduction;
-  introduction.rank = rank;
-  introduction.world_size = world_size;
-  introduction.pid = static_cast<std::int32_t>(::getpid());
-  introduction.milliseconds_left = give_up.milliseconds_left();
-  return machine_member(connect_to_rank_0(key, introduction, give_up),
+  return machine_member(connect_to_rank_0(key, hello::of(rank, world_size, give_up), give_up),
                         {.rank = rank, .world_size = world_size, .give_up = give_up, .leader = 0})
       .run();
 }

@@ -64,7 +64,7 @@ class machine_member {
     while (true) {
       const bool attends = own_.exchange != nullptr && own_.exchange->needs_all_ranks() && !own_.exchange->is_done();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
-        local::throw_if_refused(*answer);
+        local::throw_if_refused(*answer, own_.leader);
         if (answer->bytes.front() == local::root) {
           publish(local::text_of(*answer));
           continue;
@@ -76,16 +76,17 @@ class machine_member {
       }
       // The leader sends the missing ranks at its own deadline. This one is for a leader that does not.
       if (own_.give_up.passed_by(std::chrono::seconds(5))) {
-        const std::string leader = own_.leader ? engines::list_ranks({*own_.leader}) : "the leader of this machine";
-        throw timeout_error(error_context{},
-                            "timed out: the job did not start in time: " + leader + " is there, but does not answer",
-                            own_.leader ? std::vector{*own_.leader} : std::vector<int>{});
+        local::throw_silent(own_.leader);
       }
     }
   }
 
-  /// Publishes the address at which the leader, the root, listens. For rank 0.
+  /// Publishes the address at which the leader, the root, listens; an empty text: it does not listen. For rank 0.
   void publish(const std::string& text) const {
+    if (text.empty() && own_.exchange != nullptr) {
+      own_.exchange->attend();
+      return;
+    }
     const auto address = parse_root_address(text);
     if (!address || own_.exchange == nullptr) {
       throw engine_error(error_context{}, "the leader of this machine has sent no address: \"" + text + '"');

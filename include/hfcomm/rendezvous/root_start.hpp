@@ -40,8 +40,9 @@ class root_start {
     if (mine_.options.has_several_machines) {
       static_cast<void>(require_credentials(mine_.options.proof));
     }
-    while (!all_have_come() || (is_urgent && !listener_)) {
-      if (!listener_ && clock::now() >= opens_at && mine_.options.proof) {
+    const bool can_listen = mine_.options.proof.has_value();
+    while (!all_have_come() || (is_urgent && can_listen && !listener_)) {
+      if (!listener_ && clock::now() >= opens_at && can_listen) {
         open();
       }
       await_events();
@@ -55,6 +56,9 @@ class root_start {
       }
     }
     if (mine_.options.exchange->needs_all_ranks()) {
+      if (!listener_) {
+        tell_exchange(std::nullopt);
+      }
       finish_exchange(*mine_.options.exchange, mine_.give_up(), "all ranks");
     }
     const job_plan plan = make_plan();
@@ -74,32 +78,47 @@ class root_start {
     root_address address{.hosts = {}, .ports = mine_.options.root_ports, .nonce = {}};
     const bool is_published = address.ports.empty();
     if (is_published) {
-      address.hosts = mine_.options.own_addresses();
+      address.hosts = published_addresses();
       address.nonce = random_id();
       address.ports = {0};
     }
     listener_.emplace("", address.ports, mine_.admission_of(*mine_.options.proof, address.nonce));
     if (is_published) {
       address.ports = {listener_->port()};
-      publish(address);
+      tell_exchange(address);
     }
   }
 
-  void publish(const root_address& address) {
+  /// Returns the addresses of this machine, as many as can be published. Throws usage_error where there are none.
+  [[nodiscard]] std::vector<std::string> published_addresses() const {
+    auto hosts = mine_.options.own_addresses();
+    if (hosts.empty()) {
+      throw usage_error(error_context{},
+                        "rank 0's machine has no address by which others could reach it; set HFCOMM_INTERFACE to one "
+                        "of its network interfaces, or HFCOMM_ADDRESS");
+    }
+    hosts.resize(std::min(hosts.size(), most_published_hosts));
+    return hosts;
+  }
+
+  /// Publishes the address at which this process listens. Without one, it only attends, as all other ranks here do.
+  void tell_exchange(const std::optional<root_address>& address) {
     auto& exchange = *mine_.options.exchange;
     if (mine_.options.rank == 0 || !exchange.needs_all_ranks()) {
-      exchange.publish(address);
+      address ? exchange.publish(*address) : exchange.attend();
       return;
     }
-    mine_.ranks.send_root(to_text(address));
+    mine_.ranks.send_root(address ? to_text(*address) : std::string());
     if (!std::exchange(mine_.looks_up, true)) {
       exchange.attend();
     }
   }
 
   [[noreturn]] void fail_for_absent(const std::vector<int>& absent) const {
-    std::string text = "timed out: the job did not start in time: " + engines::list_ranks(absent) +
-                       " did not come; were all ranks started, with the same job key?";
+    std::string text = "timed out: the job did not start in time: " +
+                       (absent.empty() ? silent_machines() + " connected and named no ranks; is it of this job?"
+                                       : engines::list_ranks(absent) +
+                                             " did not come; were all ranks started, with the same job key?");
     if (listener_ && !listener_->describe_refused().empty()) {
       text += ' ' + listener_->describe_refused();
     }
@@ -163,6 +182,9 @@ class root_start {
   void take_message(std::size_t index, const side_message& message) {
     machine_start::throw_if_error(message);
     if (static_cast<start_kind>(message.kind) == start_kind::ready) {
+      if (index >= is_ready_.size()) {
+        throw engine_error(error_context{}, name_of(index) + " is ready before it has the plan of the job");
+      }
       is_ready_[index] = true;
       return;
     }
@@ -195,9 +217,21 @@ class root_start {
     owner = index;
   }
 
-  /// Counts first: to look at each rank at each event of a large job would take long.
+  /// Counts first: to look at each rank at each event of a large job would take long. A machine that has not named its
+  /// ranks yet may claim one that another has claimed.
   [[nodiscard]] bool all_have_come() const {
-    return mine_.ranks.count() + claimed_ >= claimed_by_.size() && absent_ranks().empty();
+    return mine_.ranks.count() + claimed_ >= claimed_by_.size() && absent_ranks().empty() && silent_machines().empty();
+  }
+
+  /// Returns the names of the machines that have connected, but have not named their ranks.
+  [[nodiscard]] std::string silent_machines() const {
+    std::string names;
+    for (std::size_t index = 0; index < parts_.size(); ++index) {
+      if (parts_[index].ranks.empty()) {
+        names += (names.empty() ? "" : ", ") + name_of(index);
+      }
+    }
+    return names;
   }
 
   [[nodiscard]] std::vector<int> absent_ranks() const {
@@ -258,9 +292,23 @@ class root_start {
       await_events();
       receive_all();
       if (mine_.give_up().passed()) {
-        throw timeout_error(error_context{}, "timed out: the job did not start in time: not all ranks signed in", {});
+        throw timeout_error(error_context{},
+                            "timed out: the job did not start in time: " + unready_names() +
+                                " got the plan of the job, but did not sign in",
+                            {});
       }
     }
+  }
+
+  [[nodiscard]] std::string unready_names() const {
+    const int rank = mine_.ranks.unready();
+    std::string names = rank >= 0 ? engines::list_ranks({rank}) : "";
+    for (std::size_t index = 0; index < is_ready_.size(); ++index) {
+      if (!is_ready_[index]) {
+        names += (names.empty() ? "" : ", ") + name_of(index);
+      }
+    }
+    return names;
   }
 
   machine_start& mine_;

@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/device_board.hpp>
 #include <hfcomm/machine/roster.hpp>
@@ -267,7 +268,7 @@ struct dimensions {
   }
   /// Returns the bytes for a rank's share of a chunk.
   static constexpr std::size_t result_bytes_of(std::size_t slot, int ranks) {
-    return round_up(slot / static_cast<std::size_t>(ranks) + slice_unit * sizeof(double), 128);
+    return round_up(slot / static_cast<std::size_t>(ranks) + slice_unit * largest_element_bytes, 128);
   }
   static constexpr std::size_t message_bytes_of(std::size_t slot) { return slot / 4; }
 

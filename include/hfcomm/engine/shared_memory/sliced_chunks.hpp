@@ -20,7 +20,9 @@ class sliced_chunks {
   sliced_chunks(std::size_t bytes, std::size_t width, int slices, std::size_t most)
       : width_(width), total_(bytes / width), slices_(slices) {
     const auto parts = static_cast<std::size_t>(slices);
-    const std::size_t largest = std::max(most / width / parts / unit * unit, unit);  // elements of a slice
+    const std::size_t most_elements = most / width / parts;  // of a slice
+    const std::size_t unit = std::clamp<std::size_t>(most_elements, 1, largest_unit);
+    const std::size_t largest = std::max(most_elements / unit * unit, unit);
     const std::size_t chunks = (total_ + largest * parts - 1) / (largest * parts);
     slice_ = std::min(layout::round_up((total_ + chunks * parts - 1) / (chunks * parts), unit), largest);
     chunk_ = slice_ * parts;
@@ -52,7 +54,7 @@ class sliced_chunks {
   [[nodiscard]] std::size_t place(int slice) const { return static_cast<std::size_t>(slice) * slice_ * width_; }
 
  private:
-  static constexpr std::size_t unit = 16;  // elements in whose multiples slices are cut
+  static constexpr std::size_t largest_unit = 16;  // elements in whose multiples slices are cut
 
   std::size_t width_;
   std::size_t total_;  // elements

@@ -24,7 +24,7 @@ namespace hfcomm::rendezvous {
 namespace address_text {
 
 inline constexpr std::string_view magic = "hfcomm1";
-inline constexpr std::size_t most_items = 16;
+inline constexpr std::size_t most_items = most_published_hosts;
 
 /// Removes what stands before the first separator, and it; returns the former.
 inline std::string_view take_until(std::string_view& text, char separator) {
@@ -104,10 +104,6 @@ HFCOMM_INLINE std::optional<root_address> parse_root_address(std::string_view te
   return result;
 }
 
-HFCOMM_INLINE void throw_no_root(const root_address& address) {
-  throw engine_error(error_context{}, "no root of this job answers at " + to_text(address));
-}
-
 HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom) {
   for (auto pause = std::chrono::microseconds(200); !exchange.is_done();
        pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
@@ -129,7 +125,6 @@ class known final : public address_exchange {
   void attend() override {}
   [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
   bool is_done() override { return true; }
-  void reject() override {}  // its root may not have started yet
 };
 
 }  // namespace exchanges

@@ -55,16 +55,15 @@ class in_file final : public address_exchange {
       return is_done_;
     }
     next_ = clock::now() + std::chrono::milliseconds(20);  // a shared file system is no place to read all the time
-    if (auto address = read(); address && address->nonce != rejected_) {
-      found_ = std::move(*address);
-      is_done_ = true;
-    }
+    refresh();
+    is_done_ = !found_.hosts.empty();
     return is_done_;
   }
 
-  void reject() override {
-    rejected_ = found_.nonce;
-    is_done_ = false;
+  void refresh() override {
+    if (auto address = read()) {
+      found_ = std::move(*address);
+    }
   }
 
  private:
@@ -126,7 +125,6 @@ class in_file final : public address_exchange {
 
   std::string path_;
   std::optional<std::string> published_;  ///< The nonce in the file.
-  std::optional<std::string> rejected_;
   clock::time_point next_{};
   bool is_done_ = false;
 };

@@ -122,8 +122,11 @@ HFCOMM_INLINE std::optional<std::string> pmi_client::receive(std::chrono::millis
     }
     std::array<char, 1024> piece{};
     const ::ssize_t count = ::recv(server_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-    if (count == 0 || received_.size() > longest_line) {
+    if (count == 0) {
       throw engine_error(error_context{}, "the launcher's PMI server closed the connection");
+    }
+    if (received_.size() > longest_line) {
+      throw engine_error(error_context{}, "the launcher's PMI server has sent a line of more than 4 KiB");
     }
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       throw_system("reading from the launcher's PMI server");
@@ -160,7 +163,6 @@ class by_pmi final : public address_exchange {
     attend();
   }
   void attend() override { client_->enter_barrier(); }
-  void reject() override { throw_no_root(found_); }
 
   bool is_done() override {
     if (!is_done_ && client_->has_barrier_ended()) {

@@ -194,7 +194,6 @@ class by_pmix final : public address_exchange {
     start(no_root);
   }
   void attend() override { start(no_root); }
-  void reject() override { throw_no_root(found_); }
 
   bool is_done() override {
     const int status = status_->load();
