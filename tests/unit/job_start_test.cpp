@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,7 +42,46 @@ rendezvous::job_options rank_1(const std::string& root_host) {
   return options;
 }
 
+/// Done once all ranks of a job have started their parts, as a PMI server's barrier is.
+class fence final : public rendezvous::address_exchange {
+ public:
+  fence(std::atomic<int>& arrived, int world_size) : arrived_(arrived), world_size_(world_size) {}
+
+  [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
+  void publish(const rendezvous::root_address& /*address*/) override { ++arrived_; }
+  void look_up() override { ++arrived_; }
+  void attend() override { ++arrived_; }
+  bool is_done() override { return arrived_ == world_size_; }
+
+ private:
+  std::atomic<int>& arrived_;
+  int world_size_;
+};
+
 }  // namespace
+
+TEST_CASE("job start: ranks of one machine need no secret, also where a server's fence needs all of them") {
+  std::atomic<int> arrived = 0;
+  std::atomic<int> started = 0;
+  std::vector<std::thread> ranks;
+  for (const int rank : {1, 0, 2}) {
+    ranks.emplace_back([&, rank] {
+      auto options = rank_1("nowhere");
+      options.rank = rank;
+      options.world_size = 3;
+      options.timeout = 20s;
+      options.exchange = std::make_unique<fence>(arrived, 3);
+      const auto made = rendezvous::join_job(std::move(options));
+      started += made.nodes == 1 && made.engine->size() == 3 ? 1 : 0;
+    });
+    std::this_thread::sleep_for(50ms);  // rank 1 leads
+  }
+  for (auto& rank : ranks) {
+    rank.join();
+  }
+  CHECK(started == 3);
+  CHECK(arrived == 3);
+}
 
 TEST_CASE("job start: without a secret, a rank whose rank 0 is on another machine is a usage_error, not a time-out") {
   try {

@@ -144,6 +144,28 @@ void check_start(const job& what, const leaders& machines, const membership& roo
   }
 }
 
+/// Returns the connection of a machine's leader that has proven itself, and has said nothing.
+hfcomm::rendezvous::side_connection proven_leader(const job& what, const root_address& root, int machine) {
+  const hfcomm::rendezvous::admission own{what.proof(), what.key + '/' + root.nonce, 0, what.world_size, machine};
+  return hfcomm::rendezvous::connect_side("127.0.0.1", root.ports, own, deadline::in(generous));
+}
+
+void send(hfcomm::rendezvous::side_connection& connection, hfcomm::rendezvous::start_kind kind,
+          std::span<const std::byte> bytes) {
+  connection.send(static_cast<std::uint8_t>(kind), bytes);
+}
+
+/// Returns what the root's error says.
+template <class Error>
+std::string error_of(root_thread& root) {
+  try {
+    root.member();
+  } catch (const Error& problem) {
+    return problem.detail();
+  }
+  return "no such error";
+}
+
 /// Somebody who connects to the root, sends these bytes, and stays.
 unique_fd stranger(const root_address& root, std::span<const std::byte> bytes) {
   const auto address = hfcomm::rendezvous::resolve("127.0.0.1", root.ports.at(0)).addresses.at(0);
@@ -239,6 +261,59 @@ TEST_CASE("many machines: a rank that two machines claim is a usage_error that n
   for (int machine = 2; machine < 50; ++machine) {
     CHECK(machines.error(machine) == told);
   }
+}
+
+TEST_CASE("many machines: the root waits for what a machine that has connected claims, also where all ranks have come") {
+  const job what = job_of(3, 3);
+  root_thread root(what);
+  const root_address address = root.address();
+  auto late = proven_leader(what, address, 1);
+  leaders machines(what, address);
+  connect_all(what, machines);
+  for (int pass = 0; pass < 20; ++pass) {
+    machines.progress(5ms);
+  }
+  CHECK_FALSE(root.is_done());
+  send(late, hfcomm::rendezvous::start_kind::join, what.part(1).encode());
+  CHECK(error_of<hfcomm::usage_error>(root) == "two processes claim rank 1: one on machine1, and one on machine1");
+}
+
+TEST_CASE("many machines: a machine that is ready before it has a plan is an error") {
+  const job what = job_of(3, 3);
+  root_thread root(what);
+  auto early = proven_leader(what, root.address(), 1);
+  send(early, hfcomm::rendezvous::start_kind::ready, {});
+  CHECK(says(error_of<hfcomm::engine_error>(root), "is ready before it has the plan of the job"));
+}
+
+TEST_CASE("many machines: a plan that does not fit the job is a decode_error") {
+  const job what = job_of(3, 5);
+  job_plan right;
+  right.machines = {what.part(1), what.part(1), what.part(2)};
+  right.machines[0].leader = 0;
+  right.machines[0].ranks = {0};
+  right.machines[0].pids = {1};
+  CHECK_NOTHROW(job_plan::decode(right.encode(), 5).require_follower(2));
+  CHECK_THROWS_AS(job_plan::decode(right.encode(), 5).require_follower(0), hfcomm::decode_error);
+  CHECK_THROWS_AS(job_plan::decode(right.encode(), 5).require_follower(3), hfcomm::decode_error);
+  CHECK_THROWS_AS(job_plan::decode(right.encode(), 6), hfcomm::decode_error);
+  const auto refused = [&](auto change) {
+    job_plan wrong = right;
+    change(wrong.machines);
+    CHECK_THROWS_AS(job_plan::decode(wrong.encode(), 5).require_follower(2), hfcomm::decode_error);
+  };
+  refused([](auto& machines) { machines[1].pids.pop_back(); });
+  refused([](auto& machines) { machines[1].leader = 2; });
+  refused([](auto& machines) { std::swap(machines[1].ranks[0], machines[1].ranks[1]); });
+  refused([](auto& machines) { machines[1].ranks[1] = machines[1].ranks[0]; });
+  refused([](auto& machines) { machines[1].ranks[1] = -1; });
+  refused([](auto& machines) { machines.push_back({}); });
+  refused([](auto& machines) { std::swap(machines[0], machines[2]); });
+  refused([](auto& machines) {
+    machines[0].ranks.insert(machines[0].ranks.end(), {2, 4});
+    machines[0].pids.insert(machines[0].pids.end(), {2, 4});
+    machines.pop_back();
+  });
 }
 
 TEST_CASE("many machines: the root beats for all, and tells all others which machine has gone") {

@@ -79,8 +79,8 @@ struct hello {
 };
 
 /// The first byte of every other packet. The leader sends `admitted` at once, and `welcome` with the job's memory when
-/// all ranks have come. The other ranks answer `ready`, and the leader lets them `go`. A leader that is not rank 0 sends
-/// rank 0 the `root`'s address, for it to publish. The last three are errors with a text.
+/// all ranks have come. The other ranks answer `ready`, and the leader lets them `go`. A leader that is not rank 0
+/// sends rank 0 the `root`'s address, for it to publish. The last three are errors with a text.
 inline constexpr std::byte admitted{'s'}, root{'a'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'},
     timed_out{'t'};
 

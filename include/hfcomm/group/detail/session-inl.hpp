@@ -212,8 +212,7 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
   context.rank = who.rank;
   context.size = who.world_size;
   if (who.world_size > engines::layout::max_ranks) {
-    throw usage_error(context, "the job has " + std::to_string(who.world_size) +
-                                   " ranks; it can have at most " +
+    throw usage_error(context, "the job has " + std::to_string(who.world_size) + " ranks; it can have at most " +
                                    std::to_string(engines::layout::max_ranks));
   }
   if (who.world_size == 1) {
