@@ -110,6 +110,21 @@ class Cases:
         require(not os.path.exists(path), "the file is left behind")
         machines.close()
 
+    def stale_file(self):
+        """A file with the address of an earlier job's root, which does not answer any more, is replaced."""
+        machines = Machines(2)
+        path = "/tmp/hfcomm-machines-%d" % os.getpid()
+        for place in ("10.77.0.1/20009", "10.77.0.99/20009"):
+            with open(path, "w", encoding="ascii") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write("hfcomm1/anearlierjob/%s\n" % place)
+            per_rank = self._through_file(path, 2)
+            per_rank[0]["TEST_LATE_MS"] = "700"
+            texts = self.job(machines, [0, 1], "start", per_rank=per_rank).finish()
+            require_in("node 1 of 2", texts[1])
+            require(not os.path.exists(path), "the file is left behind")
+        machines.close()
+
     def several_addresses(self):
         """A root with an address that others cannot reach, and one that they can: each gets a turn."""
         machines = Machines(2)

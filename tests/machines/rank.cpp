@@ -119,6 +119,9 @@ int main(int argc, char** argv) {
   if (const char* text = std::getenv("TEST_SILENCE_MS"); text != nullptr) {
     options.silence_limit = std::chrono::milliseconds(std::atoi(text));
   }
+  if (const char* text = std::getenv("TEST_LATE_MS"); text != nullptr) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(text)));
+  }
   try {
     const auto session = init(options);
     std::printf("rank %d of %d is pid %d, node %d of %d, %d of %d there\n", rank(), world_size(),
