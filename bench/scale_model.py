@@ -86,13 +86,13 @@ def round_up(value, unit):
 
 def slot_bytes(ranks):
     """Of a group across machines (layout::dimensions::for_machines)."""
-    return 1 << (21 if ranks <= 8 else 20 if ranks <= 32 else 18)
+    return 1 << (21 if ranks <= 8 else 20 if ranks <= 32 else 18 if ranks <= 256 else 16)
 
 
 def mirror_bytes(ranks):
     """The memory that a group across machines takes on each of them (layout::dimensions::total_bytes)."""
     slot = slot_bytes(ranks)
-    result = round_up(slot // ranks + SLICE_UNIT * 8, 128)
+    result = round_up(slot // ranks + SLICE_UNIT * LARGEST_ELEMENT, 128)
     ranges = round_up(8 + 12 * (2 * ranks + 4), 128)
     return ranks * (BLOCK_BYTES + DEPTH * (slot + result + ranges) + 4 * (slot // 4))
 

@@ -102,6 +102,12 @@ class Machines:
         self.command(number, ["ip", "route", "change", "10.77.0.0/24", "dev", "eth0", "rto_min", "5ms"], check=True)
         self.command(number, ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_thin_linear_timeouts"], check=True)
 
+    def break_connections(self, number, but_port):
+        """Ends the TCP connections of a machine, but those of one port. Returns whether there were any it could end."""
+        filters = ["not", "(", "sport", "=", ":%d" % but_port, "or", "dport", "=", ":%d" % but_port, ")"]
+        ended = subprocess.run(self.inside(number, ["ss", "-KHtn", *filters]), stdout=subprocess.PIPE, text=True)
+        return bool(ended.stdout.strip())
+
     def silence(self, number):
         """The machine's carrier stays, but no packet passes."""
         run("bridge", "link", "set", "dev", self.cables[number], "state", "0")

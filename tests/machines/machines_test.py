@@ -13,7 +13,18 @@ import signal
 import sys
 import time
 
-from jobs import HOST, Job, Machines, digest_of, require, require_digest, require_in, require_tool, run_cases
+from jobs import (
+    HOST,
+    Job,
+    Machines,
+    Skipped,
+    digest_of,
+    require,
+    require_digest,
+    require_in,
+    require_tool,
+    run_cases,
+)
 
 
 class Cases:
@@ -194,6 +205,21 @@ class Cases:
         blamed = re.search("rank 0 blames ([12])", texts[0])
         require(blamed, texts[0])
         require_in("rank 3 blames %s" % blamed.group(1), texts[3])
+        machines.close()
+
+    def broken_data_connection(self):
+        """A connection for data that breaks, while both machines live, is told and not waited for."""
+        machines = Machines(2)
+        job = self.job(machines, [0, 0, 1, 1], "until-error", address="%s:20077" % machines.address(0))
+        job.wait_for("working")
+        ended = machines.break_connections(1, but_port=20077)
+        if not ended:
+            machines.close()
+            raise Skipped("this kernel does not end connections for ss -K")
+        start = time.monotonic()
+        for text in job.finish():
+            require_in("has no working ucx connection", text)
+        require(time.monotonic() - start < 10, "they noticed it too late")
         machines.close()
 
     def silent(self):

@@ -139,6 +139,16 @@ class roster {
 
   /// Says which rank's process runs the agent of this machine: when it ends, other machines cannot be reached.
   void set_agent(int index) noexcept { agent_ = index; }
+  /// Records that this process connects its machine no more.
+  void end_agent() noexcept { entries_[index_].has_no_agent.store(1); }
+
+  /// Returns how the rank ended whose process connects this machine; nullopt while it does, and where that is this
+  /// process.
+  [[nodiscard]] std::optional<rank_ending> agent_ending() const {
+    auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
+    const bool is_gone = end && (end->how == rank_ending::kind::died || entries_[agent_].has_no_agent.load() != 0);
+    return is_gone ? std::move(end) : std::nullopt;
+  }
 
   /// The machine of a rank; 0 where the job has one machine.
   [[nodiscard]] int machine(int index) const noexcept { return entries_[index].machine.load(); }
@@ -259,8 +269,8 @@ class roster {
  private:
   /// Returns why no rank of another machine can be reached; nullopt while this machine's agent is there.
   [[nodiscard]] std::optional<rank_ending> ending_without_agent() const {
-    const auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
-    if (!end || end->how != rank_ending::kind::died) {
+    const auto end = agent_ending();
+    if (!end) {
       return std::nullopt;
     }
     return rank_ending{rank_ending::kind::failed_because_of_another,
@@ -303,6 +313,7 @@ class roster {
     std::atomic<std::int32_t> pid{0};
     std::atomic<std::int32_t> is_remote{0};  // 1: on another machine
     std::atomic<std::int32_t> machine{0};
+    std::atomic<std::int32_t> has_no_agent{0};  // 1: its process connects the machine no more
     char host[64]{};
     failure_text failure;
   };

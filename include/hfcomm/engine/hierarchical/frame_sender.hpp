@@ -46,6 +46,7 @@ class frame_sender {
   void reap() {
     for (auto& one : queues_) {
       while (!one.sent.empty() && one.sent.front()->is_done()) {
+        one.has_failed = one.has_failed || one.sent.front()->has_failed();
         spare_.push_back(std::move(one.sent.front()));
         one.sent.pop_front();
       }
@@ -64,6 +65,8 @@ class frame_sender {
   /// Sends no more to a machine, which is lost or has left.
   void close(int machine) { queues_[static_cast<std::size_t>(machine)].is_closed = true; }
   [[nodiscard]] bool is_closed(int machine) const { return queues_[static_cast<std::size_t>(machine)].is_closed; }
+  /// Returns whether something has not arrived there, because its transfer failed.
+  [[nodiscard]] bool has_failed(int machine) const { return queues_[static_cast<std::size_t>(machine)].has_failed; }
 
  private:
   struct outgoing {
@@ -73,11 +76,15 @@ class frame_sender {
     link_transfer payload_transfer;
     bool has_payload = false;
 
+    [[nodiscard]] bool has_failed() const {
+      return head_transfer.failed || (has_payload && payload_transfer.failed);
+    }
     [[nodiscard]] bool is_done() const { return head_transfer.done && (!has_payload || payload_transfer.done); }
   };
   struct machine_queue {
     std::deque<std::unique_ptr<outgoing>> sent;
     bool is_closed = false;
+    bool has_failed = false;
   };
 
   std::unique_ptr<outgoing> take(const frame& what) {

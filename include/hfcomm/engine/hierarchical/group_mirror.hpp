@@ -57,13 +57,8 @@ class group_mirror {
 
   /// Sends what has changed. Returns whether there was anything.
   bool collect(frame_sender& out) {
-    bool any = false;
-    auto& marks = group_.memory().header().changes;
-    for_each_marked(marks.mailboxes, [&](int rank) {
-      any = true;
-      group_.is_local(rank) ? messages_.send_offers(out, rank) : messages_.send_answers(out, rank);
-    });
-    for_each_marked(marks.steps, [&](int rank) {
+    bool any = send_messages(out);
+    for_each_marked(group_.memory().header().changes.steps, [&](int rank) {
       any = true;
       send_steps(out, rank);
     });
@@ -97,12 +92,15 @@ class group_mirror {
     return loss_record::of(group_.id(), proposed);
   }
 
+  /// Proposes the record once more, where `lost_machine` is the one that decides on it.
+  void propose_again(int lost_machine) noexcept { has_proposed_ = has_proposed_ && lost_machine != 0; }
+
   /// Breaks the group with the record that all machines get.
   void break_with(const loss_record& why) {
     layout::break_record& lost = group_.memory().header().lost;
     std::uint32_t state = layout::break_record::whole;
     if (lost.state.compare_exchange_strong(state, layout::break_record::written_by(0))) {
-      lost.write(why.culprit, why.missing, why.by_exception, why.text);
+      lost.write(std::clamp(why.culprit, -1, group_.size() - 1), why.missing, why.by_exception, why.text);
       group_.memory().wake_all();
     }
   }
@@ -127,12 +125,12 @@ class group_mirror {
       return false;
     }
     const layout::dimensions& sizes = group_.memory().sizes();
-    const std::size_t end = what.offset + what.bytes;
+    const auto fits = [&](std::size_t limit) { return what.bytes <= limit && what.offset <= limit - what.bytes; };
     switch (what.kind) {
       case frame_kind::answer: return group_.is_local(what.rank) && what.index < layout::envelope_count;
-      case frame_kind::slot_part: return group_.machine_of(what.rank) == machine && end <= slot_end();
+      case frame_kind::slot_part: return group_.machine_of(what.rank) == machine && fits(slot_end());
       case frame_kind::message_part:
-        return group_.machine_of(what.rank) == machine && end <= sizes.message_slot_bytes &&
+        return group_.machine_of(what.rank) == machine && fits(sizes.message_slot_bytes) &&
                what.index < layout::envelope_count;
       case frame_kind::site:
       case frame_kind::message_site:
@@ -183,7 +181,7 @@ class group_mirror {
   }
 
  private:
-  /// The last values that were sent of a rank of this machine, and of the answers to a rank of another one.
+  /// The last values that were sent of a rank of this machine.
   struct sent_state {
     std::uint64_t step = 0;
     std::uint32_t departed = 0;
@@ -208,10 +206,22 @@ class group_mirror {
     }
   }
 
+  /// Sends what ranks have written into mailboxes. Returns whether there was anything.
+  bool send_messages(frame_sender& out) {
+    bool any = false;
+    for_each_marked(group_.memory().header().changes.mailboxes, [&](int rank) {
+      any = true;
+      group_.is_local(rank) ? messages_.send_offers(out, rank) : messages_.send_answers(out, rank);
+    });
+    return any;
+  }
+
   // Steps.
 
   void send_steps(frame_sender& out, int rank) {
     sent_state& sent = sent_of(rank);
+    // Before all else, so that what the rank did before it left goes before.
+    const std::uint32_t departed = group_.memory().block(rank).departed.load();
     while (true) {
       const layout::flag_cell& cell = group_.memory().cell(rank, sent.step + 1);
       const std::uint64_t step = cell.step.load(std::memory_order_acquire);
@@ -221,9 +231,9 @@ class group_mirror {
       sent.step = step;  // greater by 1, except in a broken group
       send_step(out, rank, step, cell);
     }
-    const std::uint32_t departed = group_.memory().block(rank).departed.load();
     if (departed != sent.departed) {
       sent.departed = departed;
+      send_messages(out);
       send_cells(out);
       frame what = group_.frame_of(frame_kind::departed, rank, 0);
       what.value = departed;
@@ -271,7 +281,7 @@ class group_mirror {
   void apply_cells(int machine, const frame& what) {
     const auto is_there = [&](int rank) { return group_.is_remote(rank) && group_.machine_of(rank) == machine; };
     const auto place = [&](int rank, std::uint64_t step, std::size_t offset, std::size_t bytes) {
-      return is_there(rank) && offset + bytes <= slot_end() ? group_.memory().slot(rank, step) + offset : nullptr;
+      return is_there(rank) && bytes <= slot_end() && offset <= slot_end() - bytes ? group_.memory().slot(rank, step) + offset : nullptr;
     };
     cell_batch::read(what, place, [&](int rank, const cell_copy& cell) {
       if (is_there(rank)) {

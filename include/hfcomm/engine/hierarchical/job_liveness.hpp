@@ -127,15 +127,21 @@ class job_liveness {
     return decide(proposal);
   }
 
+  /// Tells this machine's ranks that nobody connects them to others any more.
+  void end_agent() noexcept { roster_->end_agent(); }
+
   /// Says that the data of a machine cannot be reached.
   void report_lost(int machine, const std::string& why) {
-    if (is_lost(machine)) {
+    if (is_lost(machine) || machines_[static_cast<std::size_t>(machine)].has_left) {
       return;
     }
-    if (is_root() || machine == 0) {
+    std::string& reported = machines_[static_cast<std::size_t>(machine)].reported;
+    if (is_root()) {
       lose(machine, why);
-    } else if (!std::exchange(machines_[static_cast<std::size_t>(machine)].is_reported, true)) {
-      control_.send(0, control_kind::machine_lost, encoded_loss(machine, why));
+    } else if (reported.empty()) {
+      // Where the root's machine is the other end, the root loses this one, and closes its connection.
+      reported = why;
+      control_.send(0, control_kind::machine_lost, encoded_loss(machine == 0 ? self_ : machine, why));
     }
   }
 
@@ -155,7 +161,7 @@ class job_liveness {
   struct machine_state {
     bool is_lost = false;
     bool has_left = false;
-    bool is_reported = false;                       // to the root, as lost
+    std::string reported{};  // why it was reported to the root as lost; empty: it was not
     detail::running_time running;                   // stands still while this process is stopped
     std::chrono::steady_clock::duration counted{};  // of that time
     std::chrono::steady_clock::duration silence{};
@@ -232,7 +238,12 @@ class job_liveness {
         const auto proposal = decoded<loss_record>(message.bytes);
         return {.someone_ended = false, .verdict = is_root() ? std::optional(decide(proposal)) : std::nullopt};
       }
-      case control_kind::verdict: return {.someone_ended = false, .verdict = decoded<loss_record>(message.bytes)};
+      case control_kind::verdict: {
+        if (message.machine != 0) {
+          throw decode_error({}, "a verdict of a machine that is not the root's");
+        }
+        return {.someone_ended = false, .verdict = decoded<loss_record>(message.bytes)};
+      }
       case control_kind::bye: machines_[static_cast<std::size_t>(message.machine)].has_left = true; return {};
     }
     return {};
@@ -259,7 +270,7 @@ class job_liveness {
     if (machines_[static_cast<std::size_t>(other)].has_left || (has_said_bye_ && other == 0)) {
       return {};
     }
-    lose(other, {});
+    lose(other, machines_[static_cast<std::size_t>(other)].reported);
     return {.someone_ended = true};
   }
 
@@ -277,6 +288,9 @@ class job_liveness {
     machine_state& theirs = machines_[static_cast<std::size_t>(other)];
     if (std::exchange(theirs.is_lost, true)) {
       return;
+    }
+    if (is_root() && !why.empty()) {
+      control_.send(other, control_kind::machine_lost, encoded_loss(self_, "has given this one up, which " + why));
     }
     control_.close(other);
     if (is_root()) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,10 +21,11 @@
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/hierarchical/agent_thread.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
+#include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
-#include <hfcomm/engine/hierarchical/frame_sender.hpp>
 #include <hfcomm/engine/hierarchical/group_mirror.hpp>
 #include <hfcomm/engine/hierarchical/job_liveness.hpp>
+#include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
@@ -48,38 +50,34 @@ class machine_agent final : private frame_target, private agent_work {
 
   explicit machine_agent(parts from)
       : self_(from.self),
-        link_(std::move(from.link)),
         control_(std::move(from.control)),
         alarm_(std::move(from.bell)),
         machines_(1 + *std::max_element(from.machine_of.begin(), from.machine_of.end())),
         liveness_(std::move(from.roster), from.machine_of, std::move(from.leaders), self_, *control_,
                   from.silence_limit),
         machine_of_(std::move(from.machine_of)),
-        sender_(*link_, machines_),
-        peers_(static_cast<std::size_t>(machines_)) {
+        links_(std::move(from.link), self_, machines_) {
     if (!from.socket.empty()) {
       socket_.emplace(from.socket);
       alarm_.watch(socket_->fd());
     }
     alarm_.watch(control_->descriptor());
-    for (int machine = 0; machine < machines_; ++machine) {
-      if (machine != self_) {
-        peer_of(machine).receiver = std::make_unique<frame_receiver>(*link_, machine);
-      }
-    }
   }
   machine_agent(const machine_agent&) = delete;
   machine_agent& operator=(const machine_agent&) = delete;
   ~machine_agent() {
     if (!creator_.in_creating_process()) {
+      links_.leave_to_parent();
       return;
     }
     thread_.reset();
-    link_.reset();  // so nothing touches the frames' memory
+    links_.close();
+    liveness_.end_agent();
+    wake_all();
   }
 
   [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return alarm_.bell(); }
-  [[nodiscard]] std::string_view link_name() const noexcept { return link_->name(); }
+  [[nodiscard]] std::string_view link_name() const noexcept { return links_.carrier().name(); }
 
   /// Begins to carry. Nothing that comes for a group before it was added is kept, so the first groups come before this.
   void start() { thread_->start(); }
@@ -98,6 +96,9 @@ class machine_agent final : private frame_target, private agent_work {
 
   /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most.
   void report_endings(std::chrono::milliseconds limit) {
+    if (!creator_.in_creating_process()) {
+      return;
+    }
     auto lock = thread_->lock();
     const std::uint64_t wanted = ticks_ + 2;  // one that begins after this
     hurries_ = true;
@@ -107,10 +108,10 @@ class machine_agent final : private frame_target, private agent_work {
   }
 
   /// Ends the agent's part of the job: waits until this machine's ranks have ended and all that they wrote has arrived,
-  /// but not longer than `limit`. Returns whether all of it did.
+  /// but not longer than `limit`. Returns whether all of it did; true in the child of a fork, which has no part.
   bool finish(std::chrono::milliseconds limit) {
     if (!creator_.in_creating_process()) {
-      return false;
+      return true;
     }
     auto lock = thread_->lock();
     finishes_ = true;
@@ -123,14 +124,6 @@ class machine_agent final : private frame_target, private agent_work {
   static constexpr std::chrono::microseconds look_interval{50};
   using clock = std::chrono::steady_clock;
 
-  struct peer {
-    std::unique_ptr<frame_receiver> receiver;
-    bool is_lost = false;
-    bool has_left = false;      // its goodbye has come
-    bool has_answered = false;  // it has answered this machine's goodbye
-  };
-  [[nodiscard]] peer& peer_of(int machine) { return peers_[static_cast<std::size_t>(machine)]; }
-
   bool do_pass(clock::time_point now) override {
     if (now >= next_look_) {
       next_look_ = now + look_interval;
@@ -140,6 +133,9 @@ class machine_agent final : private frame_target, private agent_work {
     const bool moved = progress();
     if (now >= next_tick_ || hurries_) {
       next_tick_ = now + agent_thread::longest_pause;
+      links_.report_failing(now, [&](int machine) {
+        liveness_.report_lost(machine, "has no working " + std::string(link_name()) + " connection");
+      });
       tick();
       ++ticks_;
       ticked_.notify_all();
@@ -149,21 +145,11 @@ class machine_agent final : private frame_target, private agent_work {
 
   bool progress() {
     bool moved = collect();
-    moved = link_->progress() || moved;
-    for (int machine = 0; machine < machines_; ++machine) {
-      peer& other = peer_of(machine);
-      if (other.receiver == nullptr || other.is_lost) {
-        continue;
-      }
-      moved = other.receiver->progress(*this) || moved;
-      if (other.receiver->has_failed() && !other.has_left) {
-        liveness_.report_lost(machine, "the " + std::string(link_->name()) + " connection to it has failed");
-      }
-    }
+    moved = links_.progress(*this) || moved;
     for (auto& [id, group] : groups_) {
       group->wake_if_new();
     }
-    sender_.reap();
+    links_.sender().reap();
     return moved;
   }
 
@@ -179,7 +165,7 @@ class machine_agent final : private frame_target, private agent_work {
       for (auto& [id, group] : groups_) {
         const std::uint32_t index = group->board_index();
         if (index / 64 == word && (bits >> (index % 64) & 1) != 0) {
-          any = group->collect(sender_) || any;
+          any = group->collect(links_.sender()) || any;
           propose(*group);
         }
       }
@@ -223,7 +209,7 @@ class machine_agent final : private frame_target, private agent_work {
     if (!socket_) {
       return;
     }
-    socket_->serve([&](const group_packet& group, rendezvous::unique_fd memory) {
+    const auto take = [&](const group_packet& group, rendezvous::unique_fd memory) {
       if (group.members.empty() || std::any_of(group.members.begin(), group.members.end(), [&](int member) {
             return static_cast<std::size_t>(member) >= machine_of_.size();
           })) {
@@ -233,7 +219,15 @@ class machine_agent final : private frame_target, private agent_work {
       take_group(
           std::make_unique<group_mirror>(group.id, group.members, machine_of_, self_,
                                          rendezvous::shared_segment::adopt(std::move(memory), sizes.total_bytes())));
-    });
+    };
+    try {
+      socket_->serve(take);
+    } catch (const error& problem) {  // the rank that asks gives up after a while
+      if (!std::exchange(has_refused_, true)) {
+        std::fprintf(stderr, "[hfcomm] the process that connects this machine cannot take a new group: %s\n",
+                     problem.what());
+      }
+    }
   }
 
   void tick() {
@@ -243,8 +237,8 @@ class machine_agent final : private frame_target, private agent_work {
       wake_all();
     }
     for (auto& [id, group] : groups_) {
-      group->collect(sender_);
-      group->send_rare_changes(sender_);
+      group->collect(links_.sender());
+      group->send_rare_changes(links_.sender());
       propose(*group);
     }
     send_left_ranks();
@@ -257,16 +251,7 @@ class machine_agent final : private frame_target, private agent_work {
   /// After their groups were collected.
   void send_left_ranks() {
     for (const int rank : liveness_.take_left_ranks()) {
-      send_to_all(frame_kind::rank_left, rank);
-    }
-  }
-
-  /// Sends a frame of no group to the other machines.
-  void send_to_all(frame_kind kind, int rank = 0) {
-    for (int machine = 0; machine < machines_; ++machine) {
-      if (machine != self_) {
-        sender_.send(machine, frame_of(kind, rank));
-      }
+      links_.send_to_all(frame_kind::rank_left, rank);
     }
   }
 
@@ -278,11 +263,10 @@ class machine_agent final : private frame_target, private agent_work {
 
   void forget_lost_machines() {
     for (int machine = 0; machine < machines_; ++machine) {
-      peer& other = peer_of(machine);
-      if (!other.is_lost && liveness_.is_lost(machine)) {
-        other.is_lost = true;
-        sender_.close(machine);
-        link_->give_up(machine);
+      if (liveness_.is_lost(machine) && links_.give_up(machine)) {
+        for (auto& [id, group] : groups_) {
+          group->propose_again(machine);
+        }
       }
     }
   }
@@ -297,50 +281,20 @@ class machine_agent final : private frame_target, private agent_work {
         ++one;
       }
     }
-    if (!retired_.empty() && is_idle()) {
+    if (!retired_.empty() && links_.is_idle()) {
       retired_.clear();
     }
-  }
-
-  [[nodiscard]] bool is_idle() const {
-    return sender_.is_idle() && std::all_of(peers_.begin(), peers_.end(), [](const peer& other) {
-             return other.receiver == nullptr || other.is_lost || other.receiver->is_idle();
-           });
   }
 
   void say_goodbye() {
     if (!liveness_.local_ranks_have_ended()) {
       return;
     }
-    if (!std::exchange(has_said_goodbye_, true)) {
-      send_to_all(frame_kind::goodbye);
-    }
-    for (int machine = 0; machine < machines_; ++machine) {
-      const peer& other = peer_of(machine);
-      if (machine != self_ && !other.is_lost && !other.has_left && !other.has_answered) {
-        return;
-      }
-    }
-    if (!is_finished_ && sender_.is_idle() && liveness_.may_leave()) {
+    links_.say_goodbye();
+    if (!is_finished_ && links_.may_leave() && liveness_.may_leave()) {
       is_finished_ = true;
       finished_.notify_all();
     }
-  }
-
-  /// The other machine ends once it has an answer, or this machine's goodbye. So that is the last frame that it takes.
-  void take_goodbye(int machine) {
-    peer_of(machine).has_left = true;
-    if (!has_said_goodbye_) {
-      sender_.send(machine, frame_of(frame_kind::goodbye_answer));
-    }
-    sender_.close(machine);
-  }
-
-  [[nodiscard]] static frame frame_of(frame_kind kind, int rank = 0) {
-    frame what;
-    what.kind = kind;
-    what.rank = rank;
-    return what;
   }
 
   [[nodiscard]] group_mirror* group_of(int machine, const frame& what) {
@@ -358,23 +312,21 @@ class machine_agent final : private frame_target, private agent_work {
       liveness_.take_left(machine, what.rank);
       wake_all();
     } else if (what.kind == frame_kind::goodbye) {
-      take_goodbye(machine);
+      links_.take_goodbye(machine);
     } else if (what.kind == frame_kind::goodbye_answer) {
-      peer_of(machine).has_answered = true;
+      links_.take_goodbye_answer(machine);
     } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {
       group->apply(machine, what, payload);
     }
   }
 
   int self_;
-  std::unique_ptr<engines::link> link_;
   std::unique_ptr<control_channel> control_;
   agent_alarm alarm_;
   int machines_;
   job_liveness liveness_;
   std::vector<int> machine_of_;
-  frame_sender sender_;
-  std::vector<peer> peers_;  // by machine
+  machine_links links_;
   std::unordered_map<std::uint64_t, std::unique_ptr<group_mirror>> groups_;
   std::vector<std::unique_ptr<group_mirror>> retired_;
   std::optional<agent_socket> socket_;
@@ -385,12 +337,12 @@ class machine_agent final : private frame_target, private agent_work {
   bool hurries_ = false;
   std::condition_variable ticked_;
   bool finishes_ = false;
-  bool has_said_goodbye_ = false;
   bool is_finished_ = false;
+  bool has_refused_ = false;  // a new group
   std::condition_variable finished_;
   rendezvous::fork_guard creator_;
   std::unique_ptr<agent_thread> thread_ =
-      std::make_unique<agent_thread>(static_cast<agent_work&>(*this), *link_, alarm_);
+      std::make_unique<agent_thread>(static_cast<agent_work&>(*this), links_.carrier(), alarm_);
 };
 
 }  // namespace hfcomm::engines

@@ -84,7 +84,7 @@ class message_mirror {
     layout::envelope& envelope = group_.memory().mailbox(what.rank).outgoing[what.index];
     const auto [number, filled] = what.get<std::array<std::uint64_t, 2>>();
     const int destination = envelope.destination.load();
-    if (envelope.offer.load() == number && group_.is_local(destination)) {
+    if (envelope.offer.load() == number && group_.is_local(destination) && filled >= envelope.filled.load()) {
       envelope.slot.store(what.value);
       envelope.filled.store(filled);
       group_.memory().notify(destination);

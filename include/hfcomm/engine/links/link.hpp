@@ -11,8 +11,8 @@
 
 namespace hfcomm::engines {
 
-/// One transfer over a link. The link uses its memory until `done`; the object must not move meanwhile. What was sent
-/// may leave after that, while somebody goes on to call `progress` and to sleep.
+/// One transfer over a link. The link uses its memory until `done`; the object must not move meanwhile. A send may be
+/// done before its bytes have left, and a receive before the sender knows: `progress` must go on to be called.
 struct link_transfer {
   int machine = -1;              ///< The machine that it goes to, or comes from.
   std::uint32_t channel = 0;     ///< Below 2^20. Transfers of one machine, channel and direction keep their order.

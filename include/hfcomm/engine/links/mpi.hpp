@@ -38,10 +38,12 @@ class mpi final : public link {
     if (is_known == 0 || *largest_tag < (1 << 20) - 1) {
       throw_link_error(name(), "this MPI has fewer than 2^20 tags");
     }
+    mpi_library::count_link(1);
   }
 
   ~mpi() override {
     give_up_if([](int) { return true; });
+    mpi_library::count_link(-1);
   }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
@@ -186,7 +188,8 @@ class mpi final : public link {
     return true;
   }
 
-  /// Lets MPI answer the other machines, whose sends may wait for the acknowledgement of what has arrived here.
+  /// Lets MPI answer the other machines, whose sends may wait for the acknowledgement of what has arrived here. Needed
+  /// where nothing is under way, so that nothing else calls MPI.
   void serve_others() noexcept {
     int has_message = 0;
     ::MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, machines_, &has_message, MPI_STATUS_IGNORE);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 
 // Neither Open MPI's nor MPICH's own C++ interface, which the standard has dropped.
@@ -9,6 +10,7 @@
 #include <mpi.h>
 
 #include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/machine/fork_guard.hpp>
 
 namespace hfcomm::engines {
 
@@ -55,6 +57,10 @@ class mpi_library {
   /// Makes hfcomm leave without MPI_Finalize, which would wait for a lost process.
   static void give_up() noexcept { has_lost_process() = true; }
 
+  /// Counts a link that uses MPI. A process that ends meanwhile has not ended its session: then it leaves without
+  /// MPI_Finalize, in which it would wait for others that wait for it.
+  static void count_link(int change) noexcept { links() += change; }
+
  private:
   // In MPI_Finalize of MPICH 4.0 over UCX, a process that comes late waits for answers of others that look at the
   // network no more. Its launcher takes a process for one that ended well without it; Open MPI's does not.
@@ -71,15 +77,21 @@ class mpi_library {
     ~finaliser() {
       int is_finalised = 0;
       ::MPI_Finalized(&is_finalised);
-      if (must_finalise && is_finalised == 0 && !has_lost_process()) {
+      const bool ends_well = creator.in_creating_process() && links() == 0 && !has_lost_process();
+      if (must_finalise && is_finalised == 0 && ends_well) {
         ::MPI_Finalize();
       }
     }
+    rendezvous::fork_guard creator;
   };
 
-  static bool& has_lost_process() noexcept {
-    static bool has_lost = false;
+  static std::atomic<bool>& has_lost_process() noexcept {
+    static std::atomic<bool> has_lost = false;
     return has_lost;
+  }
+  static std::atomic<int>& links() noexcept {
+    static std::atomic<int> count = 0;
+    return count;
   }
 };
 

@@ -100,7 +100,10 @@ class reduce {
     places_.resize(static_cast<std::size_t>(size()));
     for (int source = 0; source < size(); ++source) {
       auto& theirs = places_[static_cast<std::size_t>(source)];
-      std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
+      theirs = {};
+      if (steps_.sizes().ranges_bytes == 0) {  // ranks of other machines do not reach buffers
+        std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
+      }
       reachable_ranks += theirs.in != 0 ? 1 : 0;
     }
     if (reachable_ranks == size()) {

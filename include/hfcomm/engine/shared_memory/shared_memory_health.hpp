@@ -347,7 +347,7 @@ class shared_memory_health final : public group_health {
         if (replace_writer(proposed, attempt)) {
           memory_.note_proposal();
         }
-      } else if ((end_of_agent() || attempt % 10'000 == 0) &&
+      } else if ((job_->roster->agent_ending() || attempt % 10'000 == 0) &&
                  lost.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
         lost.copy(proposed);  // nobody can be asked, so the ranks of this machine agree without the others
         memory_.wake_all();
@@ -373,12 +373,6 @@ class shared_memory_health final : public group_health {
                  who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
                      last_call(writer));
     return true;
-  }
-
-  /// Returns how the process of this machine's agent has died; nullopt while it may still answer.
-  [[nodiscard]] std::optional<rendezvous::rank_ending> end_of_agent() const {
-    auto end = job_->roster->ending(job_->agent_index);
-    return end && end->how == kind::died ? std::move(end) : std::nullopt;
   }
 
   group_memory memory_;

@@ -107,6 +107,9 @@ HFCOMM_INLINE session::~session() {
   end();
 }
 
+/// The time for which an agent waits for the other ranks of its machine.
+inline constexpr std::chrono::seconds agent_patience{10};
+
 HFCOMM_INLINE void session::end() noexcept {
   if (std::exchange(active_, false)) {
     auto& process = detail::process_identity();
@@ -124,7 +127,12 @@ HFCOMM_INLINE void session::end() noexcept {
     process.leaders = process.world;
     if (agent_) {
       // The other ranks of this machine, and what it has sent, still need the agent.
-      static_cast<void>(agent_->finish(std::chrono::seconds(10)));
+      if (!agent_->finish(agent_patience)) {
+        std::fprintf(stderr,
+                     "[hfcomm] this process connects its machine to others, and ends although ranks there still run, "
+                     "%lld s after it was ready to: they lose the other machines\n",
+                     static_cast<long long>(agent_patience.count()));
+      }
       agent_.reset();
     }
   }
