@@ -160,7 +160,8 @@ class others {
       leaders_.leave(rank, rank);
     }
     const auto all = static_cast<std::size_t>(job_.machines) - 1;
-    while (leaders_.received().endings < all * all) {
+    const auto give_up = clock_type::now() + 60s;
+    while (leaders_.received().endings < all * all && clock_type::now() < give_up) {
       leaders_.progress(20ms);
     }
     report();

@@ -263,7 +263,8 @@ TEST_CASE("many machines: a rank that two machines claim is a usage_error that n
   }
 }
 
-TEST_CASE("many machines: the root waits for what a machine that has connected claims, also where all ranks have come") {
+TEST_CASE(
+    "many machines: the root waits for what a machine that has connected claims, also where all ranks have come") {
   const job what = job_of(3, 3);
   root_thread root(what);
   const root_address address = root.address();

@@ -76,9 +76,7 @@ class frame_sender {
     link_transfer payload_transfer;
     bool has_payload = false;
 
-    [[nodiscard]] bool has_failed() const {
-      return head_transfer.failed || (has_payload && payload_transfer.failed);
-    }
+    [[nodiscard]] bool has_failed() const { return head_transfer.failed || (has_payload && payload_transfer.failed); }
     [[nodiscard]] bool is_done() const { return head_transfer.done && (!has_payload || payload_transfer.done); }
   };
   struct machine_queue {

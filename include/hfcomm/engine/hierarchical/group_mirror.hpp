@@ -281,7 +281,9 @@ class group_mirror {
   void apply_cells(int machine, const frame& what) {
     const auto is_there = [&](int rank) { return group_.is_remote(rank) && group_.machine_of(rank) == machine; };
     const auto place = [&](int rank, std::uint64_t step, std::size_t offset, std::size_t bytes) {
-      return is_there(rank) && bytes <= slot_end() && offset <= slot_end() - bytes ? group_.memory().slot(rank, step) + offset : nullptr;
+      return is_there(rank) && bytes <= slot_end() && offset <= slot_end() - bytes
+                 ? group_.memory().slot(rank, step) + offset
+                 : nullptr;
     };
     cell_batch::read(what, place, [&](int rank, const cell_copy& cell) {
       if (is_there(rank)) {

@@ -161,7 +161,7 @@ class job_liveness {
   struct machine_state {
     bool is_lost = false;
     bool has_left = false;
-    std::string reported{};  // why it was reported to the root as lost; empty: it was not
+    std::string reported{};                         // why it was reported to the root as lost; empty: it was not
     detail::running_time running;                   // stands still while this process is stopped
     std::chrono::steady_clock::duration counted{};  // of that time
     std::chrono::steady_clock::duration silence{};

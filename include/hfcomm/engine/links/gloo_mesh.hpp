@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -53,14 +54,15 @@ class gloo_mesh {
   /// Returns the addresses of all machines' pairs, `own` of each machine one after the other. `root` is the address of
   /// machine 0.
   std::vector<std::byte> all_gather(int self, int count, const std::vector<std::byte>& own, const std::string& root) {
-    end_ = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    end_ = clock::now() + std::chrono::seconds(60);
     std::vector<std::byte> all(own.size() * static_cast<std::size_t>(count));
     std::vector<int> sockets;
     try {
       if (self == 0) {
         std::memcpy(all.data(), own.data(), own.size());
+        std::vector<bool> has_come(static_cast<std::size_t>(count));
         while (sockets.size() + 1 < static_cast<std::size_t>(count)) {
-          take_part(all, own.size(), count, sockets);
+          take_part(all, own.size(), has_come, sockets);
         }
         for (const int one : sockets) {
           send(one, all);
@@ -82,13 +84,16 @@ class gloo_mesh {
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
   static int make_socket(const std::string& host, const std::string& port, bool listens) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
     addrinfo* found = nullptr;
     int made = -1;
-    bool succeeds = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) == 0;
+    const int unresolved = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+    bool succeeds = unresolved == 0;
     if (succeeds) {
       made = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
       succeeds =
@@ -97,7 +102,7 @@ class gloo_mesh {
       ::freeaddrinfo(found);
     }
     if (!succeeds) {
-      const std::string problem = std::strerror(errno);
+      const std::string problem = unresolved != 0 ? ::gai_strerror(unresolved) : std::strerror(errno);
       ::close(made);
       throw_link_error("gloo", std::string(listens ? "cannot listen at " : "cannot connect to ") + host + " port " +
                                    port + ": " + problem);
@@ -105,26 +110,39 @@ class gloo_mesh {
     return made;
   }
 
-  void take_part(std::vector<std::byte>& all, std::size_t length, int count, std::vector<int>& sockets) {
+  /// Takes the next connection, if it is that of a machine that has not come yet, with its part. Others are closed.
+  void take_part(std::vector<std::byte>& all, std::size_t length, std::vector<bool>& has_come,
+                 std::vector<int>& sockets) {
     wait(listener_, POLLIN);
     const int one = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (one < 0) {
       return;
     }
-    sockets.push_back(one);
-    std::uint32_t machine = 0;
-    receive(one, std::as_writable_bytes(std::span(&machine, 1)));
-    if (machine == 0 || machine >= static_cast<std::uint32_t>(count)) {
-      throw_link_error("gloo", "something that is no machine of this job connected");
+    const auto end = std::exchange(end_, std::min(end_, clock::now() + std::chrono::seconds(2)));
+    bool is_machine = false;
+    try {
+      std::uint32_t machine = 0;
+      receive(one, std::as_writable_bytes(std::span(&machine, 1)));
+      if (machine != 0 && machine < has_come.size() && !has_come[machine]) {
+        receive(one, std::span(all).subspan(machine * length, length));
+        has_come[machine] = true;
+        is_machine = true;
+      }
+    } catch (const engine_error&) {  // NOLINT(bugprone-empty-catch): a stranger, who is silent or has gone
     }
-    receive(one, std::span(all).subspan(machine * length, length));
+    end_ = end;
+    if (is_machine) {
+      sockets.push_back(one);
+    } else {
+      ::close(one);
+    }
   }
 
   void wait(int socket, short events) const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - clock::now()).count();
     pollfd event{socket, events, 0};
     if (left <= 0 || ::poll(&event, 1, static_cast<int>(left)) == 0) {
-      throw_link_error("gloo", "timed out: not all machines have connected within 60 s");
+      throw_link_error("gloo", "timed out: not all machines have connected to the one at " + host_ + " within 60 s");
     }
   }
 
@@ -160,7 +178,7 @@ class gloo_mesh {
   std::string host_;
   std::string port_;
   int listener_;
-  std::chrono::steady_clock::time_point end_{};
+  clock::time_point end_{};
 };
 
 }  // namespace hfcomm::engines

@@ -49,14 +49,13 @@ class gloo_waiters {
   void add(link_transfer& one, std::unique_ptr<buffer> memory) {
     const std::scoped_lock lock(mutex_);
     auto& added = channels_[{one.machine, one.channel, one.sends}];
+    if (added.empty() && idle_ <= ready_.size()) {
+      threads_.emplace_back([this] { run(); });  // first, because it may throw
+    }
     added.push_back({&one, std::move(memory)});
     if (added.size() == 1) {
       ready_.push_back(&added);
-      if (idle_ < ready_.size()) {
-        threads_.emplace_back([this] { run(); });
-      } else {
-        work_.notify_one();
-      }
+      work_.notify_one();
     }
   }
 
