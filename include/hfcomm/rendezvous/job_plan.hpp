@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -66,7 +65,8 @@ struct machine_part {
   /// Throws decode_error unless its ranks are ranks of the job, in ascending order, and one of them leads.
   void require_valid(int world_size) const {
     const auto is_rank = [&](int rank) { return rank >= 0 && rank < world_size; };
-    const bool is_ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+    const auto descends = [](int one, int next) { return one >= next; };
+    const bool is_ascending = std::adjacent_find(ranks.begin(), ranks.end(), descends) == ranks.end();
     if (ranks.size() != pids.size() || !std::all_of(ranks.begin(), ranks.end(), is_rank) || !is_ascending ||
         !std::binary_search(ranks.begin(), ranks.end(), leader) || host.size() > 255) {
       throw decode_error({}, "a machine of ranks that the job does not have");
