@@ -124,6 +124,8 @@ int run_here(const job_part& part, const forwarded_signals& signals, OnFailure o
 /// The program on a remote host that starts its ranks: reads the part of the job, and then signals, from its input.
 int serve() {
   const job_part part = read_part(STDIN_FILENO);
+  // The remote shell may run here, and ignores SIGINT (see remote_host). The ranks ignore what hfrun was to ignore.
+  ignore_only(part.ignored_signals);
   const forwarded_signals signals;
   for (const std::string& variable : part.environment) {  // HFCOMM_OUTPUT_DIRECTORY is for this process
     if (variable.starts_with("HFCOMM_OUTPUT_DIRECTORY=")) {
@@ -195,6 +197,7 @@ int run(const options& chosen) {
   part.directory = std::filesystem::current_path().string();
   part.prefix = chosen.prefix;
   part.command = chosen.command;
+  part.ignored_signals = ignored_signals();
   if (chosen.hosts.empty()) {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);

@@ -24,6 +24,7 @@ struct job_part {
   int ranks = 0;
   bool prefix = true;
   bool has_input = false;                ///< Whether rank 0 gets hfrun's standard input.
+  std::vector<int> ignored_signals;      ///< Signals that the ranks ignore from their start.
   std::vector<std::string> environment;  ///< Variables for all ranks, NAME=VALUE.
   std::vector<std::string> command;
 };
@@ -32,13 +33,17 @@ struct job_part {
 inline std::string to_bytes(const job_part& part) {
   std::string bytes;
   const auto add = [&](const std::string& text) { bytes.append(text).push_back('\0'); };
-  add("hfrun1");
+  add("hfrun2");
   add(part.host);
   add(part.directory);
   add(part.marker);
   add(std::to_string(part.first_rank));
   add(std::to_string(part.ranks));
   add(part.prefix ? "1" : "0");
+  add(std::to_string(part.ignored_signals.size()));
+  for (const int signal : part.ignored_signals) {
+    add(std::to_string(signal));
+  }
   for (const auto* list : {&part.environment, &part.command}) {
     add(std::to_string(list->size()));
     for (const auto& text : *list) {
@@ -76,7 +81,7 @@ inline job_part read_part(int descriptor) {
     }
     return value;
   };
-  if (next() != "hfrun1") {
+  if (next() != "hfrun2") {
     throw std::runtime_error("hfrun --serve: the job comes from another version of hfrun");
   }
   job_part part;
@@ -86,6 +91,9 @@ inline job_part read_part(int descriptor) {
   part.first_rank = number();
   part.ranks = number();
   part.prefix = number() == 1;
+  for (int count = number(); count > 0; --count) {
+    part.ignored_signals.push_back(number());
+  }
   for (auto* list : {&part.environment, &part.command}) {
     for (int count = number(); count > 0; --count) {
       list->push_back(next());

@@ -115,6 +115,24 @@ for number in [signal.SIGTERM, signal.SIGINT]:
         if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] got it", "[rank 1] got it"]:
             problems.append(f"{number.name} {options}: status {job.returncode}, {ready} {rest!r}")
 
+
+
+def ignoring(*numbers):
+    """Returns what a child does before its program starts, so that the program ignores these signals."""
+    return lambda: [signal.signal(number, signal.SIG_IGN) for number in numbers]
+
+
+# As nohup and a script's "hfrun ... &" start it.
+for number in [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]:
+    for options in [["-n", "2"], ["-n", "2", "--rsh", str(shell), "--hosts", "one,two"]]:
+        command = f"kill -{number.name[3:]} $$; echo ready; sleep 0.5; echo done"
+        job = subprocess.Popen([hfrun, *options, "sh", "-c", command], stdout=subprocess.PIPE, text=True, env=clean, preexec_fn=ignoring(number))
+        ready = [job.stdout.readline() for _ in range(2)]
+        job.send_signal(number)
+        rest = job.communicate(timeout=30)[0]
+        if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] done", "[rank 1] done"]:
+            problems.append(f"{number.name} is ignored {options}: status {job.returncode}, {ready} {rest!r}")
+
 job = subprocess.Popen([hfrun, *remote, "sleep", str(unique)], env=clean)
 deadline = time.monotonic() + 20
 while not is_running(f"sleep\0{unique}") and time.monotonic() < deadline:

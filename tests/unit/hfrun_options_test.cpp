@@ -106,6 +106,7 @@ TEST_CASE("hfrun: a job's part arrives as it was sent, and no byte after it is r
   part.first_rank = 3;
   part.ranks = 2;
   part.prefix = false;
+  part.ignored_signals = {1, 15};
   part.environment = {"HFCOMM_SECRET=x y", "EMPTY="};
   part.command = {"./train", "", "two\nlines"};
   const auto through_pipe = [](const std::string& bytes, char* next) {
@@ -132,11 +133,12 @@ TEST_CASE("hfrun: a job's part arrives as it was sent, and no byte after it is r
   CHECK(found.first_rank == 3);
   CHECK(found.ranks == 2);
   CHECK_FALSE(found.prefix);
+  CHECK(found.ignored_signals == part.ignored_signals);
   CHECK(found.environment == part.environment);
   CHECK(found.command == part.command);
   const std::string bytes = to_bytes(part);
   CHECK_THROWS(static_cast<void>(through_pipe("", nullptr)));
   CHECK_THROWS(static_cast<void>(through_pipe(bytes.substr(0, bytes.size() - 1), nullptr)));
   CHECK_THROWS(static_cast<void>(through_pipe("ssh: hello", nullptr)));
-  CHECK_THROWS(static_cast<void>(through_pipe("hfrun2" + bytes.substr(6), nullptr)));
+  CHECK_THROWS(static_cast<void>(through_pipe("hfrun1" + bytes.substr(6), nullptr)));
 }
