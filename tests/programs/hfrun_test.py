@@ -133,12 +133,12 @@ for number in [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]:
         if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] done", "[rank 1] done"]:
             problems.append(f"{number.name} is ignored {options}: status {job.returncode}, {ready} {rest!r}")
 
-job = subprocess.Popen([hfrun, *remote, "sleep", str(unique)], env=clean)
-deadline = time.monotonic() + 20
-while not is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
-    time.sleep(0.02)
+job = subprocess.Popen([hfrun, *remote, "sh", "-c", f"echo ready; exec sleep {unique}"], stdout=subprocess.PIPE, env=clean)
+for _ in range(4):
+    job.stdout.readline()
 job.kill()
 job.wait()
+deadline = time.monotonic() + 20
 while is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
     time.sleep(0.02)
 if is_running(f"sleep\0{unique}"):
