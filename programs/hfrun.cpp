@@ -20,6 +20,7 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/machine/random_id.hpp>
@@ -227,6 +228,7 @@ int run(const options& chosen) {
 
 int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the kernel drops the statuses of children
   try {
     if (words == std::vector<std::string>{"--help"}) {
       std::fputs(hfrun::usage, stdout);

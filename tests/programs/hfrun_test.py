@@ -26,9 +26,9 @@ clean = {name: value for name, value in os.environ.items() if not name.startswit
 problems = []
 
 
-def run(*arguments, environment=None, stdin="", limit=60):
+def run(*arguments, environment=None, stdin="", limit=60, prepare=None):
     begin = time.monotonic()
-    done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=limit, env=environment or clean)
+    done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, timeout=limit, env=environment or clean, preexec_fn=prepare)
     done.seconds = time.monotonic() - begin
     return done
 
@@ -132,6 +132,10 @@ for number in [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]:
         rest = job.communicate(timeout=30)[0]
         if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] done", "[rank 1] done"]:
             problems.append(f"{number.name} is ignored {options}: status {job.returncode}, {ready} {rest!r}")
+
+for options in [["-n", "2"], remote]:
+    done = run(hfrun, *options, "sh", "-c", "[ $HFCOMM_RANK != 1 ]", prepare=ignoring(signal.SIGCHLD), limit=20)
+    check(f"SIGCHLD is ignored {options}", done.returncode == 1 and "rank 1 on" in done.stderr, done)
 
 job = subprocess.Popen([hfrun, *remote, "sh", "-c", f"echo ready; exec sleep {unique}"], stdout=subprocess.PIPE, env=clean)
 for _ in range(4):
