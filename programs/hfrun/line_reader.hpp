@@ -14,7 +14,7 @@
 
 namespace hfrun {
 
-/// Whole lines of a pipe.
+/// Whole lines of a pipe. Of a longer line than 64 KiB, pieces.
 class line_reader {
  public:
   line_reader() = default;
@@ -22,7 +22,8 @@ class line_reader {
 
   [[nodiscard]] int descriptor() const noexcept { return pipe_.get(); }
 
-  /// Reads what is there and calls `use` with each line, its end included. Closes the pipe at its end.
+  /// Reads what is there and calls `use` with each line, its end included. Closes the pipe at its end. A piece of a
+  /// very long line has no end. Its last 4 KiB are kept, so that what begins in them and has an end is in one piece.
   template <class Use>
   void read(const Use& use) {
     std::array<char, 16384> piece{};
@@ -38,9 +39,16 @@ class line_reader {
       use(std::string_view(text_).substr(begin, end + 1 - begin));
     }
     text_.erase(0, begin);
+    if (text_.size() > longest) {
+      use(std::string_view(text_).substr(0, text_.size() - kept));
+      text_.erase(0, text_.size() - kept);
+    }
   }
 
  private:
+  static constexpr std::size_t longest = std::size_t{1} << 16;
+  static constexpr std::size_t kept = std::size_t{1} << 12;
+
   hfcomm::rendezvous::unique_fd pipe_;
   std::string text_;
 };

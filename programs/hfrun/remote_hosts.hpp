@@ -140,13 +140,20 @@ class remote_host {
     }
   }
 
-  /// Takes "<marker> failed RANK PID STATUS HOW" for hfrun; prints any other line.
+  /// Takes "<marker> failed RANK PID STATUS HOW" for hfrun; prints any other line. A report may stand behind what a
+  /// rank has printed without an end of line, which is printed as a line.
   void take_error_line(std::string_view line, std::vector<failure>& failures) {
-    if (!line.starts_with(part_.marker)) {
-      std::fwrite(line.data(), 1, line.size(), stderr);
+    const std::size_t begin = line.find(part_.marker);
+    const std::string_view printed = line.substr(0, begin);
+    std::fwrite(printed.data(), 1, printed.size(), stderr);
+    if (begin == std::string_view::npos) {
       return;
     }
-    const std::string report(line.substr(part_.marker.size(), line.size() - part_.marker.size() - 1));
+    if (!printed.empty()) {
+      std::fputc('\n', stderr);
+    }
+    line.remove_prefix(begin + part_.marker.size());
+    const std::string report(line.substr(0, line.size() - 1));
     failure one{.host = part_.host};
     int length = 0;
     if (std::sscanf(report.c_str(), " failed %d %d %d %n", &one.rank, &one.pid, &one.status, &length) == 3) {

@@ -85,6 +85,14 @@ for where, options in {"here": ["-n", "4"], "on hosts": remote}.items():
         check(f"{how} {where}", done.returncode == status and re.fullmatch(rf"\[hfrun\] rank 1 on {host} \(pid \d+\) {text}\n", done.stderr), done)
         check(f"{how} {where}: the others are stopped after 2 s", 2 <= done.seconds < 8 and not is_running(f"sleep\0{unique}"), done)
 
+done = run(hfrun, *remote, "--plain", "sh", "-c", "[ $HFCOMM_RANK = 1 ] || exit 0; printf 'no end' >&2; exit 3")
+check("a report behind a line without an end", done.returncode == 3 and re.fullmatch(r"no end\n\[hfrun\] rank 1 on one \(pid \d+\) exited with status 3\n", done.stderr), done)
+
+# Looking for the end of a line that grows without bounds would take minutes.
+done = run(hfrun, "-n", "1", "--rsh", str(shell), "--hosts", "one", "--plain", "sh", "-c", f"head -c {1 << 26} /dev/zero")
+printed, done.stdout = done.stdout, f"{len(done.stdout)} bytes"
+check("a line of 64 MiB", done.returncode == 0 and printed == "\0" * (1 << 26) + "\n", done)
+
 done = run(hfrun, "-n", "2", "/not/there")
 check("no such program", done.returncode == 127 and "cannot execute /not/there: No such file or directory" in done.stderr, done)
 done = run(hfrun, "-n", "2", "--rsh", str(shell), "--hosts", "one,down", "sleep", str(unique))
