@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // hfrun -n N [--hosts a,b:4] program args...: starts a program as N ranks of one job, here or on other machines.
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -17,7 +15,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <csignal>
@@ -29,7 +26,7 @@
 #include "hfrun/job_part.hpp"
 #include "hfrun/options.hpp"
 #include "hfrun/rank_processes.hpp"
-#include "hfrun/remote_hosts.hpp"
+#include "hfrun/remote_job.hpp"
 #include "hfrun/signals.hpp"
 
 extern char** environ;
@@ -125,6 +122,7 @@ int run_here(const job_part& part, const forwarded_signals& signals, OnFailure o
 /// The program on a remote host that starts its ranks: reads the part of the job, and then signals, from its input.
 int serve() {
   const job_part part = read_part(STDIN_FILENO);
+  std::fprintf(stderr, "%s started\n", part.marker.c_str());
   // The remote shell may run here, and ignores SIGINT (see remote_host). The ranks ignore what hfrun was to ignore.
   ignore_only(part.ignored_signals);
   const forwarded_signals signals;
@@ -150,47 +148,6 @@ int serve() {
     return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
   };
   return run_here(part, signals, report, input_has_ended);
-}
-
-/// Runs the ranks of other machines; returns the status.
-int run_remotely(const std::vector<job_part>& parts, const options& chosen, const forwarded_signals& signals) {
-  const std::string own_path = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::deque<remote_host> hosts;
-  for (const job_part& part : parts) {
-    hosts.emplace_back(part, chosen.remote_shell, own_path, signals);
-  }
-  std::vector<failure> failures;
-  std::optional<std::chrono::steady_clock::time_point> stopped;
-  for (bool running = true; running;) {
-    std::vector<pollfd> events;
-    for (const remote_host& host : hosts) {
-      host.add_events(events);
-    }
-    ::poll(events.data(), events.size(), 20);
-    running = false;
-    for (std::size_t index = 0; index < hosts.size(); ++index) {
-      const auto is_readable = [&](std::size_t pipe) { return events[2 * index + pipe].revents != 0; };
-      running = hosts[index].update({is_readable(0), is_readable(1)}, failures) || running;
-    }
-    std::fflush(stdout);
-    if (const auto received = signals.take()) {
-      std::for_each(hosts.begin(), hosts.end(), [&](remote_host& host) { host.signal(received->signal); });
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (!failures.empty() && !stopped && now - failures.front().at > grace) {
-      std::for_each(hosts.begin(), hosts.end(), [](remote_host& host) { host.close(); });
-      stopped = now;
-    }
-    if (stopped && now - *stopped > std::chrono::seconds(5)) {  // a host that does not answer
-      std::for_each(hosts.begin(), hosts.end(), [](const remote_host& host) { host.kill(); });
-      break;
-    }
-  }
-  if (failures.empty()) {
-    return 0;
-  }
-  print(first_of(failures));
-  return first_of(failures).status;
 }
 
 int run(const options& chosen) {
@@ -220,7 +177,7 @@ int run(const options& chosen) {
     parts.back().ranks = share.ranks;
   }
   const forwarded_signals signals;
-  return run_remotely(parts, chosen, signals);
+  return remote_job(parts, chosen.remote_shell, signals).run();
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <functional>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +18,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 #include "failure.hpp"
@@ -41,10 +40,13 @@ inline std::string quote(const std::string& text) {
 /// One host, reached through a remote shell that runs `hfrun --serve` there.
 class remote_host {
  public:
-  /// Starts the shell and gives it the part of the job.
+  /// The output, the errors and the input of the shell.
+  static constexpr std::size_t pipes = 3;
+
+  /// Starts the shell. update() gives it the part of the job.
   remote_host(job_part part, std::vector<std::string> shell, const std::string& own_path,
               const forwarded_signals& signals)
-      : part_(std::move(part)) {
+      : part_(std::move(part)), unsent_(to_bytes(part_)) {
     auto [input_end, input] = make_pipe();
     auto [output, output_end] = make_pipe();
     auto [errors, errors_end] = make_pipe();
@@ -66,33 +68,41 @@ class remote_host {
     input_ = std::move(input);
     output_ = line_reader(std::move(output));
     errors_ = line_reader(std::move(errors));
-    send(to_bytes(part_));
+    ::fcntl(input_.get(), F_SETFL, O_NONBLOCK);  // a shell that does not read must not stop hfrun
   }
 
-  /// Adds the pipes to wait for.
-  void add_events(std::vector<pollfd>& events) const {
-    for (const line_reader* reader : {&output_, &errors_}) {
-      events.push_back({reader->descriptor(), POLLIN, 0});
-    }
+  /// Returns what to wait for.
+  [[nodiscard]] std::array<pollfd, pipes> events() const {
+    return {{{output_.descriptor(), POLLIN, 0},
+             {errors_.descriptor(), POLLIN, 0},
+             {unsent_.empty() ? -1 : input_.get(), POLLOUT, 0}}};
   }
 
-  /// Prints what has come, and records what went wrong. Returns whether the shell still runs.
-  bool update(const std::array<bool, 2>& readable, std::vector<failure>& failures) {
-    if (readable[0]) {
+  /// Prints what has come, sends what is left, and records what went wrong. Returns whether the shell still runs.
+  bool update(std::span<const pollfd, pipes> events, std::vector<failure>& failures) {
+    if (events[0].revents != 0) {
       output_.read([](std::string_view line) { std::fwrite(line.data(), 1, line.size(), stdout); });
     }
-    if (readable[1]) {
+    if (events[1].revents != 0) {
       errors_.read([&](std::string_view line) { take_error_line(line, failures); });
     }
+    if (events[2].revents != 0) {
+      send();
+    }
     const bool pipes_open = output_.descriptor() >= 0 || errors_.descriptor() >= 0;
-    if (is_running_ && !pipes_open) {
+    if (is_running_ && (!pipes_open || is_killed_)) {  // a child of a killed shell may keep the pipes open
       collect(failures);
     }
     return is_running_;
   }
 
+  /// Returns whether the shell runs and nothing has stopped it.
+  [[nodiscard]] bool is_active() const noexcept { return is_running_ && !is_stopped_; }
+  /// Returns whether `hfrun --serve` has got the part of the job.
+  [[nodiscard]] bool is_reached() const noexcept { return is_reached_; }
+
   /// Sends a signal to the ranks.
-  void signal(int number) { send(std::string(1, static_cast<char>(number))); }
+  void signal(int number) { unsent_ += static_cast<char>(number); }
 
   /// Makes the other end stop its ranks.
   void close() noexcept {
@@ -101,10 +111,25 @@ class remote_host {
   }
 
   /// Ends the shell, where the other end does not answer.
-  void kill() const noexcept {
+  void kill() noexcept {
     if (is_running_) {
       ::kill(pid_, SIGKILL);
+      is_killed_ = true;
     }
+  }
+
+  /// Stops the ranks because of a signal, or the shell where it has not reached its host. Returns how to report that.
+  failure stop_for(int signal) {
+    close();
+    if (!is_reached_) {
+      kill();
+    }
+    return {.host = part_.host,
+            .status = 128 + signal,
+            .how = hfcomm::rendezvous::signal_name(signal) +
+                   (is_reached_ ? " came as a second signal and stopped "
+                                : " ended the remote shell before it had started ") +
+                   ranks_text()};
   }
 
  private:
@@ -129,19 +154,18 @@ class remote_host {
     ::_exit(127);
   }
 
-  /// Writes to the other end. Where that is gone, its status tells why.
-  void send(const std::string& bytes) {
-    for (std::size_t sent = 0; sent < bytes.size() && input_;) {
-      const ::ssize_t count = ::write(input_.get(), bytes.data() + sent, bytes.size() - sent);
-      if (count < 0 && errno != EINTR) {
-        input_.close();
-      }
-      sent += static_cast<std::size_t>(count > 0 ? count : 0);
+  /// Writes to the other end as much as it takes. Where that is gone, its status tells why.
+  void send() {
+    const ::ssize_t count = ::write(input_.get(), unsent_.data(), unsent_.size());
+    if (count >= 0) {
+      unsent_.erase(0, static_cast<std::size_t>(count));
+    } else if (errno != EINTR && errno != EAGAIN) {
+      input_.close();
     }
   }
 
-  /// Takes "<marker> failed RANK PID STATUS HOW" for hfrun; prints any other line. A report may stand behind what a
-  /// rank has printed without an end of line, which is printed as a line.
+  /// Takes "<marker> started" and "<marker> failed RANK PID STATUS HOW" for hfrun; prints any other line. A report may
+  /// stand behind what a rank has printed without an end of line, which is printed as a line.
   void take_error_line(std::string_view line, std::vector<failure>& failures) {
     const std::size_t begin = line.find(part_.marker);
     const std::string_view printed = line.substr(0, begin);
@@ -154,6 +178,7 @@ class remote_host {
     }
     line.remove_prefix(begin + part_.marker.size());
     const std::string report(line.substr(0, line.size() - 1));
+    is_reached_ = true;
     failure one{.host = part_.host};
     int length = 0;
     if (std::sscanf(report.c_str(), " failed %d %d %d %n", &one.rank, &one.pid, &one.status, &length) == 3) {
@@ -170,23 +195,29 @@ class remote_host {
     }
     is_running_ = false;
     if (status != 0 && !has_reported_ && !is_stopped_) {
-      const std::string ranks = part_.ranks == 1 ? "rank " + std::to_string(part_.first_rank)
-                                                 : "ranks " + std::to_string(part_.first_rank) + " to " +
-                                                       std::to_string(part_.first_rank + part_.ranks - 1);
       failures.push_back(
           {.host = part_.host,
            .status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
            .how = (WIFSIGNALED(status)
                        ? "the remote shell was killed by " + hfcomm::rendezvous::signal_name(WTERMSIG(status))
                        : "the remote shell ended with status " + std::to_string(WEXITSTATUS(status))) +
-                  ", and with it " + ranks});
+                  ", and with it " + ranks_text()});
     }
   }
 
+  [[nodiscard]] std::string ranks_text() const {
+    const std::string first = std::to_string(part_.first_rank);
+    return part_.ranks == 1 ? "rank " + first
+                            : "ranks " + first + " to " + std::to_string(part_.first_rank + part_.ranks - 1);
+  }
+
   job_part part_;
+  std::string unsent_;  ///< For the input of the shell: the part, then signals.
   int pid_ = 0;
   bool is_running_ = true;
+  bool is_reached_ = false;
   bool is_stopped_ = false;
+  bool is_killed_ = false;
   bool has_reported_ = false;
   unique_fd input_;
   line_reader output_, errors_;

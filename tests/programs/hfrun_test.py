@@ -19,8 +19,15 @@ hfrun, hfcomm_env, ranks = sys.argv[1:]
 folder = tempfile.TemporaryDirectory()
 shell = pathlib.Path(folder.name) / "shell"
 log = pathlib.Path(folder.name) / "log"
-# HOST COMMAND: a host of the name "down" is not there.
-shell.write_text(f'#!/bin/sh\necho "$@" >> {log}\n[ "$1" = down ] && {{ echo "no route to host" >&2; exit 255; }}\nshift\nexec sh -c "$*"\n')
+unique = 100000 + os.getpid()  # seconds that no other process sleeps
+# HOST COMMAND: a host of the name "down" is not there, and one of the name "mute" never answers.
+shell.write_text(f"""#!/bin/sh
+echo "$@" >> {log}
+[ "$1" = down ] && {{ echo "no route to host" >&2; exit 255; }}
+[ "$1" = mute ] && {{ trap "" INT TERM HUP; exec sleep {unique}; }}
+shift
+exec sh -c "$*"
+""")
 shell.chmod(0o755)
 clean = {name: value for name, value in os.environ.items() if not name.startswith(("HFCOMM_", "OMP_"))}
 problems = []
@@ -49,7 +56,6 @@ def is_running(text):
     return False
 
 
-unique = 100000 + os.getpid()  # seconds that no other process sleeps
 remote = ["--rsh", str(shell), "--hosts", "one:2,two:2"]
 show = 'echo "$HFCOMM_RANK/$HFCOMM_WORLD_SIZE $HFCOMM_LOCAL_RANK/$HFCOMM_LOCAL_SIZE $OMP_NUM_THREADS ${HFCOMM_ADDRESS-none} ${#HFCOMM_SECRET} $PWD"'
 
@@ -140,6 +146,44 @@ for number in [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]:
         rest = job.communicate(timeout=30)[0]
         if job.returncode != 0 or sorted(rest.splitlines()) != ["[rank 0] done", "[rank 1] done"]:
             problems.append(f"{number.name} is ignored {options}: status {job.returncode}, {ready} {rest!r}")
+
+
+
+def end_by_signals(name, options, command, signals, expected, seconds, errors, ready=0):
+    """Starts a job, waits for lines of its output, and sends SIGTERM after each of the pauses."""
+    job = subprocess.Popen([hfrun, "--rsh", str(shell), *options, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean)
+    for _ in range(ready):
+        job.stdout.readline()
+    for pause in signals:
+        time.sleep(pause)
+        job.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    try:
+        job.stdout, job.stderr = job.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        job.stdout, job.stderr = job.communicate()
+    job.seconds = time.monotonic() - begin
+    check(name, job.returncode == expected and seconds[0] <= job.seconds < seconds[1] and re.search(errors, job.stderr), job)
+    check(f"{name}: nothing is left", not is_running(f"sleep\0{unique}"), job)
+    return job.stdout
+
+
+sleep = ["sleep", str(unique)]
+ended = r"\[hfrun\] signal 15 \(SIGTERM\) ended the remote shell before it had started rank"
+end_by_signals("a host that never answers", ["--hosts", "mute:2"], sleep, [0.5], 143, (1.9, 6), ended + "s 0 to 1 on mute\n")
+end_by_signals("a host that never answers: a second signal", ["--hosts", "mute:2"], sleep, [0.5, 0.5], 143, (0, 1.4), ended)
+end_by_signals("hosts of which one never answers", ["--hosts", "one:1,mute:1"], sleep, [0.5], 143, (0, 6), "SIGTERM")
+large = ["x" * 100000] * 3  # more than a pipe takes
+end_by_signals("a large job for a host that never answers", ["--hosts", "mute:1"], ["true", *large], [0.5], 143, (1.9, 6), ended)
+done = run(hfrun, "--rsh", str(shell), "--hosts", "one:1,two:1", "sh", "-c", 'echo $# ${#1} ${#3}', "sh", *large)
+check("a large job", done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"[rank {r}] 3 100000 100000" for r in range(2)], done)
+saving = 'trap "sleep 3; echo saved; exit 0" TERM; echo ready; while :; do sleep 0.05; done'
+printed = end_by_signals("ranks get time after a signal", ["--hosts", "one:1,two:1"], ["sh", "-c", saving], [0], 0, (2.9, 10), "^$", ready=2)
+if sorted(printed.splitlines()) != ["[rank 0] saved", "[rank 1] saved"]:
+    problems.append(f"ranks get time after a signal: {printed!r}")
+stubborn = 'trap "" TERM; echo ready; while :; do sleep 0.05; done'
+end_by_signals("a second signal stops ranks that ignore it", ["--hosts", "one:1,two:1"], ["sh", "-c", stubborn], [0, 0.5], 143, (0, 5), "second signal and stopped rank 0 on one", ready=2)
 
 for options in [["-n", "2"], remote]:
     done = run(hfrun, *options, "sh", "-c", "[ $HFCOMM_RANK != 1 ]", prepare=ignoring(signal.SIGCHLD), limit=20)
