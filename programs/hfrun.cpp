@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // hfrun -n N [--hosts a,b:4] program args...: starts a program as N ranks of one job, here or on other machines.
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -167,6 +168,9 @@ int run(const options& chosen) {
     return run_here(part, signals, print, [](const rank_processes&) { return false; });
   }
   const auto shares = share_ranks(chosen.processes, chosen.hosts);
+  if (std::getenv("HFCOMM_ADDRESS") == nullptr) {
+    check_root_name(shares);
+  }
   part.environment = environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name);
   part.marker = "hfrun-" + hfcomm::rendezvous::random_id();
   std::vector<job_part> parts;

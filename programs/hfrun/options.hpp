@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -128,7 +130,8 @@ inline std::vector<std::string> split_words(const std::string& text) {
 }
 
 /// Returns which ranks run where: blocks in the order of the hosts. Hosts with slots are filled; the others share the
-/// ranks that are left as evenly as possible, the first ones getting one more. Hosts without ranks are left out.
+/// ranks that are left as evenly as possible, the first ones getting one more. Hosts without ranks are left out. Throws
+/// usage_error where the hosts do not take the ranks, or where a host would get two blocks.
 inline std::vector<host_share> share_ranks(int processes, const std::vector<named_host>& hosts) {
   int slots = 0;
   int open_hosts = 0;
@@ -154,14 +157,30 @@ inline std::vector<host_share> share_ranks(int processes, const std::vector<name
       --open_hosts;
     }
     ranks = std::min(ranks, all - next);
-    if (ranks > 0 && !shares.empty() && shares.back().name == host.name) {
-      shares.back().ranks += ranks;
-    } else if (ranks > 0) {
+    const auto earlier =
+        std::find_if(shares.begin(), shares.end(), [&](const host_share& share) { return share.name == host.name; });
+    if (ranks > 0 && earlier == shares.end()) {
       shares.push_back({host.name, next, ranks});
+    } else if (ranks > 0 && earlier == shares.end() - 1) {
+      earlier->ranks += ranks;
+    } else if (ranks > 0) {
+      throw usage_error("host " + host.name + " is named again after other hosts, and would get two blocks of ranks, " +
+                        "each with a local rank 0; name it once, with the number of all its ranks");
     }
     next += ranks;
   }
   return shares;
+}
+
+/// Throws usage_error where the ranks of several hosts would look for rank 0 by a name that leads each host to itself.
+inline void check_root_name(const std::vector<host_share>& shares) {
+  const std::string& root = shares.front().name;
+  const std::string name = root.substr(root.find('@') + 1);
+  if (shares.size() > 1 && (name == "localhost" || name == "::1" || name.starts_with("127."))) {
+    throw usage_error("the first host, " + root + ", runs rank 0, but " + shares.back().name +
+                      " would find itself by that name; name this machine as the other hosts reach it, or set " +
+                      "HFCOMM_ADDRESS to such a name or address");
+  }
 }
 
 /// Returns the options of a command line; throws usage_error.

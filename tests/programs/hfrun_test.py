@@ -106,6 +106,15 @@ check("a host that is not there", done.returncode == 255 and "no route to host\n
 check("a host that is not there: the others are stopped", not is_running(f"sleep\0{unique}"), done)
 done = run(hfrun, "-n", "2", "--rsh", "/not/there", "--hosts", "one", "true")
 check("no remote shell", done.returncode == 127 and "cannot execute /not/there" in done.stderr, done)
+for hosts, text in [
+    ("localhost:2,two:2", "name this machine as the other hosts reach it, or set HFCOMM_ADDRESS"),
+    ("one:1,two:1,one:1", "host one is named again"),
+]:
+    done = run(hfrun, "--rsh", str(shell), "--hosts", hosts, "true")
+    check(f"--hosts {hosts}", done.returncode == 2 and text in done.stderr, done)
+address = clean | {"HFCOMM_ADDRESS": "10.77.0.1"}
+done = run(hfrun, "--rsh", str(shell), "--hosts", "localhost:1,two:1", "sh", "-c", "echo $HFCOMM_ADDRESS", environment=address)
+check("localhost with an address", done.returncode == 0 and sorted(done.stdout.splitlines()) == ["[rank 0] 10.77.0.1", "[rank 1] 10.77.0.1"], done)
 done = run(hfrun)
 check("usage", done.returncode == 2 and "usage: hfrun -n N" in done.stderr, done)
 

@@ -73,9 +73,28 @@ TEST_CASE("hfrun: ranks are dealt to the hosts in blocks") {
   CHECK(shares(2, "a:2,b:3") == "a 0+2 ");
   CHECK(shares(1, "a,b") == "a 0+1 ");
   CHECK(shares(3, "a:1,a:2") == "a 0+3 ");
-  CHECK(shares(4, "a:1,b:1,a:2") == "a 0+1 b 1+1 a 2+2 ");
+  CHECK(shares(2, "a:1,b:1,a:2") == "a 0+1 b 1+1 ");
   CHECK_THROWS_AS(static_cast<void>(shares(4, "a:2,b:1")), hfrun::usage_error);
   CHECK_THROWS_AS(static_cast<void>(shares(0, "a:2,b")), hfrun::usage_error);
+}
+
+TEST_CASE("hfrun: a host that is named again after others is a usage_error") {
+  CHECK_THROWS_AS(static_cast<void>(shares(4, "a:1,b:1,a:2")), hfrun::usage_error);
+  CHECK_THROWS_AS(static_cast<void>(shares(3, "a,b,a")), hfrun::usage_error);
+}
+
+TEST_CASE("hfrun: a first host that leads the others to themselves is a usage_error") {
+  const auto check = [](const char* hosts) {
+    hfrun::check_root_name(hfrun::share_ranks(0, hfrun::parse_hosts(hosts)));
+  };
+  for (const char* hosts : {"localhost:2,b:2", "127.0.1.1:1,b:1", "[::1]:1,b:1", "me@localhost:1,b:1"}) {
+    CAPTURE(hosts);
+    CHECK_THROWS_AS(check(hosts), hfrun::usage_error);
+  }
+  for (const char* hosts : {"localhost:2", "localhost:1,localhost:1", "b:2,localhost:2", "localhost7:1,b:1"}) {
+    CAPTURE(hosts);
+    CHECK_NOTHROW(check(hosts));
+  }
 }
 
 TEST_CASE("hfrun: a host file has a host a line") {
