@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/group/detail/root_exchange.hpp>
 #include <hfcomm/machine/network_interfaces.hpp>
+#include <hfcomm/machine/tcp_socket.hpp>
+#include <hfcomm/rendezvous/credentials.hpp>
 
 namespace {
 
 using hfcomm::root_lookup;
 using hfcomm::rendezvous::interface_address;
+using hfcomm::rendezvous::tcp_address;
 
 constexpr const char* usage = R"(usage: hfcomm-env [--json]
 
@@ -34,6 +34,7 @@ launcher in question, in place of the program:  srun -N2 -n4 hfcomm-env
   --help   prints this
 
 The status is 0 where init() may succeed, 1 where there are problems, 2 for wrong arguments.
+A secret is checked on one machine, too, where init() needs none.
 )";
 
 /// Findings, for both forms of the output.
@@ -60,49 +61,30 @@ const char* name_of(root_lookup lookup) {
   return "";
 }
 
-/// Returns the numeric addresses of a host; empty where it is not known here.
-std::vector<std::string> resolve(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* first = nullptr;
-  std::vector<std::string> result;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &first) != 0) {
-    return result;
-  }
-  for (const addrinfo* one = first; one != nullptr; one = one->ai_next) {
-    std::string text(NI_MAXHOST, '\0');
-    if (::getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), static_cast<::socklen_t>(text.size()), nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-      result.emplace_back(text.c_str());
-    }
-  }
-  ::freeaddrinfo(first);
-  return result;
-}
-
-/// Says where the secret of the job comes from, in the order in which init() looks for it.
+/// Finds the secret of the job as init() does. Of the variables that are looked at, the last one that has a value is
+/// the one that counts.
 void find_secret(findings& found) {
-  const std::string file = variable("HFCOMM_SECRET_FILE");
-  struct stat state{};
-  if (!file.empty()) {
-    found.secret = "HFCOMM_SECRET_FILE";
-    if (::stat(file.c_str(), &state) != 0) {
-      found.problems.push_back("HFCOMM_SECRET_FILE=\"" + file + "\" cannot be read on this machine");
-    } else if (state.st_uid != ::geteuid() || (state.st_mode & 077) != 0) {
-      found.problems.push_back("HFCOMM_SECRET_FILE=\"" + file + "\" must be this user's, with mode 0600");
+  std::string counts;
+  const auto read = [&](const char* name) {
+    auto value = hfcomm::read_process_environment(name);
+    counts = value.value_or("").empty() ? counts : name;
+    return value;
+  };
+  found.secret = "none";
+  try {
+    auto credentials = hfcomm::rendezvous::find_credentials("", read);
+    if (credentials && credentials->has_secret()) {
+      found.secret = counts;
+    } else if (credentials) {
+      found.secret = "none, as HFCOMM_AUTH=none says: nothing is proven or encrypted between machines";
+      const bool has_secret = !variable("HFCOMM_SECRET_FILE").empty() || !variable("HFCOMM_SECRET").empty();
+      found.secret += has_secret ? ", although a secret is set" : "";
+    } else if (found.job && !found.job->is_one_machine()) {
+      static_cast<void>(hfcomm::rendezvous::require_credentials(std::move(credentials)));
     }
-  } else if (!variable("HFCOMM_SECRET").empty()) {
-    found.secret = "HFCOMM_SECRET";
-  } else if (variable("HFCOMM_AUTH") == "none") {
-    found.secret = "none, as HFCOMM_AUTH says";
-  } else {
-    found.secret = "none";
-    if (found.job && !found.job->is_one_machine()) {
-      found.problems.push_back(
-          "there is no secret for the connections between machines: set HFCOMM_SECRET_FILE or HFCOMM_SECRET alike on "
-          "all "
-          "ranks (hfrun does), or HFCOMM_AUTH=none where every process of the network is trusted");
-    }
+  } catch (const hfcomm::error& problem) {
+    found.secret = counts.empty() ? "none" : counts + ", which cannot be used";
+    found.problems.push_back(problem.detail());
   }
 }
 
@@ -119,13 +101,13 @@ void check_root(findings& found) {
   if (job.lookup != root_lookup::address) {
     return;
   }
-  const auto numbers = resolve(job.root_host);
-  const auto is_loopback = [](const std::string& text) { return text == "::1" || text.starts_with("127."); };
-  if (numbers.empty()) {
-    found.problems.push_back("this machine does not know the host \"" + job.root_host +
-                             "\" of rank 0: set HFCOMM_ADDRESS to an address that it does");
-  } else if (std::all_of(numbers.begin(), numbers.end(), is_loopback) && job.local_rank != job.rank) {
-    found.problems.push_back("the host \"" + job.root_host + "\" of rank 0 is " + numbers.front() +
+  const auto root = hfcomm::rendezvous::resolve(job.root_host, job.root_ports.front());
+  const auto is_loopback = [](const tcp_address& address) { return address.is_loopback(); };
+  if (root.addresses.empty()) {
+    found.problems.push_back("this machine does not know the host \"" + job.root_host + "\" of rank 0 (" +
+                             root.problem + "): set HFCOMM_ADDRESS to an address that it does");
+  } else if (std::all_of(root.addresses.begin(), root.addresses.end(), is_loopback) && job.local_rank != job.rank) {
+    found.problems.push_back("the host \"" + job.root_host + "\" of rank 0 is " + root.addresses.front().text() +
                              " here, which only this machine reaches: set HFCOMM_ADDRESS to another of its addresses");
   }
 }

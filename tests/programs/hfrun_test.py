@@ -215,7 +215,7 @@ several = clean | {"HFCOMM_RANK": "2", "HFCOMM_WORLD_SIZE": "4", "HFCOMM_LOCAL_R
 done = run(hfcomm_env, "--json", environment=several)
 found = json.loads(done.stdout)
 check("hfcomm-env: problems", done.returncode == 1 and len(found["problems"]) == 2 and "HFCOMM_ADDRESS" in found["problems"][0] + found["problems"][1], done)
-whole = several | {"HFCOMM_ADDRESS": "10.77.0.1:7000", "HFCOMM_SECRET": "very-secret", "HFCOMM_INTERFACE": "lo"}
+whole = several | {"HFCOMM_ADDRESS": "10.77.0.1:7000", "HFCOMM_SECRET": "a-very-secret-text", "HFCOMM_INTERFACE": "lo"}
 done = run(hfcomm_env, "--json", environment=whole)
 found = json.loads(done.stdout)
 check("hfcomm-env: json", done.returncode == 0 and (found["launcher"], found["rank"], found["root_host"], found["root_ports"]) == ("HFCOMM_*", 2, "10.77.0.1", [7000]), done)
@@ -223,11 +223,27 @@ check("hfcomm-env: interface", {one["address"] for one in found["addresses"] if 
 done = run(hfcomm_env, environment=whole)
 check("hfcomm-env: text", done.returncode == 0 and "root        10.77.0.1, port 7000\n" in done.stdout and "secret      HFCOMM_SECRET\n" in done.stdout, done)
 check("hfcomm-env: never the secret", "very-secret" not in done.stdout + done.stderr, done)
+secret_file = pathlib.Path(folder.name) / "secret"
+secret_file.write_text("a-very-secret-text\n")
+for mode, status, text in [(0o600, 0, "secret      HFCOMM_SECRET_FILE\n"), (0o644, 1, "may be used by other users: chmod 600")]:
+    secret_file.chmod(mode)
+    done = run(hfcomm_env, environment=whole | {"HFCOMM_SECRET_FILE": str(secret_file)})
+    check(f"hfcomm-env: a file of mode {mode:o}", done.returncode == status and text in done.stdout, done)
+    check(f"hfcomm-env: never the secret of a file of mode {mode:o}", "very-secret" not in done.stdout + done.stderr, done)
+done = run(hfcomm_env, environment=whole | {"HFCOMM_AUTH": "none"})
+check("hfcomm-env: nothing is proven", done.returncode == 0 and re.search("secret      none, as HFCOMM_AUTH=none says: nothing is proven .* although a secret is set\n", done.stdout), done)
+check("hfcomm-env: never the secret that does not count", "very-secret" not in done.stdout + done.stderr, done)
+done = run(hfcomm_env, environment=whole | {"HFCOMM_LIBSODIUM_LIBRARY": "/not/there", "HFCOMM_LIBCRYPTO_LIBRARY": "/not/there"})
+check("hfcomm-env: no library for the proof", done.returncode == 1 and "problem     the proof of the job's secret needs libsodium" in done.stdout, done)
+done = run(hfcomm_env, environment=whole | {"HFCOMM_SECRET": "very-secret"})
+check("hfcomm-env: a short secret", done.returncode == 1 and "HFCOMM_SECRET has 11 bytes" in done.stdout and "very-secret" not in done.stdout + done.stderr, done)
 for name, value, text in [
     ("HFCOMM_RANK", "9", 'HFCOMM_RANK="9" must be less than'),
     ("HFCOMM_INTERFACE", "nope0", 'HFCOMM_INTERFACE="nope0" is no interface'),
-    ("HFCOMM_SECRET_FILE", "/not/there", "cannot be read"),
-    ("HFCOMM_SECRET_FILE", "/etc/passwd", "mode 0600"),
+    ("HFCOMM_SECRET_FILE", "/not/there", "cannot be opened"),
+    ("HFCOMM_SECRET_FILE", folder.name, "is no regular file"),
+    ("HFCOMM_AUTH", "nothing", "HFCOMM_AUTH=nothing: the values are none and secret"),
+    ("HFCOMM_ADDRESS", "no..host", 'does not know the host "no..host" of rank 0 ('),
 ]:
     done = run(hfcomm_env, environment=whole | {name: value})
     check(f"hfcomm-env: {name}={value}", done.returncode == 1 and text in done.stdout, done)
