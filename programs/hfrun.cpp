@@ -82,6 +82,7 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
   result.push_back("HFCOMM_WORLD_SIZE=" + std::to_string(world_size));
   result.push_back("HFCOMM_JOB=" + hfcomm::rendezvous::random_id());
   result.push_back("HFCOMM_SECRET=" + make_secret());
+  result.emplace_back("HFCOMM_SECRET_FILE=");  // it would count before the new secret; empty, it does not
   if (is_remote && std::getenv("HFCOMM_ADDRESS") == nullptr) {
     const bool is_ipv6 = root_host.find(':') != std::string::npos;
     const auto name = root_host.substr(root_host.find('@') + 1);  // user@host is the shell's

@@ -75,6 +75,13 @@ check("the secret is on no command line", secret and secret not in log.read_text
 again = run(hfrun, *remote, "sh", "-c", 'echo "$HFCOMM_SECRET $HFCOMM_JOB"')
 check("each job has its own", not lines & {line.split("] ")[1] for line in again.stdout.splitlines()}, again)
 
+for options in [["-n", "2"], remote]:
+    exported = clean | {"HFCOMM_SECRET": "exported", "HFCOMM_SECRET_FILE": "/not/there", "HFCOMM_ADDRESS": "10.77.0.1:7000", "HFCOMM_INTERFACE": "lo"}
+    done = run(hfrun, *options, hfcomm_env, environment=exported)
+    check(f"hfrun's secret counts before exported ones {options}", done.returncode == 0 and "secret      HFCOMM_SECRET\n" in done.stdout, done)
+    done = run(hfrun, *options, hfcomm_env, environment=exported | {"HFCOMM_AUTH": "none"})
+    check(f"HFCOMM_AUTH=none counts before hfrun's secret {options}", done.returncode == 0 and "secret      none, as HFCOMM_AUTH" in done.stdout, done)
+
 done = run(hfrun, "-n", "4", ranks)
 check("a job here", done.returncode == 0 and done.stdout == "[rank 0] ranks 4 sum 6 local 4\n", done)
 done = run(hfrun, "--rsh", str(shell), "--hosts", "one", "-n", "4", ranks)
