@@ -9,19 +9,17 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <csignal>
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/machine/random_id.hpp>
+#include <hfcomm/rendezvous/crypto.hpp>
 
 #include "hfrun/failure.hpp"
 #include "hfrun/job_part.hpp"
@@ -54,15 +52,11 @@ The status is that of the first rank that failed (128 + the signal's number wher
 
 /// Returns 256 random bits in hexadecimal.
 std::string make_secret() {
-  std::array<unsigned char, 32> bits{};
-  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<::ssize_t>(bits.size())) {
-    throw std::runtime_error("the system has no random numbers for the job's secret");
-  }
+  constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
-  for (const unsigned char byte : bits) {
-    std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02x", byte);
-    text += digits.data();
+  for (const std::byte one : hfcomm::rendezvous::random_bytes()) {
+    text += digits[std::to_integer<std::size_t>(one >> 4)];
+    text += digits[std::to_integer<std::size_t>(one & std::byte{15})];
   }
   return text;
 }
