@@ -73,6 +73,7 @@ MAX_RANKS = constant('int max_ranks =')
 DEPTH = constant('depth =')
 PIECE = constant('machine_piece_bytes =')
 SLICE_UNIT = constant('slice_unit =')
+LARGEST_ELEMENT = 16  # bytes: hfcomm::largest_element_bytes
 ONE_SHOT = 16 << 10  # layout::dimensions: up to here, every rank gets everything in one step
 BLOCK_BYTES = 62720  # sizeof(layout::rank_block), which bench/scale --measure compares
 FRAME_BYTES = constant(r'sizeof\(frame\) ==', 'engine/hierarchical/frame.hpp')
