@@ -17,8 +17,18 @@ struct ddp_options {
   /// 250 MiB.)
   std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
-  bool broadcast_buffers = true;        ///< Whether `begin_forward` gives every rank rank 0's buffers.
-  std::vector<std::string> ignore{};    ///< Names of parameters and buffers that are neither shared nor averaged.
+  /// Whether buckets are filled anew after the first averaged pass, in the order in which rank 0's gradients became
+  /// ready in it. Not with `find_unused_parameters`.
+  bool rebuild_buckets = true;
+  /// The model is used in the same way in every pass. A gradient may then become ready several times in a pass, and
+  /// some never: the first averaged pass counts how often on this rank, and the following ones wait for as many.
+  /// (torch's `static_graph`.)
+  bool static_graph = false;
+  /// Whether gradients in host memory are reduced by the thread that calls `mark_ready` and `finish`, instead of one
+  /// that runs beside it: for as many ranks as there are cores.
+  bool reduce_on_calling_thread = false;
+  bool broadcast_buffers = true;      ///< Whether `begin_forward` gives every rank rank 0's buffers.
+  std::vector<std::string> ignore{};  ///< Names of parameters and buffers that are neither shared nor averaged.
   /// The stream on which gradients on a device are computed, and read after `finish`. Not used for host memory.
   stream_ref stream = stream_ref::legacy_default();
 };

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/element_type.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/ddp/pass_record.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -40,16 +43,18 @@ class ddp_state;
 /// while backward continues on the caller's. Work put on the caller's stream after `finish` sees the averages, so
 /// memory may be touched in that stream's order.
 ///
-/// The device that is current in the constructor holds all parameters, one process for each device. Gradients that are
-/// contiguous in memory, in the order of registration, are reduced in place; others are copied into buckets and back.
+/// The device that is current in the constructor holds all parameters, one process for each device. Gradients of the
+/// model that are contiguous in memory, in the order of registration, are reduced in place; others of the model are
+/// copied into buckets and back.
 /// `finish` and `abandon_pass` do not wait for the device, so they throw less. A lost rank, or one that does not finish
 /// its pass, leaves work waiting on the device. `hfcomm::synchronize(stream, ddp.device_group())` then frees the device
 /// and throws, as does a `device_watch` of that group; afterwards the object cannot be used. Ranks that are in
 /// different passes are detected only where the group has device checks (see process_group::with_device_checks).
 ///
-/// Thread-safety: one thread calls. For parameters in host memory a second thread, made here, communicates in a group
-/// of its own. The memory that the parameters name must outlive this object, and no gradient may be touched between its
-/// `mark_ready` and `finish`. (Semantics of torch's DistributedDataParallel and haiscale's, without the module.)
+/// Thread-safety: one thread at a time calls. For parameters in host memory a second thread, made here, communicates in
+/// a group of its own. The memory that the parameters name must outlive this object, and no gradient may be touched
+/// between its `mark_ready` and `finish`. (Semantics of torch's DistributedDataParallel and haiscale's, without the
+/// module.)
 class distributed_data_parallel {
  public:
   explicit distributed_data_parallel(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers = {},
@@ -71,6 +76,44 @@ class distributed_data_parallel {
 
   /// The same for the parameter of that name.
   void mark_ready(std::string_view name, std::source_location where = std::source_location::current());
+
+  /// The same for a gradient that lies at `source`, which is copied, unless that is its memory. `source` has the
+  /// gradient's length (usage_error otherwise) and may be changed afterwards; on a device, in stream order.
+  void mark_ready(std::size_t index, std::span<const std::byte> source,
+                  std::source_location where = std::source_location::current());
+
+  /// Returns the memory of the gradient of the `index`-th registered parameter: the model's, or, where it gives none,
+  /// memory of this object, which begins as zeros. Then no copy is needed to reduce it. Valid until the next
+  /// `begin_forward`, which may move it with its content (see `ddp_options::rebuild_buckets`); ask for it after that.
+  /// Throws usage_error for an index that does not exist, and for an ignored parameter.
+  [[nodiscard]] std::span<std::byte> gradient(std::size_t index,
+                                              std::source_location where = std::source_location::current());
+
+  /// The same as elements. Throws usage_error where T is not the parameter's type.
+  template <class T>
+  [[nodiscard]] std::span<T> gradient(std::size_t index, std::source_location where = std::source_location::current()) {
+    const auto bytes = typed_gradient(index, element_type_of<T>, where);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  /// Returns what keeps that memory, beyond this object's life and beyond `begin_forward`; null where it is the
+  /// model's.
+  [[nodiscard]] std::shared_ptr<void> gradient_memory(
+      std::size_t index, std::source_location where = std::source_location::current()) const;
+
+  /// Returns whether any rank used the parameter in the last averaged pass: with `find_unused_parameters` and
+  /// `static_graph` some may not. True for all others that take part.
+  [[nodiscard]] bool used(std::size_t index, std::source_location where = std::source_location::current()) const;
+
+  /// Says that the values of a parameter, or a buffer, lie elsewhere now, as many bytes (usage_error otherwise). Not
+  /// collective, and not during a pass.
+  void rebind_value(std::size_t index, std::span<std::byte> value,
+                    std::source_location where = std::source_location::current());
+  void rebind_buffer(std::size_t index, std::span<std::byte> bytes,
+                     std::source_location where = std::source_location::current());
+
+  /// Returns what the last averaged pass did on this rank.
+  [[nodiscard]] const ddp_pass_record& last_pass() const noexcept;
 
   /// Ends a backward pass: waits for the reductions; afterwards every gradient is the average over the ranks, with the
   /// same bits on all of them. Call it once per backward pass, inside `no_sync` too (where it only counts the pass).
@@ -123,6 +166,8 @@ class distributed_data_parallel {
  private:
   friend class join_scope;
   friend class accumulate;
+
+  [[nodiscard]] std::span<std::byte> typed_gradient(std::size_t index, element_type type, std::source_location where);
 
   std::unique_ptr<detail::ddp_state> state_;
 };

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/device_span.hpp>
@@ -12,15 +14,25 @@
 
 namespace hfcomm {
 
-/// A parameter of a model: a name, its values, and its gradient. The model owns the memory. Both spans are in host
-/// memory, or both on a device; then the host must not dereference them.
+/// The arrangement of elements in memory, which must be equal on all ranks: the length of each dimension, and how many
+/// elements apart its neighbours are. Empty where it is not known; elements are then compared by their number alone.
+struct tensor_layout {
+  std::vector<std::int64_t> sizes{};
+  std::vector<std::int64_t> strides{};  ///< Empty: row by row, without gaps.
+};
+
+/// A parameter of a model: a name, its values, and its gradient. Both spans are in host memory, or both on a device;
+/// then the host must not dereference them. The model owns the memory of the values, and of the gradient where it gives
+/// one. Otherwise distributed_data_parallel has the gradient in the memory in which it is reduced, without a copy.
 struct ddp_parameter {
   std::string name;
   element_type type = element_type::none;
   std::span<std::byte> value;
-  std::span<std::byte> gradient;
+  std::span<std::byte> gradient{};
+  bool has_gradient = false;  ///< Whether the model gives `gradient`.
   bool on_device = false;
   detail::reduction_kernel kernel = nullptr;  ///< For `type`; set by `named_parameter` where it is in host memory.
+  tensor_layout layout{};
 
   [[nodiscard]] std::size_t count() const noexcept { return value.size() / size_of(type); }
 };
@@ -30,6 +42,7 @@ struct ddp_buffer {
   std::string name;
   std::span<std::byte> bytes;
   bool on_device = false;
+  tensor_layout layout{};
 };
 
 namespace detail {
@@ -48,26 +61,47 @@ std::span<std::byte> writable_device_bytes(R&& range) {
 }  // namespace detail
 
 /// Returns a parameter in host memory, of float, double, float16 or bfloat16 elements.
+/// distributed_data_parallel::gradient gives its gradient.
+template <writable_reducible_buffer Values>
+  requires detail::gradient_element<std::ranges::range_value_t<Values>>
+[[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value) {
+  constexpr element_type type = element_type_of<std::ranges::range_value_t<Values>>;
+  return {.name = std::move(name),
+          .type = type,
+          .value = detail::writable_bytes_of(value),
+          .kernel = &detail::reduce_elements<type>};
+}
+
+/// The same, where the model holds the gradient, too.
 template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
            detail::gradient_element<std::ranges::range_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
-  constexpr element_type type = element_type_of<std::ranges::range_value_t<Values>>;
-  return {std::move(name),
-          type,
-          detail::writable_bytes_of(value),
-          detail::writable_bytes_of(gradient),
-          false,
-          &detail::reduce_elements<type>};
+  ddp_parameter parameter = named_parameter(std::move(name), value);
+  parameter.gradient = detail::writable_bytes_of(gradient);
+  parameter.has_gradient = true;
+  return parameter;
 }
 
 /// Returns a parameter in a GPU's memory.
+template <writable_reducible_device_range Values>
+  requires detail::gradient_element<device_value_t<Values>>
+[[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value) {
+  return {.name = std::move(name),
+          .type = element_type_of<device_value_t<Values>>,
+          .value = detail::writable_device_bytes(value),
+          .on_device = true};
+}
+
+/// The same, where the model holds the gradient, too.
 template <writable_reducible_device_range Values, writable_reducible_device_range Gradients>
   requires std::same_as<device_value_t<Values>, device_value_t<Gradients>> &&
            detail::gradient_element<device_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
-  return {std::move(name), element_type_of<device_value_t<Values>>, detail::writable_device_bytes(value),
-          detail::writable_device_bytes(gradient), true};
+  ddp_parameter parameter = named_parameter(std::move(name), value);
+  parameter.gradient = detail::writable_device_bytes(gradient);
+  parameter.has_gradient = true;
+  return parameter;
 }
 
 /// Returns a buffer in host memory.

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,23 +24,33 @@ struct bucket {
   reduction_kernel kernel = nullptr;
   std::vector<place> places;
   std::size_t bytes = 0;
+  std::shared_ptr<std::byte> memory{};  ///< Where its gradients lie; null where the model holds all of them.
 };
 
-/// Returns buckets that hold all parameters. They are filled in reverse order of registration, because backward
-/// produces gradients from the last layer to the first. The first bucket is small so that communication starts early,
-/// the others are large so that it is efficient. The result depends on types and sizes alone, so it is the same on all
-/// ranks. (torch's constants.)
+/// Returns the indices of `count` parameters in the order in which backward usually produces their gradients: from the
+/// last layer to the first.
+inline std::vector<std::uint32_t> reverse_order(std::size_t count) {
+  std::vector<std::uint32_t> order(count);
+  for (std::size_t index = 0; index < count; ++index) {
+    order[index] = static_cast<std::uint32_t>(count - 1 - index);
+  }
+  return order;
+}
+
+/// Returns buckets that hold all parameters, filled in `order`. The first bucket is small so that communication starts
+/// early, the others are large so that it is efficient. The result depends on the order, types and sizes alone, so it
+/// is the same on all ranks. (torch's constants.)
 ///
 /// Within a bucket the parameters are in the order of registration: the order in memory where one allocation holds all
 /// gradients of the model.
-inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::size_t first_bytes,
-                                        std::size_t bytes) {
+inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameters, std::span<const std::uint32_t> order,
+                                        std::size_t first_bytes, std::size_t bytes) {
   std::vector<bucket> buckets;
   std::map<element_type, std::size_t> open;  // for each type, the bucket that is being filled
-  for (std::size_t index = parameters.size(); index-- > 0;) {
+  for (const std::size_t index : order) {
     const ddp_parameter& parameter = parameters[index];
     const auto found = open.find(parameter.type);
-    const bool fits = found != open.end() && (buckets[found->second].bytes + parameter.gradient.size() <=
+    const bool fits = found != open.end() && (buckets[found->second].bytes + parameter.value.size() <=
                                               (found->second == 0 ? first_bytes : bytes));
     if (!fits) {
       open[parameter.type] = buckets.size();
@@ -46,17 +58,25 @@ inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameter
     }
     bucket& target = buckets[open[parameter.type]];
     target.places.push_back({index, 0});
-    target.bytes += parameter.gradient.size();
+    target.bytes += parameter.value.size();
   }
   for (bucket& one : buckets) {
-    std::reverse(one.places.begin(), one.places.end());
+    std::ranges::sort(one.places, {}, &bucket::place::parameter);
     std::size_t offset = 0;
     for (auto& place : one.places) {
       place.offset = offset;
-      offset += parameters[place.parameter].gradient.size();
+      offset += parameters[place.parameter].value.size();
     }
   }
   return buckets;
+}
+
+/// Returns whether two plans put the same parameters into each bucket.
+inline bool are_equal_plans(std::span<const bucket> left, std::span<const bucket> right) {
+  const auto same_parameters = [](const bucket& one, const bucket& other) {
+    return std::ranges::equal(one.places, other.places, {}, &bucket::place::parameter, &bucket::place::parameter);
+  };
+  return std::ranges::equal(left, right, same_parameters);
 }
 
 }  // namespace hfcomm::detail

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include <hfcomm/ddp/detail/registered_model.hpp>
 #include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/ddp/pass_record.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 
 namespace hfcomm::detail {
@@ -54,7 +56,7 @@ class ddp_state {
     enter(where);
     if (stage_ == stage::marked && joined_ == nullptr) {
       abandon_pass("it began another pass without finishing this one", where);
-      reducer_->end_abandoned_pass();
+      reducer_->prepare();
     }
     if (joined_ != nullptr) {
       begin_joined_pass(where);
@@ -65,24 +67,27 @@ class ddp_state {
     pass_averages_ = synchronizes();
   }
 
-  void mark_ready(std::size_t number, std::source_location where) {
-    if (number >= model_.registered_count()) {
-      throw usage_error(context(where), "there is no parameter " + std::to_string(number) + "; the model has " +
-                                            std::to_string(model_.registered_count()));
-    }
+  /// `source` is where the gradient lies; null: in its own memory.
+  void mark_ready(std::size_t number, const std::span<const std::byte>* source, std::source_location where) {
+    require_parameter(number, where);
     enter(where);
     require_joined_pass("mark_ready", where);
     stage_ = stage::marked;
     pass_averages_ = synchronizes();
     const auto index = model_.index_of(number);
-    if (!synchronizes() || !index) {
+    if (!index) {
       return;
     }
-    if (reducer_->is_ready(*index)) {
-      throw usage_error(context(where), "parameter \"" + model_.parameters()[*index].name +
-                                            "\" was marked ready twice in one backward pass");
+    if (synchronizes() && reducer_->gradient_marks().is_complete(*index)) {
+      throw usage_error(context(where), "parameter \"" + model_.parameters()[*index].name + "\" was marked ready " +
+                                            (options_.static_graph ? "more often than in the first pass, although "
+                                                                     "static_graph is set"
+                                                                   : "twice in one backward pass"));
     }
-    reducer_->mark_ready(*index, where);
+    if (source != nullptr) {
+      set_gradient(*index, *source, where);
+    }
+    synchronizes() ? reducer_->mark_ready(*index, where) : reducer_->mark_accumulated(*index);
   }
 
   void mark_ready(std::string_view name, std::source_location where) {
@@ -90,7 +95,48 @@ class ddp_state {
     if (!number) {
       throw usage_error(context(where), "there is no parameter called \"" + std::string(name) + '"');
     }
-    mark_ready(*number, where);
+    mark_ready(*number, nullptr, where);
+  }
+
+  [[nodiscard]] std::span<std::byte> gradient(std::size_t number, std::source_location where) {
+    return parameter(number, "gradient", where).gradient;
+  }
+  [[nodiscard]] std::span<std::byte> gradient(std::size_t number, element_type type, std::source_location where) {
+    const ddp_parameter& one = parameter(number, "gradient", where);
+    if (one.type != type) {
+      throw usage_error(context(where), "parameter \"" + one.name + "\" is of type " +
+                                            std::string(to_string(one.type)) + ", not " + std::string(to_string(type)));
+    }
+    return one.gradient;
+  }
+  [[nodiscard]] std::shared_ptr<void> gradient_memory(std::size_t number, std::source_location where) const {
+    require_parameter(number, where);
+    const auto index = model_.index_of(number);
+    return index ? reducer_->gradient_memory(*index) : nullptr;
+  }
+  [[nodiscard]] bool used(std::size_t number, std::source_location where) const {
+    require_parameter(number, where);
+    const auto index = model_.index_of(number);
+    return index && reducer_->was_used(*index);
+  }
+
+  void rebind_value(std::size_t number, std::span<std::byte> value, std::source_location where) {
+    auto& bound = parameter(number, "rebind_value", where).value;
+    require_length(value.size(), bound.size(), "the values of parameter", number, where);
+    bound = value;
+  }
+  void rebind_buffer(std::size_t number, std::span<std::byte> bytes, std::source_location where) {
+    if (number >= model_.registered_buffer_count()) {
+      throw usage_error(context(where), "there is no buffer " + std::to_string(number) + "; the model has " +
+                                            std::to_string(model_.registered_buffer_count()));
+    }
+    const auto index = model_.buffer_index_of(number);
+    if (!index) {
+      return;  // nothing is done with an ignored one
+    }
+    auto& bound = model_.buffers()[*index].bytes;
+    require_length(bytes.size(), bound.size(), "buffer", number, where);
+    bound = bytes;
   }
 
   void finish(std::source_location where) {
@@ -102,7 +148,7 @@ class ddp_state {
       count_pass(false);
       return;
     }
-    if (!options_.find_unused_parameters) {
+    if (!options_.find_unused_parameters && !reducer_->gradient_marks().are_learning()) {
       require_all_ready(where);
     }
     reducer_->finish(where);
@@ -114,7 +160,7 @@ class ddp_state {
     if (stage_ == stage::none) {
       return;
     }
-    reducer_->end_abandoned_pass();
+    reducer_->prepare();
     std::string text(why);
     if (text.empty()) {
       text = std::current_exception() ? current_exception_text() : "it abandoned its backward pass";
@@ -129,6 +175,7 @@ class ddp_state {
   [[nodiscard]] bool synchronizes() const noexcept { return no_sync_depth_ == 0; }
   [[nodiscard]] std::uint64_t finished_passes() const noexcept { return finished_passes_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return reducer_->bucket_count(); }
+  [[nodiscard]] const ddp_pass_record& last_pass() const noexcept { return reducer_->last_record(); }
   [[nodiscard]] const process_group& group() const noexcept { return group_; }
   [[nodiscard]] const process_group& device_group(std::source_location where) const {
     if (own_group_.device_backend() == "none") {
@@ -218,9 +265,44 @@ class ddp_state {
       throw usage_error(context(where), "made before a fork: the child is not the rank that its parent is");
     }
   }
+  /// Begins every function of a pass. Where buckets that are filled anew find no memory, the other ranks are told.
   void enter(std::source_location where) {
     require_creating_process(where);
-    reducer_->end_abandoned_pass();
+    try {
+      reducer_->prepare();
+    } catch (...) {
+      reducer_->abandon("it has no memory for its buckets: " + current_exception_text(), where);
+      throw;
+    }
+  }
+
+  void require_parameter(std::size_t number, std::source_location where) const {
+    if (number >= model_.registered_count()) {
+      throw usage_error(context(where), "there is no parameter " + std::to_string(number) + "; the model has " +
+                                            std::to_string(model_.registered_count()));
+    }
+  }
+  /// Returns a parameter that takes part. Throws usage_error where there is none, or it is ignored.
+  [[nodiscard]] ddp_parameter& parameter(std::size_t number, const char* function, std::source_location where) {
+    require_parameter(number, where);
+    const auto index = model_.index_of(number);
+    if (!index) {
+      throw usage_error(context(where),
+                        std::string(function) + ": parameter " + std::to_string(number) + " is ignored");
+    }
+    return model_.parameters()[*index];
+  }
+  void require_length(std::size_t bytes, std::size_t wanted, const char* what, std::size_t number,
+                      std::source_location where) const {
+    if (bytes != wanted) {
+      throw usage_error(context(where), std::string(what) + ' ' + std::to_string(number) + " has " +
+                                            std::to_string(wanted) + " bytes, not " + std::to_string(bytes));
+    }
+  }
+  void set_gradient(std::size_t index, std::span<const std::byte> source, std::source_location where) {
+    require_length(source.size(), model_.parameters()[index].gradient.size(), "the gradient of parameter", index,
+                   where);
+    reducer_->set_gradient(index, source, where);
   }
 
   void share_values(int root, std::source_location where) {
@@ -253,7 +335,7 @@ class ddp_state {
   void require_all_ready(std::source_location where) {
     std::string missing;
     for (std::size_t index = 0; index < model_.parameters().size(); ++index) {
-      if (!reducer_->is_ready(index)) {
+      if (!reducer_->gradient_marks().is_complete(index)) {
         missing += (missing.empty() ? "\"" : ", \"") + model_.parameters()[index].name + '"';
       }
     }
@@ -261,7 +343,7 @@ class ddp_state {
       const std::string text = "these parameters never became ready in this backward pass: " + missing +
                                "; set find_unused_parameters if the loss does not depend on them";
       reducer_->abandon(text, where);
-      reducer_->end_abandoned_pass();
+      reducer_->prepare();
       throw usage_error(context(where), text);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,23 +21,24 @@ namespace hfcomm::detail {
 
 /// Averages gradients in device memory, on a stream of the group's own. A bucket is ordered after the work that the
 /// caller's stream has when the bucket is complete. The host does not wait for the device. With unused parameters the
-/// ranks' hosts wait for each other, to tell which parameters they used.
+/// ranks' hosts wait for each other, to tell which parameters they used; so they do once to agree on the buckets.
 ///
 /// A rank that does not finish its pass leaves the others' devices waiting, which breaks the group.
 class device_reducer final : public reducer {
  public:
   /// For a group whose device engine is connected. Collective: where one rank has no memory for its buckets, all throw.
-  device_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options,
-                 stream_ref stream, std::source_location where)
-      : reducer(group, parameters, options), engine_(*group_access::state(group_).devices), stream_(stream) {
+  device_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options,
+                 std::source_location where)
+      : reducer(group, parameters, options),
+        engine_(*group_access::state(group_).devices),
+        stream_(options.stream),
+        where_(where) {
     // Buckets whose gradients are contiguous need no memory. The memory is not registered with NCCL, which does not use
     // registration in averages of floating-point numbers. Registration would require the same kind of memory on all
     // ranks.
-    const std::size_t wanted = staging_bytes([this](const bucket& one) { return contiguous_begin(one) == nullptr; });
-    auto call = buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where);
+    auto call = memory_call();
     running_call running(group_, call);
-    running.attempt("it has no memory for its buckets: ",
-                    [&] { staging_ = wanted != 0 ? engine_.allocate(call, wanted) : nullptr; });
+    running.attempt("it has no memory for its buckets: ", [&] { make_buckets(); });
     no_receiver nothing;
     try {
       running.engine().exchange(call, {}, nothing);
@@ -63,6 +65,41 @@ class device_reducer final : public reducer {
     return begin;
   }
 
+  [[nodiscard]] operation memory_call() const {
+    return buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where_);
+  }
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    auto memory = engine_.allocate(memory_call(), bytes);
+    engine_.clear(memory_call(), memory.get(), bytes, stream_);
+    return memory;
+  }
+
+  void prepare_staging() override {
+    const std::size_t wanted = staging_bytes([this](const bucket& one) { return contiguous_begin(one) == nullptr; });
+    staging_ = wanted != 0 ? engine_.allocate(memory_call(), wanted) : nullptr;
+  }
+
+  void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location where) override {
+    operation call = memory_call();
+    call.where = where;
+    engine_.copy(call, from.data(), to.data(), from.size(), stream_);
+  }
+
+  /// Gradients that the model has put together are not torn apart.
+  bool has_best_buckets() const override {
+    return std::ranges::all_of(
+        buckets_, [this](const bucket& one) { return one.memory == nullptr && contiguous_begin(one) != nullptr; });
+  }
+
+  void start_order(order_agreement& wanted, std::source_location where) override {
+    exchange_order(wanted, pass_number(), where);
+  }
+
+  void start_usage(std::vector<std::uint8_t>& used, std::source_location where) override {
+    combine_usage(used, pass_number(), where);
+  }
+
   void start_bucket(std::size_t index, std::source_location where) override {
     const bucket& target = buckets_[index];
     if (target.bytes == 0) {
@@ -83,26 +120,24 @@ class device_reducer final : public reducer {
     const stream_ref own_stream = engine_.own_stream_after(call, memory, stream_);
     own_stream_ = own_stream;
     last_memory_ = memory;
+    std::size_t copied = 0;
     if (adds_nothing_) {
       engine_.clear(call, data, target.bytes, own_stream);
-    } else if (in_place == nullptr) {
-      pack(call, target, data, own_stream);
+    } else {
+      copied = pack(call, target, data, own_stream);
     }
     running.put(on_stream{own_stream}, memory, [&](device_engine& engine, stream_ref stream) {
       engine.reduce(call, data, data, target.bytes / size_of(target.type), stream);
     });
-    if (in_place == nullptr && !find_unused_) {
-      unpack(call, target, data, own_stream, [](const bucket::place&) { return true; });
+    if (!find_unused_) {
+      unpack(call, target, data, own_stream);
     }
+    record_bucket(target.bytes, copied);
   }
 
-  void finish_buckets(std::vector<std::uint8_t>& used, std::source_location where) override {
-    if (find_unused_) {
-      combine_usage(used, pass_number(), where);
-      for (std::size_t index = 0; own_stream_ && index < buckets_.size(); ++index) {
-        unpack(failed_pass_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_,
-               [&](const bucket::place& place) { return used[place.parameter] != 0; });
-      }
+  void finish_buckets(std::source_location where) override {
+    for (std::size_t index = 0; find_unused_ && own_stream_ && index < buckets_.size(); ++index) {
+      unpack(failed_pass_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_);
     }
     join_streams(where);
   }
@@ -174,31 +209,37 @@ class device_reducer final : public reducer {
   /// The device keeps the order, so the host need not wait for the reductions.
   void wait_for_started() override {}
 
-  /// Copies the gradients of a bucket into `data`; zeros for those that this rank did not use.
-  void pack(const operation& call, const bucket& target, std::byte* data, stream_ref stream) {
+  /// Copies the gradients of a bucket into `data`, unless they lie there; zeros for those that this rank did not use.
+  /// Returns how many bytes it copied.
+  std::size_t pack(const operation& call, const bucket& target, std::byte* data, stream_ref stream) {
+    std::size_t copied = 0;
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
-      if (is_used(place)) {
-        engine_.copy(call, gradient.data(), data + place.offset, gradient.size(), stream);
-      } else {
-        engine_.clear(call, data + place.offset, gradient.size(), stream);
+      std::byte* const to = data + place.offset;
+      if (!is_used(place)) {
+        engine_.clear(call, to, gradient.size(), stream);
+      } else if (gradient.data() != to) {
+        engine_.copy(call, gradient.data(), to, gradient.size(), stream);
+        copied += gradient.size();
       }
     }
+    return copied;
   }
 
-  /// Copies the averages for which `wanted(place)` holds into the gradients. The others stay as they are.
-  template <class Predicate>
-  void unpack(const operation& call, const bucket& target, const std::byte* data, stream_ref stream, Predicate wanted) {
+  /// Copies the averages that any rank used into the gradients. The others stay as they are.
+  void unpack(const operation& call, const bucket& target, const std::byte* data, stream_ref stream) {
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
-      if (wanted(place)) {
-        engine_.copy(call, data + place.offset, gradient.data(), gradient.size(), stream);
+      const std::byte* const from = data + place.offset;
+      if (was_used(place.parameter) && gradient.data() != from) {
+        engine_.copy(call, from, gradient.data(), gradient.size(), stream);
       }
     }
   }
 
   device_engine& engine_;
   stream_ref stream_;                     // of the caller
+  std::source_location where_;            // of the constructor
   std::optional<stream_ref> own_stream_;  // of the engine; set once it has work of this pass
   device_memory last_memory_{};           // of the last bucket
   std::shared_ptr<std::byte> staging_;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,11 +29,48 @@ HFCOMM_INLINE void distributed_data_parallel::begin_forward(std::source_location
 }
 
 HFCOMM_INLINE void distributed_data_parallel::mark_ready(std::size_t index, std::source_location where) {
-  state_->mark_ready(index, where);
+  state_->mark_ready(index, nullptr, where);
 }
 
 HFCOMM_INLINE void distributed_data_parallel::mark_ready(std::string_view name, std::source_location where) {
   state_->mark_ready(name, where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::mark_ready(std::size_t index, std::span<const std::byte> source,
+                                                         std::source_location where) {
+  state_->mark_ready(index, &source, where);
+}
+
+HFCOMM_INLINE std::span<std::byte> distributed_data_parallel::gradient(std::size_t index, std::source_location where) {
+  return state_->gradient(index, where);
+}
+
+HFCOMM_INLINE std::span<std::byte> distributed_data_parallel::typed_gradient(std::size_t index, element_type type,
+                                                                             std::source_location where) {
+  return state_->gradient(index, type, where);
+}
+
+HFCOMM_INLINE std::shared_ptr<void> distributed_data_parallel::gradient_memory(std::size_t index,
+                                                                               std::source_location where) const {
+  return state_->gradient_memory(index, where);
+}
+
+HFCOMM_INLINE bool distributed_data_parallel::used(std::size_t index, std::source_location where) const {
+  return state_->used(index, where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::rebind_value(std::size_t index, std::span<std::byte> value,
+                                                           std::source_location where) {
+  state_->rebind_value(index, value, where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel::rebind_buffer(std::size_t index, std::span<std::byte> bytes,
+                                                            std::source_location where) {
+  state_->rebind_buffer(index, bytes, where);
+}
+
+HFCOMM_INLINE const ddp_pass_record& distributed_data_parallel::last_pass() const noexcept {
+  return state_->last_pass();
 }
 
 HFCOMM_INLINE void distributed_data_parallel::finish(std::source_location where) { state_->finish(where); }

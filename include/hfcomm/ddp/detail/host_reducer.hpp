@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <source_location>
 #include <span>
 #include <string>
@@ -20,17 +22,20 @@
 
 namespace hfcomm::detail {
 
-/// Averages gradients in host memory, on a thread of its own.
+/// Averages gradients in host memory, on a thread of its own, or on the one that calls.
 class host_reducer final : public reducer {
  public:
   /// Throws engine_error where there is no thread for the reductions.
-  host_reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options,
+  host_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options,
                std::source_location where)
-      : reducer(group, parameters, options) {
-    staging_ = group_.allocate<std::byte>(staging_bytes([](const bucket&) { return true; }));
+      : reducer(group, parameters, options), has_thread_(!options.reduce_on_calling_thread) {
+    make_buckets();
     const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });
     wide_.resize(has_narrow ? wide_elements : 0);
+    if (!has_thread_) {
+      return;
+    }
     group_access::engine(group_).set_yields_core(true);
     worker_.start(worker_.lock(), {group_.rank(), group_.size(), "distributed_data_parallel", 0, where},
                   "the gradients", [this] { perform_jobs(); });
@@ -44,8 +49,9 @@ class host_reducer final : public reducer {
 
  private:
   enum class job_kind : std::uint8_t {
+    exchange_order,  ///< Before the first bucket.
     reduce_bucket,
-    combine_usage,     ///< After the last bucket, where parameters may be unused.
+    combine_usage,
     announce_failure,  ///< Tells the other ranks that this one does not finish its pass.
     end_pass,          ///< The same, where the other ranks need not be told.
   };
@@ -56,26 +62,51 @@ class host_reducer final : public reducer {
     std::source_location where;
     std::size_t bucket = 0;                     // of reduce_bucket
     std::vector<std::uint8_t>* used = nullptr;  // of combine_usage
+    order_agreement* order = nullptr;           // of exchange_order
     std::string why = {};                       // of announce_failure
   };
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    const auto memory = std::make_shared<shared_buffer<std::byte>>(group_.allocate<std::byte>(bytes));
+    return {memory, memory->data()};
+  }
+
+  void prepare_staging() override {
+    staging_ = group_.allocate<std::byte>(
+        staging_bytes([](const bucket& one) { return one.memory == nullptr && one.places.size() > 1; }));
+  }
+
+  void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to,
+                     std::source_location /*where*/) override {
+    std::memcpy(to.data(), from.data(), from.size());
+  }
+
+  void start_order(order_agreement& wanted, std::source_location where) override {
+    push({.kind = job_kind::exchange_order, .pass = pass_number(), .where = where, .order = &wanted});
+  }
 
   void start_bucket(std::size_t index, std::source_location where) override {
     push({.kind = job_kind::reduce_bucket, .pass = pass_number(), .where = where, .bucket = index});
   }
 
-  void finish_buckets(std::vector<std::uint8_t>& used, std::source_location where) override {
-    if (find_unused_) {
-      push({.kind = job_kind::combine_usage, .pass = pass_number(), .where = where, .used = &used});
-    }
+  void start_usage(std::vector<std::uint8_t>& used, std::source_location where) override {
+    push({.kind = job_kind::combine_usage, .pass = pass_number(), .where = where, .used = &used});
     wait_for_started();
+    throw_failure();
+  }
+
+  void finish_buckets(std::source_location /*where*/) override {
+    wait_for_started();
+    throw_failure();
+    for (std::size_t index = 0; find_unused_ && index < buckets_.size(); ++index) {
+      unpack(buckets_[index], data_of(index));
+    }
+  }
+
+  /// Throws the failure of the pass, if there is one.
+  void throw_failure() {
     if (failure_ != nullptr) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
-    }
-    if (find_unused_) {
-      for (std::size_t index = 0; index < buckets_.size(); ++index) {
-        unpack(buckets_[index], staging_of(index),
-               [&](const bucket::place& place) { return used[place.parameter] != 0; });
-      }
     }
   }
 
@@ -94,6 +125,10 @@ class host_reducer final : public reducer {
   }
 
   void push(job next) {
+    if (!has_thread_) {
+      keep_failure(next, perform_unless_failed(next));
+      return;
+    }
     {
       const auto held = worker_.lock();
       jobs_.push_back(std::move(next));
@@ -108,20 +143,10 @@ class host_reducer final : public reducer {
       const job next = std::move(jobs_.front());
       jobs_.pop_front();
       is_working_ = true;
-      if (failure_ == nullptr) {
-        held.unlock();
-        std::exception_ptr problem;
-        try {
-          perform(next);
-        } catch (...) {
-          problem = std::current_exception();
-        }
-        held.lock();
-        failure_ = problem;
-      }
-      if (next.kind == job_kind::announce_failure || next.kind == job_kind::end_pass) {
-        failure_ = nullptr;  // this rank has thrown its own error for this pass
-      }
+      held.unlock();
+      auto problem = perform_unless_failed(next);
+      held.lock();
+      keep_failure(next, std::move(problem));
       is_working_ = false;
       if (jobs_.empty()) {
         worker_.wake();
@@ -129,8 +154,26 @@ class host_reducer final : public reducer {
     }
   }
 
+  /// Returns the failure of the pass, if there is one. Only this thread changes it while jobs are under way.
+  std::exception_ptr perform_unless_failed(const job& next) {
+    if (failure_ == nullptr) {
+      try {
+        perform(next);
+      } catch (...) {
+        return std::current_exception();
+      }
+    }
+    return failure_;
+  }
+
+  void keep_failure(const job& last, std::exception_ptr problem) {
+    const bool ends_pass = last.kind == job_kind::announce_failure || last.kind == job_kind::end_pass;
+    failure_ = ends_pass ? nullptr : std::move(problem);  // this rank has thrown its own error for such a pass
+  }
+
   void perform(const job& next) {
     switch (next.kind) {
+      case job_kind::exchange_order: exchange_order(*next.order, next.pass, next.where); break;
       case job_kind::reduce_bucket: reduce(next); break;
       case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
       case job_kind::announce_failure: {
@@ -144,55 +187,70 @@ class host_reducer final : public reducer {
 
   void reduce(const job& next) {
     const bucket& target = buckets_[next.bucket];
-    // A gradient that is alone in its bucket is reduced in place.
-    const bool in_place = target.places.size() == 1 && !find_unused_;
-    const std::span<std::byte> data =
-        in_place ? parameters_[target.places.front().parameter].gradient : staging_of(next.bucket);
+    const auto began = std::chrono::steady_clock::now();
+    const std::span<std::byte> data = data_of(next.bucket);
+    std::size_t copied = 0;
     if (adds_nothing_) {
       fill_with_negative_zeros(target.type, data);
-    } else if (!in_place) {
-      pack(target, data);
+    } else {
+      copied = pack(target, data);
     }
     {
       operation call = bucket_call(target, next.pass, next.where);
       running_call running(group_, call);
       mean_of_sum(running.engine(), call, data, wide_, divisor_);
     }
-    if (!in_place && !find_unused_) {
-      unpack(target, data, [](const bucket::place&) { return true; });
+    if (!find_unused_) {
+      unpack(target, data);
     }
+    record_bucket(target.bytes, copied);
+    record_reduction(std::chrono::steady_clock::now() - began);
   }
 
-  /// Copies the gradients of a bucket into `data`; zeros for those that this rank did not use.
-  void pack(const bucket& target, std::span<std::byte> data) const {
+  /// Copies the gradients of a bucket into `data`, unless they lie there; zeros for those that this rank did not use.
+  /// Returns how many bytes it copied.
+  std::size_t pack(const bucket& target, std::span<std::byte> data) const {
+    std::size_t copied = 0;
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
+      std::byte* const to = data.data() + place.offset;
       if (gradient.empty()) {
         continue;
       }
-      if (is_used(place)) {
-        std::memcpy(data.data() + place.offset, gradient.data(), gradient.size());
-      } else {
-        std::memset(data.data() + place.offset, 0, gradient.size());
+      if (!is_used(place)) {
+        std::memset(to, 0, gradient.size());
+      } else if (gradient.data() != to) {
+        std::memcpy(to, gradient.data(), gradient.size());
+        copied += gradient.size();
       }
     }
+    return copied;
   }
 
-  /// Copies the averages for which `wanted(place)` holds into the gradients. The others stay as they are.
-  template <class Predicate>
-  void unpack(const bucket& target, std::span<const std::byte> data, Predicate wanted) const {
+  /// Copies the averages that any rank used into the gradients. The others stay as they are.
+  void unpack(const bucket& target, std::span<const std::byte> data) const {
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;
-      if (wanted(place) && !gradient.empty()) {
-        std::memcpy(gradient.data(), data.data() + place.offset, gradient.size());
+      const std::byte* const from = data.data() + place.offset;
+      if (was_used(place.parameter) && !gradient.empty() && gradient.data() != from) {
+        std::memcpy(gradient.data(), from, gradient.size());
       }
     }
   }
 
-  std::span<std::byte> staging_of(std::size_t index) {
-    return std::span(staging_).subspan(staging_offset(index), buckets_[index].bytes);
+  /// Returns the memory in which a bucket is reduced: that of its gradients if they are together, or staging.
+  std::span<std::byte> data_of(std::size_t index) {
+    const bucket& target = buckets_[index];
+    if (std::byte* const memory = reduced_memory(target); memory != nullptr) {
+      return {memory, target.bytes};
+    }
+    if (target.places.size() == 1 && !find_unused_) {
+      return parameters_[target.places.front().parameter].gradient;
+    }
+    return std::span(staging_).subspan(staging_offset(index), target.bytes);
   }
 
+  bool has_thread_;
   shared_buffer<std::byte> staging_;  // the group's shared memory, which is reduced in place
   static constexpr std::size_t wide_elements = std::size_t{1} << 16;
   std::vector<float> wide_;  // for sums of 16-bit elements

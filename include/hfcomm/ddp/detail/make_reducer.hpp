@@ -8,6 +8,7 @@
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/device_reducer.hpp>
 #include <hfcomm/ddp/detail/host_reducer.hpp>
+#include <hfcomm/ddp/detail/local_reducer.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 
@@ -15,13 +16,15 @@ namespace hfcomm::detail {
 
 /// Returns the reducer for parameters that are all in host memory, or all on a device. Collective. The parameters must
 /// outlive it.
-inline std::unique_ptr<reducer> make_reducer(const process_group& group, std::span<const ddp_parameter> parameters,
+inline std::unique_ptr<reducer> make_reducer(const process_group& group, std::span<ddp_parameter> parameters,
                                              const ddp_options& options, std::source_location where) {
-  const reducer_options wanted{options.first_bucket_bytes, options.bucket_bytes, options.find_unused_parameters};
   if (!parameters.empty() && parameters.front().on_device) {
-    return std::make_unique<device_reducer>(group, parameters, wanted, options.stream, where);
+    return std::make_unique<device_reducer>(group, parameters, options, where);
   }
-  return std::make_unique<host_reducer>(group, parameters, wanted, where);
+  if (group.size() == 1) {
+    return std::make_unique<local_reducer>(group, parameters, options);
+  }
+  return std::make_unique<host_reducer>(group, parameters, options, where);
 }
 
 }  // namespace hfcomm::detail

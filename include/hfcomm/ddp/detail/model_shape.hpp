@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -23,13 +24,14 @@ struct model_part {
   std::uint64_t bytes = 0;
   bool is_buffer = false;
   bool on_device = false;
+  std::string layout{};
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, type, bytes, is_buffer, on_device);
+    archive(name, type, bytes, is_buffer, on_device, layout);
   }
   [[nodiscard]] std::string text() const {
-    return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes" : elements()) +
+    return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes" : elements()) + layout +
            (on_device ? " on a device)" : ")");
   }
   [[nodiscard]] std::string elements() const {
@@ -38,15 +40,28 @@ struct model_part {
   }
 };
 
+/// Returns ", sizes 2 x 3, strides 3 1"; empty where the layout is not known.
+inline std::string layout_text(const tensor_layout& layout) {
+  const auto list = [](std::string text, const std::vector<std::int64_t>& numbers, const char* between) {
+    for (std::size_t index = 0; index < numbers.size(); ++index) {
+      text += (index == 0 ? "" : between) + std::to_string(numbers[index]);
+    }
+    return text;
+  };
+  return (layout.sizes.empty() ? "" : list(", sizes ", layout.sizes, " x ")) +
+         (layout.strides.empty() ? "" : list(", strides ", layout.strides, " "));
+}
+
 inline std::vector<model_part> describe_model(std::span<const ddp_parameter> parameters,
                                               std::span<const ddp_buffer> buffers) {
   std::vector<model_part> parts;
   parts.reserve(parameters.size() + buffers.size());
   for (const auto& one : parameters) {
-    parts.push_back({one.name, static_cast<std::uint8_t>(one.type), one.value.size(), false, one.on_device});
+    parts.push_back({one.name, static_cast<std::uint8_t>(one.type), one.value.size(), false, one.on_device,
+                     layout_text(one.layout)});
   }
   for (const auto& one : buffers) {
-    parts.push_back({one.name, 0, one.bytes.size(), true, one.on_device});
+    parts.push_back({one.name, 0, one.bytes.size(), true, one.on_device, layout_text(one.layout)});
   }
   return parts;
 }
@@ -68,7 +83,7 @@ inline std::string parameter_problem(const ddp_parameter& parameter, const ddp_p
     return "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
            ", which has no average";
   }
-  if (parameter.value.size() != parameter.gradient.size()) {
+  if (parameter.has_gradient && parameter.value.size() != parameter.gradient.size()) {
     return "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
            " values, but its gradient has " + std::to_string(parameter.gradient.size() / size_of(parameter.type)) +
            " elements";
@@ -79,6 +94,26 @@ inline std::string parameter_problem(const ddp_parameter& parameter, const ddp_p
   }
   if (!parameter.on_device && parameter.kernel == nullptr) {
     return "parameter \"" + parameter.name + "\" has no kernel; make it with named_parameter";
+  }
+  return {};
+}
+
+/// Describes which two parameters have memory in common; empty: none.
+inline std::string overlap_problem(std::span<const ddp_parameter> parameters) {
+  std::vector<const ddp_parameter*> sorted;
+  for (const auto& one : parameters) {
+    if (!one.value.empty()) {
+      sorted.push_back(&one);
+    }
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto* left, const auto* right) { return std::less<>()(left->value.data(), right->value.data()); });
+  for (std::size_t index = 1; index < sorted.size(); ++index) {
+    const ddp_parameter& before = *sorted[index - 1];
+    if (std::less<>()(sorted[index]->value.data(), before.value.data() + before.value.size())) {
+      return "the values of the parameters \"" + before.name + "\" and \"" + sorted[index]->name +
+             "\" share memory; register tied parameters once";
+    }
   }
   return {};
 }
@@ -97,7 +132,7 @@ inline std::string buffer_problem(const ddp_buffer& buffer, std::span<const ddp_
 /// Describes why this rank's model is unusable (the last reason that is found); empty: it is usable.
 inline std::string model_problem(std::span<const ddp_parameter> parameters, std::span<const ddp_buffer> buffers,
                                  bool has_repeated_names) {
-  std::string problem = has_repeated_names ? "two parameters have the same name" : "";
+  std::string problem = has_repeated_names ? "two parameters have the same name" : overlap_problem(parameters);
   for (const auto& one : parameters) {
     if (std::string found = parameter_problem(one, parameters.front()); !found.empty()) {
       problem = std::move(found);

@@ -2,48 +2,58 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <source_location>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/bucket.hpp>
+#include <hfcomm/ddp/detail/marks.hpp>
 #include <hfcomm/ddp/parameter.hpp>
+#include <hfcomm/ddp/pass_record.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
 namespace hfcomm::detail {
 
-struct reducer_options {
-  std::size_t first_bucket_bytes;
-  std::size_t bucket_bytes;
-  bool find_unused_parameters;
+/// Where the ranks agree on the order in which gradients become ready.
+struct order_agreement {
+  std::vector<std::uint32_t> order;  ///< In which they became ready on this rank, later on rank 0; empty: not known.
+  bool is_reached = false;           ///< All ranks have rank 0's order, if it was known there.
 };
 
-/// Averages gradients bucket by bucket, in a group of its own, while the caller continues to compute. This base counts
-/// which gradients are ready; host_reducer and device_reducer average a bucket.
+/// Averages gradients bucket by bucket, in a group of its own, while the caller continues to compute. This base holds
+/// the buckets, and counts which gradients are ready; host_reducer and device_reducer average a bucket.
 ///
 /// Every rank starts the buckets strictly in their order, whatever order the gradients become ready in, so that the
 /// ranks' reductions match. The caller must not touch a gradient between `mark_ready` and `finish`.
+///
+/// Gradients that the model does not hold lie in the memory of their bucket, where they are reduced. With unused
+/// parameters no gradient is written before the usage on all ranks is known, so that all are copied.
 class reducer {
  public:
-  /// The parameters must outlive the reducer.
-  reducer(const process_group& group, std::span<const ddp_parameter> parameters, const reducer_options& options)
+  /// The parameters must outlive the reducer, which gives gradients to those that have none.
+  reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options)
       : group_(group),
         parameters_(parameters),
-        buckets_(plan_buckets(parameters, options.first_bucket_bytes, options.bucket_bytes)),
         find_unused_(options.find_unused_parameters),
+        first_bucket_bytes_(options.first_bucket_bytes),
+        bucket_bytes_(options.bucket_bytes),
+        is_held_here_(parameters.size()),
         bucket_of_(parameters.size()),
-        ready_(parameters.size()),
-        pending_(buckets_.size()) {
-    for (std::size_t index = 0; index < buckets_.size(); ++index) {
-      for (const auto& place : buckets_[index].places) {
-        bucket_of_[place.parameter] = index;
-      }
+        marks_(parameters.size(), options.static_graph),
+        knows_usage_(!options.static_graph),
+        keeps_buckets_(!options.rebuild_buckets || options.find_unused_parameters) {
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      is_held_here_[index] = !parameters[index].has_gradient && !parameters[index].value.empty();
     }
-    begin_next_pass();
   }
   reducer(const reducer&) = delete;
   reducer& operator=(const reducer&) = delete;
@@ -51,17 +61,33 @@ class reducer {
 
   /// Returns false in the child of a fork, where no other function may be called, not even the destructor.
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
-  [[nodiscard]] bool is_ready(std::size_t parameter) const { return ready_[parameter] != 0; }
+  [[nodiscard]] const marks& gradient_marks() const noexcept { return marks_; }
   [[nodiscard]] std::size_t bucket_count() const noexcept { return buckets_.size(); }
   /// Returns the number of the current or next backward pass, from 1.
-  [[nodiscard]] std::uint64_t pass_number() const noexcept { return pass_; }
+  [[nodiscard]] std::uint64_t pass_number() const noexcept { return record_.pass; }
+  /// Returns what the last averaged pass did.
+  [[nodiscard]] const ddp_pass_record& last_record() const noexcept { return last_record_; }
+  /// Returns whether any rank used the parameter in the last averaged pass.
+  [[nodiscard]] bool was_used(std::size_t parameter) const { return used_.empty() || used_[parameter] != 0; }
+  /// Returns what keeps the gradient's memory; null where the model holds the gradient.
+  [[nodiscard]] std::shared_ptr<void> gradient_memory(std::size_t parameter) const {
+    return is_held_here_[parameter] ? buckets_[bucket_of_[parameter]].memory : nullptr;
+  }
 
-  /// Waits for the reductions of a pass that `abandon` ended. To be called before every other function of a new pass.
-  void end_abandoned_pass() {
+  /// Prepares the next pass, where the one before has ended: waits for the reductions of a pass that `abandon` ended,
+  /// and fills the buckets anew once that is agreed. To be called before every other function.
+  void prepare() {
     if (abandoned_) {
       wait_for_started();
       abandoned_ = false;
       begin_next_pass();
+    }
+    if (!next_order_.empty()) {
+      auto plan = plan_buckets(parameters_, next_order_, first_bucket_bytes_, bucket_bytes_);
+      if (!are_equal_plans(plan, buckets_)) {
+        adopt(std::move(plan));
+      }
+      next_order_.clear();
     }
   }
 
@@ -72,46 +98,70 @@ class reducer {
   /// gradients, otherwise nothing. They are overwritten with the averages that the other ranks get.
   void shadow(bool adds_gradients, std::source_location where) {
     adds_nothing_ = !adds_gradients;
-    ready_.assign(parameters_.size(), static_cast<std::uint8_t>(adds_gradients));
+    marks_.set_all(adds_gradients);
     finish(where, true);
+  }
+
+  /// Sets the gradient, which lies at `source`, unless it lies there already. `source` has its length.
+  void set_gradient(std::size_t parameter, std::span<const std::byte> source, std::source_location where) {
+    const auto gradient = parameters_[parameter].gradient;
+    if (source.data() != gradient.data() && !source.empty()) {
+      copy_gradient(source, gradient, where);
+      copied_by_caller_ += source.size();
+    }
   }
 
   /// Declares the gradient of `parameter` final.
   void mark_ready(std::size_t parameter, std::source_location where) {
-    ready_[parameter] = 1;
-    --pending_[bucket_of_[parameter]];
-    start_complete_buckets(where);
+    if (marks_.add(parameter)) {
+      --pending_[bucket_of_[parameter]];
+      start_complete_buckets(where);
+    }
   }
 
+  /// Notes that a gradient was added to in a pass that is not averaged.
+  void mark_accumulated(std::size_t parameter) { marks_.set_used(parameter); }
+
   /// Ends the pass, after which every gradient is the average over the ranks. Throws the errors of the reductions.
-  void finish(std::source_location where) { finish(where, find_unused_); }
+  void finish(std::source_location where) { finish(where, find_unused_ || marks_.are_learning()); }
 
   /// Tells the other ranks that this one does not finish its pass, unless all buckets were started. Does not wait: the
-  /// gradients may be touched again after `end_abandoned_pass`.
+  /// gradients may be touched again after `prepare`.
   void abandon(const std::string& why, std::source_location where) {
-    const bool is_incomplete = next_ < buckets_.size() || find_unused_;
+    const bool is_incomplete = next_ < buckets_.size() || wants_usage();
     announce_failure(is_incomplete, why, where);
     abandoned_ = true;
   }
 
   /// Counts a backward pass whose gradients are not reduced. The numbers of reduced passes must match on all ranks.
-  void skip_pass() noexcept { ++pass_; }
+  void skip_pass() noexcept { ++record_.pass; }
 
  protected:
   // NOLINTBEGIN(*non-private-member*): shared with the derived classes
   process_group group_;
-  std::span<const ddp_parameter> parameters_;
+  std::span<ddp_parameter> parameters_;
   std::vector<bucket> buckets_;
   bool find_unused_;
   bool adds_nothing_ = false;  // this rank's part of the sums is zero in this pass
   int divisor_ = 0;            // of this pass's sums
   // NOLINTEND(*non-private-member*)
 
+  /// Returns `bytes` zeros of memory in which this group's gradients are reduced best. Not collective.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  /// Prepares memory for the gradients of buckets that are copied. Called where the buckets have changed.
+  virtual void prepare_staging() = 0;
+  /// Copies a gradient.
+  virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location where) = 0;
+  /// Returns whether the buckets must stay as they are, for the model's memory.
+  [[nodiscard]] virtual bool has_best_buckets() const { return false; }
   /// Starts to reduce a bucket, after those that were started before.
   virtual void start_bucket(std::size_t index, std::source_location where) = 0;
-  /// Ends the reductions of a pass, after the last bucket was started. With `find_unused_` it reduces `used`, which
-  /// tells for each parameter whether this rank used it.
-  virtual void finish_buckets(std::vector<std::uint8_t>& used, std::source_location where) = 0;
+  /// Has `exchange_order` called before the first bucket is reduced.
+  virtual void start_order(order_agreement& wanted, std::source_location where) = 0;
+  /// Has `combine_usage` called after the buckets that were started, and waits for it.
+  virtual void start_usage(std::vector<std::uint8_t>& used, std::source_location where) = 0;
+  /// Ends the reductions of a pass, after the last bucket was started.
+  virtual void finish_buckets(std::source_location where) = 0;
   /// Cleans up after an error that ends the pass. The error is thrown afterwards.
   virtual void clean_up(std::source_location where) noexcept = 0;
   /// Ends a pass that this rank does not finish. Tells the other ranks `why` if the pass `is_incomplete`. Does not
@@ -120,11 +170,19 @@ class reducer {
   /// Waits for the reductions that were started, where the host has to.
   virtual void wait_for_started() = 0;
 
-  [[nodiscard]] bool is_used(const bucket::place& place) const { return ready_[place.parameter] != 0; }
+  /// Takes the first buckets. To be called by the constructors of derived classes.
+  void make_buckets() {
+    adopt(plan_buckets(parameters_, reverse_order(parameters_.size()), first_bucket_bytes_, bucket_bytes_));
+    begin_next_pass();
+  }
 
-  /// Returns the bytes of memory in which gradients are packed. With `find_unused_` it holds all buckets, because no
-  /// gradient is written before the usage on all ranks is known. Otherwise it holds the largest bucket for which
-  /// `needs_staging(bucket)` is true.
+  [[nodiscard]] bool is_used(const bucket::place& place) const { return marks_.is_used(place.parameter); }
+
+  /// Returns the memory in which a bucket's gradients lie and are reduced; null: they are copied.
+  [[nodiscard]] std::byte* reduced_memory(const bucket& one) const { return find_unused_ ? nullptr : one.memory.get(); }
+
+  /// Returns the bytes of memory in which gradients are packed. With `find_unused_` it holds all buckets, otherwise the
+  /// largest one for which `needs_staging(bucket)` is true.
   template <class Predicate>
   [[nodiscard]] std::size_t staging_bytes(Predicate needs_staging) const {
     std::size_t total = 0;
@@ -174,53 +232,165 @@ class reducer {
     running.engine().reduce(call, bytes, bytes);
   }
 
+  /// Gives every rank rank 0's order. Collective over the host plane.
+  void exchange_order(order_agreement& wanted, std::uint64_t pass, std::source_location where) const {
+    std::vector<std::uint32_t> order = wanted.order;
+    order.resize(parameters_.size(), unknown_order);
+    operation call =
+        buffer_call<std::uint32_t>("distributed_data_parallel", movement::from_root, order.size(), 0, where);
+    call.tag = pass;
+    broadcast_buffer(std::move(call), writable_elements_of(order), group_);
+    wanted.is_reached = order.front() != unknown_order;
+    if (wanted.is_reached) {
+      wanted.order = std::move(order);
+    }
+  }
+
+  void record_bucket(std::size_t bytes, std::size_t copied) noexcept {
+    record_.bytes += bytes;
+    record_.copied_bytes += copied;
+    ++record_.buckets;
+  }
+  void record_reduction(std::chrono::nanoseconds took) noexcept { record_.reducing += took; }
+
  private:
+  static constexpr std::uint32_t unknown_order = 0xFFFF'FFFF;
+
   /// Rounds up to an offset at which buckets of every type may begin.
   static constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 
+  /// Takes other buckets, and moves the gradients that lie in buckets. Changes nothing where there is no memory.
+  void adopt(std::vector<bucket> plan) {
+    for (bucket& one : plan) {
+      const bool holds =
+          std::ranges::any_of(one.places, [this](const auto& at) { return is_held_here_[at.parameter]; });
+      one.memory = holds ? allocate(one.bytes) : nullptr;
+    }
+    const auto before = std::exchange(buckets_, std::move(plan));  // keeps the memory until everything has moved
+    try {
+      prepare_staging();
+    } catch (...) {
+      buckets_ = before;
+      throw;
+    }
+    for (std::size_t index = 0; index < buckets_.size(); ++index) {
+      for (const auto& place : buckets_[index].places) {
+        bucket_of_[place.parameter] = index;
+        if (is_held_here_[place.parameter]) {
+          move_gradient(parameters_[place.parameter], buckets_[index].memory.get() + place.offset);
+        }
+      }
+    }
+    begin_marks();
+  }
+
+  void move_gradient(ddp_parameter& parameter, std::byte* to) {
+    const std::span<std::byte> gradient(to, parameter.value.size());
+    if (!parameter.gradient.empty()) {
+      copy_gradient(parameter.gradient, gradient, std::source_location::current());
+    }
+    parameter.gradient = gradient;
+  }
+
+  [[nodiscard]] bool wants_usage() const noexcept { return find_unused_ || !knows_usage_; }
+
   /// With `starts_all` it starts buckets that are not complete, too.
   void finish(std::source_location where, bool starts_all) {
-    std::vector<std::uint8_t> used;
+    const auto began = std::chrono::steady_clock::now();
     try {
-      if (find_unused_) {
-        used = ready_;
-      }
       if (starts_all) {
         pending_.assign(buckets_.size(), 0);
       }
+      if (!knows_usage_) {
+        agree_on_usage(where);  // no rank has started a bucket
+      }
       start_complete_buckets(where);  // also those whose start failed before
-      finish_buckets(used, where);
+      if (find_unused_) {
+        agree_on_usage(where);
+      }
+      finish_buckets(where);
     } catch (...) {
       clean_up(where);
       begin_next_pass();
       throw;
     }
+    knows_usage_ = true;
+    marks_.learn();
+    if (!keeps_buckets_ && !agreement_.is_reached) {
+      agreement_.order = has_best_buckets() ? reverse_order(parameters_.size()) : marks_.order();
+    }
+    record_.copied_bytes += copied_by_caller_;
+    record_.exposed = std::chrono::steady_clock::now() - began;
+    last_record_ = record_;
     begin_next_pass();
   }
 
+  void agree_on_usage(std::source_location where) {
+    std::vector<std::uint8_t> used = marks_.used();
+    if (adds_nothing_ && !find_unused_) {
+      used.assign(used.size(), 1);  // once for all passes, and this rank has not said yet what it uses
+    }
+    start_usage(used, where);
+    used_ = std::move(used);
+  }
+
+  /// Ends an averaged pass, of which nothing is under way any more.
   void begin_next_pass() {
-    ++pass_;
+    if (agreement_.is_reached) {
+      next_order_ = std::exchange(agreement_, {}).order;
+      keeps_buckets_ = true;
+    }
+    asks_for_order_ = !keeps_buckets_ && record_.pass != 0;
+    record_ = {.pass = record_.pass + 1};
+    copied_by_caller_ = 0;
     next_ = 0;
     adds_nothing_ = false;
     divisor_ = group_.size();
-    ready_.assign(parameters_.size(), 0);
-    for (std::size_t index = 0; index < buckets_.size(); ++index) {
-      pending_[index] = buckets_[index].places.size();
+    marks_.forget_used();
+    begin_marks();
+  }
+
+  void begin_marks() {
+    marks_.begin_pass();
+    pending_.assign(buckets_.size(), 0);
+    for (std::size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+      pending_[bucket_of_[parameter]] += marks_.is_complete(parameter) ? 0 : 1;
     }
   }
 
   void start_complete_buckets(std::source_location where) {
     for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) {
-      start_bucket(next_, where);
+      if (std::exchange(asks_for_order_, false)) {
+        start_order(agreement_, where);
+      }
+      if (find_unused_ || has_used(buckets_[next_])) {
+        start_bucket(next_, where);
+      }
     }
   }
 
+  /// Returns whether any rank uses a parameter of the bucket, where that is known before it is reduced.
+  [[nodiscard]] bool has_used(const bucket& one) const {
+    return std::ranges::any_of(one.places, [this](const auto& at) { return was_used(at.parameter); });
+  }
+
+  std::size_t first_bucket_bytes_;
+  std::size_t bucket_bytes_;
+  std::vector<bool> is_held_here_;  // for each parameter, whether its gradient lies in its bucket's memory
   std::vector<std::size_t> bucket_of_;
-  std::vector<std::uint8_t> ready_;   // 1 for each parameter whose gradient is final
+  marks marks_;
   std::vector<std::size_t> pending_;  // number of gradients of each bucket that are not ready
   std::size_t next_ = 0;              // the next bucket to start
   bool abandoned_ = false;            // this pass ends without `finish`
-  std::uint64_t pass_ = 0;            // backward pass; ranks in different ones must not average with each other
+  bool knows_usage_;                  // of a static graph
+  bool keeps_buckets_;                // the buckets are final, or will be after `next_order_`
+  bool asks_for_order_ = false;       // before the next bucket; the same on all ranks
+  order_agreement agreement_;
+  std::vector<std::uint32_t> next_order_;  // in which buckets are filled before the next pass; empty: they stay
+  std::vector<std::uint8_t> used_;         // by any rank, in the last averaged pass; empty: all
+  ddp_pass_record record_;                 // ranks in different passes must not average with each other
+  std::size_t copied_by_caller_ = 0;       // another thread may be writing to `record_`
+  ddp_pass_record last_record_;
   rendezvous::fork_guard creator_;
 };
 

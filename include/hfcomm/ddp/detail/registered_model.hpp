@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,15 +31,24 @@ class registered_model {
         parameters_.push_back(std::move(parameters[number]));
       }
     }
-    std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(buffers_),
-                 [&](const ddp_buffer& one) { return !ignored(one.name); });
+    kept_buffer_.resize(buffers.size());
+    for (std::size_t number = 0; number < buffers.size(); ++number) {
+      if (!ignored(buffers[number].name)) {
+        kept_buffer_[number] = buffers_.size();
+        buffers_.push_back(std::move(buffers[number]));
+      }
+    }
   }
 
   [[nodiscard]] const std::vector<ddp_parameter>& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::vector<ddp_parameter>& parameters() noexcept { return parameters_; }
   [[nodiscard]] const std::vector<ddp_buffer>& buffers() const noexcept { return buffers_; }
+  [[nodiscard]] std::vector<ddp_buffer>& buffers() noexcept { return buffers_; }
 
   /// Returns the number of registered parameters, the ignored ones included.
   [[nodiscard]] std::size_t registered_count() const noexcept { return kept_index_.size(); }
+  /// Returns the number of registered buffers, the ignored ones included.
+  [[nodiscard]] std::size_t registered_buffer_count() const noexcept { return kept_buffer_.size(); }
   [[nodiscard]] bool has_repeated_names() const noexcept { return by_name_.size() != kept_index_.size(); }
   [[nodiscard]] bool is_on_device() const noexcept {
     const auto on_device = [](const auto& one) { return one.on_device; };
@@ -55,12 +63,15 @@ class registered_model {
   }
   /// Returns the index in `parameters()` of the parameter that was registered as `number`; nullopt where it is ignored.
   [[nodiscard]] std::optional<std::size_t> index_of(std::size_t number) const { return kept_index_[number]; }
+  /// Returns the same of a buffer.
+  [[nodiscard]] std::optional<std::size_t> buffer_index_of(std::size_t number) const { return kept_buffer_[number]; }
 
  private:
   std::vector<ddp_parameter> parameters_;
   std::vector<ddp_buffer> buffers_;
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<std::optional<std::size_t>> kept_index_;
+  std::vector<std::optional<std::size_t>> kept_buffer_;
 };
 
 }  // namespace hfcomm::detail
