@@ -127,6 +127,42 @@ TEST_CASE("ddp on devices: gradients of every type and memory layout become the 
   });
 }
 
+TEST_CASE("ddp on devices: gradients of its own memory are averaged there") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    for (const bool find_unused : {false, true}) {
+      device_buffer<float> values(100);
+      const std::vector<std::size_t> sizes{40, 0, 60};
+      std::vector<ddp_parameter> parameters;
+      for (std::size_t index = 0, offset = 0; index < sizes.size(); offset += sizes[index++]) {
+        parameters.push_back(named_parameter("p" + std::to_string(index), values.span().subspan(offset, sizes[index])));
+      }
+      auto options = small_buckets(stream);
+      options.find_unused_parameters = find_unused;
+      distributed_data_parallel ddp(std::move(parameters), {}, options, world);
+      const auto gradient = [&](std::size_t index) {
+        const auto bytes = ddp.gradient(index);
+        return device_span<float>(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
+      };
+      CHECK((on_host(gradient(2), stream) == std::vector<float>(60)));
+      for (int pass = 0; pass < 4; ++pass) {
+        ddp.begin_forward();
+        for (const std::size_t index : {2U, 0U, 1U}) {
+          fake_cuda::launch(stream.get(), [to = gradient(index), what = static_cast<float>(world.rank() + pass)] {
+            std::fill_n(to.data(), to.size(), what);
+          });
+          ddp.mark_ready(index);
+        }
+        ddp.finish();
+        for (std::size_t index = 0; index < sizes.size(); ++index) {
+          CHECK((on_host(gradient(index), stream) ==
+                 std::vector<float>(sizes[index], mean_rank(world) + static_cast<float>(pass))));
+        }
+        CHECK(ddp.last_pass().copied_bytes == (find_unused ? 100 * sizeof(float) : 0));
+      }
+    }
+  });
+}
+
 TEST_CASE("ddp on devices: gradients may be contiguous on some ranks only") {
   const fake_cuda::install fake;
   run_devices(3, [](const process_group& world, stream_ref stream) {

@@ -17,8 +17,8 @@ struct ddp_options {
   /// 250 MiB.)
   std::size_t broadcast_chunk_bytes = std::size_t{25} << 20;
   bool find_unused_parameters = false;  ///< Parameters that never become ready count as zero instead of being an error.
-  /// Whether buckets are filled anew after the first averaged pass, in the order in which rank 0's gradients became
-  /// ready in it. Not with `find_unused_parameters`.
+  /// Whether buckets are filled anew once, in the order in which rank 0's gradients became ready in the first averaged
+  /// pass. Not with `find_unused_parameters`, and not on a device, where hosts do not wait for each other.
   bool rebuild_buckets = true;
   /// The model is used in the same way in every pass. A gradient may then become ready several times in a pass, and
   /// some never: the first averaged pass counts how often on this rank, and the following ones wait for as many.

@@ -21,7 +21,7 @@ namespace hfcomm::detail {
 
 /// Averages gradients in device memory, on a stream of the group's own. A bucket is ordered after the work that the
 /// caller's stream has when the bucket is complete. The host does not wait for the device. With unused parameters the
-/// ranks' hosts wait for each other, to tell which parameters they used; so they do once to agree on the buckets.
+/// ranks' hosts wait for each other, to tell which parameters they used. They do not wait to agree on other buckets.
 ///
 /// A rank that does not finish its pass leaves the others' devices waiting, which breaks the group.
 class device_reducer final : public reducer {
@@ -29,7 +29,7 @@ class device_reducer final : public reducer {
   /// For a group whose device engine is connected. Collective: where one rank has no memory for its buckets, all throw.
   device_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options,
                  std::source_location where)
-      : reducer(group, parameters, options),
+      : reducer(group, parameters, options, false),
         engine_(*group_access::state(group_).devices),
         stream_(options.stream),
         where_(where) {
@@ -84,16 +84,6 @@ class device_reducer final : public reducer {
     operation call = memory_call();
     call.where = where;
     engine_.copy(call, from.data(), to.data(), from.size(), stream_);
-  }
-
-  /// Gradients that the model has put together are not torn apart.
-  bool has_best_buckets() const override {
-    return std::ranges::all_of(
-        buckets_, [this](const bucket& one) { return one.memory == nullptr && contiguous_begin(one) != nullptr; });
-  }
-
-  void start_order(order_agreement& wanted, std::source_location where) override {
-    exchange_order(wanted, pass_number(), where);
   }
 
   void start_usage(std::vector<std::uint8_t>& used, std::source_location where) override {

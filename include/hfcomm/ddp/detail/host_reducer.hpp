@@ -28,7 +28,7 @@ class host_reducer final : public reducer {
   /// Throws engine_error where there is no thread for the reductions.
   host_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options,
                std::source_location where)
-      : reducer(group, parameters, options), has_thread_(!options.reduce_on_calling_thread) {
+      : reducer(group, parameters, options, true), has_thread_(!options.reduce_on_calling_thread) {
     make_buckets();
     const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });

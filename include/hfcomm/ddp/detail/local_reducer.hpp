@@ -18,7 +18,7 @@ namespace hfcomm::detail {
 class local_reducer final : public reducer {
  public:
   local_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options)
-      : reducer(group, parameters, options) {
+      : reducer(group, parameters, options, false) {
     make_buckets();
   }
 
@@ -32,11 +32,9 @@ class local_reducer final : public reducer {
                      std::source_location /*where*/) override {
     std::memcpy(to.data(), from.data(), from.size());
   }
-  bool has_best_buckets() const override { return true; }
   void start_bucket(std::size_t index, std::source_location /*where*/) override {
     record_bucket(buckets_[index].bytes, 0);
   }
-  void start_order(order_agreement& wanted, std::source_location /*where*/) override { wanted.is_reached = true; }
   void start_usage(std::vector<std::uint8_t>& /*used*/, std::source_location /*where*/) override {}
   void finish_buckets(std::source_location /*where*/) override {}
   void clean_up(std::source_location /*where*/) noexcept override {}

@@ -39,8 +39,9 @@ struct order_agreement {
 /// parameters no gradient is written before the usage on all ranks is known, so that all are copied.
 class reducer {
  public:
-  /// The parameters must outlive the reducer, which gives gradients to those that have none.
-  reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options)
+  /// The parameters must outlive the reducer, which gives gradients to those that have none. Without `can_rebuild` the
+  /// buckets stay as they are.
+  reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options, bool can_rebuild)
       : group_(group),
         parameters_(parameters),
         find_unused_(options.find_unused_parameters),
@@ -50,7 +51,7 @@ class reducer {
         bucket_of_(parameters.size()),
         marks_(parameters.size(), options.static_graph),
         knows_usage_(!options.static_graph),
-        keeps_buckets_(!options.rebuild_buckets || options.find_unused_parameters) {
+        keeps_buckets_(!can_rebuild || !options.rebuild_buckets || options.find_unused_parameters) {
     for (std::size_t index = 0; index < parameters.size(); ++index) {
       is_held_here_[index] = !parameters[index].has_gradient && !parameters[index].value.empty();
     }
@@ -152,12 +153,10 @@ class reducer {
   virtual void prepare_staging() = 0;
   /// Copies a gradient.
   virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location where) = 0;
-  /// Returns whether the buckets must stay as they are, for the model's memory.
-  [[nodiscard]] virtual bool has_best_buckets() const { return false; }
   /// Starts to reduce a bucket, after those that were started before.
   virtual void start_bucket(std::size_t index, std::source_location where) = 0;
-  /// Has `exchange_order` called before the first bucket is reduced.
-  virtual void start_order(order_agreement& wanted, std::source_location where) = 0;
+  /// Has `exchange_order` called before the first bucket is reduced, where buckets can be filled anew.
+  virtual void start_order(order_agreement& /*wanted*/, std::source_location /*where*/) {}
   /// Has `combine_usage` called after the buckets that were started, and waits for it.
   virtual void start_usage(std::vector<std::uint8_t>& used, std::source_location where) = 0;
   /// Ends the reductions of a pass, after the last bucket was started.
@@ -317,7 +316,7 @@ class reducer {
     knows_usage_ = true;
     marks_.learn();
     if (!keeps_buckets_ && !agreement_.is_reached) {
-      agreement_.order = has_best_buckets() ? reverse_order(parameters_.size()) : marks_.order();
+      agreement_.order = marks_.order();
     }
     record_.copied_bytes += copied_by_caller_;
     record_.exposed = std::chrono::steady_clock::now() - began;
