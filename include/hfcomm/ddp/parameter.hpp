@@ -66,10 +66,12 @@ template <writable_reducible_buffer Values>
   requires detail::gradient_element<std::ranges::range_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value) {
   constexpr element_type type = element_type_of<std::ranges::range_value_t<Values>>;
-  return {.name = std::move(name),
-          .type = type,
-          .value = detail::writable_bytes_of(value),
-          .kernel = &detail::reduce_elements<type>};
+  ddp_parameter parameter;
+  parameter.name = std::move(name);
+  parameter.type = type;
+  parameter.value = detail::writable_bytes_of(value);
+  parameter.kernel = &detail::reduce_elements<type>;
+  return parameter;
 }
 
 /// The same, where the model holds the gradient, too.
@@ -77,7 +79,7 @@ template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
   requires std::same_as<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Gradients>> &&
            detail::gradient_element<std::ranges::range_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value, Gradients&& gradient) {
-  ddp_parameter parameter = named_parameter(std::move(name), value);
+  auto parameter = named_parameter(std::move(name), value);
   parameter.gradient = detail::writable_bytes_of(gradient);
   parameter.has_gradient = true;
   return parameter;
@@ -87,10 +89,12 @@ template <writable_reducible_buffer Values, writable_reducible_buffer Gradients>
 template <writable_reducible_device_range Values>
   requires detail::gradient_element<device_value_t<Values>>
 [[nodiscard]] ddp_parameter named_parameter(std::string name, Values&& value) {
-  return {.name = std::move(name),
-          .type = element_type_of<device_value_t<Values>>,
-          .value = detail::writable_device_bytes(value),
-          .on_device = true};
+  ddp_parameter parameter;
+  parameter.name = std::move(name);
+  parameter.type = element_type_of<device_value_t<Values>>;
+  parameter.value = detail::writable_device_bytes(value);
+  parameter.on_device = true;
+  return parameter;
 }
 
 /// The same, where the model holds the gradient, too.

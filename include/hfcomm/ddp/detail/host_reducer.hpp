@@ -209,7 +209,7 @@ class host_reducer final : public reducer {
 
   /// Copies the gradients of a bucket into `data`, unless they lie there; zeros for those that this rank did not use.
   /// Returns how many bytes it copied.
-  std::size_t pack(const bucket& target, std::span<std::byte> data) const {
+  [[nodiscard]] std::size_t pack(const bucket& target, std::span<std::byte> data) const {
     std::size_t copied = 0;
     for (const auto& place : target.places) {
       const auto gradient = parameters_[place.parameter].gradient;

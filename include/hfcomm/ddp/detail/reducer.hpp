@@ -238,7 +238,7 @@ class reducer {
     operation call =
         buffer_call<std::uint32_t>("distributed_data_parallel", movement::from_root, order.size(), 0, where);
     call.tag = pass;
-    broadcast_buffer(std::move(call), writable_elements_of(order), group_);
+    broadcast_buffer(operation(call), writable_elements_of(order), group_);
     wanted.is_reached = order.front() != unknown_order;
     if (wanted.is_reached) {
       wanted.order = std::move(order);

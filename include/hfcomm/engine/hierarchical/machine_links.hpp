@@ -38,7 +38,9 @@ class machine_links {
   /// Ends what is under way, so that nothing touches the frames' memory.
   void close() noexcept { link_.reset(); }
   /// Leaves the link's connections to the parent of a fork.
-  void leave_to_parent() noexcept { static_cast<void>(link_.release()); }
+  void leave_to_parent() noexcept {
+    (void)link_.release();  // NOLINT(*unused-return-value): closing them would end the parent's
+  }
 
   /// Moves all frames on. Returns whether any has moved.
   bool progress(frame_target& target) {
