@@ -87,7 +87,7 @@ def round_up(value, unit):
 
 def slot_bytes(ranks):
     """Of a group across machines (layout::dimensions::for_machines)."""
-    return 1 << (21 if ranks <= 8 else 20 if ranks <= 32 else 18 if ranks <= 256 else 16)
+    return 1 << (21 if ranks <= 8 else 20 if ranks <= 32 else 18 if ranks <= 512 else 16)
 
 
 def mirror_bytes(ranks):

@@ -251,7 +251,7 @@ struct dimensions {
   static dimensions for_machines(int ranks) {
     dimensions sizes = for_ranks(ranks);
     // A step across machines takes longer, so more bytes go with it. With many ranks, the total is limited.
-    const int bits = ranks <= 8 ? 21 : ranks <= 32 ? 20 : ranks <= 256 ? 18 : 16;
+    const int bits = ranks <= 8 ? 21 : ranks <= 32 ? 20 : ranks <= 512 ? 18 : 16;
     sizes.slot_bytes = std::max(sizes.slot_bytes, std::size_t{1} << bits);
     sizes.result_bytes = result_bytes_of(sizes.slot_bytes, ranks);
     sizes.message_slot_bytes = message_bytes_of(sizes.slot_bytes);
