@@ -101,7 +101,6 @@ inline membership enter_machine(const machine_memory& memory, std::shared_ptr<en
       job->machine_of.push_back(job->roster->machine(other));
     }
     job->port = std::move(port);
-    job->agent_index = agent_index;
     job->roster->set_agent(agent_index);
     made.node = job->roster->machine(rank);
     made.nodes = static_cast<int>(leaders.size());

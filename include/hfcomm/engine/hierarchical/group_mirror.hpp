@@ -92,8 +92,8 @@ class group_mirror {
     return loss_record::of(group_.id(), proposed);
   }
 
-  /// Proposes the record once more, where `lost_machine` is the one that decides on it.
-  void propose_again(int lost_machine) noexcept { has_proposed_ = has_proposed_ && lost_machine != 0; }
+  /// Lets `take_proposal` return its record once more.
+  void propose_again() noexcept { has_proposed_ = false; }
 
   /// Breaks the group with the record that all machines get.
   void break_with(const loss_record& why) {
@@ -125,12 +125,12 @@ class group_mirror {
       return false;
     }
     const layout::dimensions& sizes = group_.memory().sizes();
-    const auto fits = [&](std::size_t limit) { return what.bytes <= limit && what.offset <= limit - what.bytes; };
     switch (what.kind) {
       case frame_kind::answer: return group_.is_local(what.rank) && what.index < layout::envelope_count;
-      case frame_kind::slot_part: return group_.machine_of(what.rank) == machine && fits(slot_end());
+      case frame_kind::slot_part:
+        return group_.machine_of(what.rank) == machine && fits(what.offset, what.bytes, slot_end());
       case frame_kind::message_part:
-        return group_.machine_of(what.rank) == machine && fits(sizes.message_slot_bytes) &&
+        return group_.machine_of(what.rank) == machine && fits(what.offset, what.bytes, sizes.message_slot_bytes) &&
                what.index < layout::envelope_count;
       case frame_kind::site:
       case frame_kind::message_site:
@@ -281,9 +281,7 @@ class group_mirror {
   void apply_cells(int machine, const frame& what) {
     const auto is_there = [&](int rank) { return group_.is_remote(rank) && group_.machine_of(rank) == machine; };
     const auto place = [&](int rank, std::uint64_t step, std::size_t offset, std::size_t bytes) {
-      return is_there(rank) && bytes <= slot_end() && offset <= slot_end() - bytes
-                 ? group_.memory().slot(rank, step) + offset
-                 : nullptr;
+      return is_there(rank) && fits(offset, bytes, slot_end()) ? group_.memory().slot(rank, step) + offset : nullptr;
     };
     cell_batch::read(what, place, [&](int rank, const cell_copy& cell) {
       if (is_there(rank)) {
@@ -291,6 +289,11 @@ class group_mirror {
         has_new_steps_ = true;
       }
     });
+  }
+
+  /// Returns whether a part lies in memory of `limit` bytes, also where the end of the part cannot be represented.
+  [[nodiscard]] static bool fits(std::size_t offset, std::size_t bytes, std::size_t limit) {
+    return bytes <= limit && offset <= limit - bytes;
   }
 
   /// Returns the bytes of a slot, with its result.

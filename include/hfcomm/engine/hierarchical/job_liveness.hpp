@@ -139,7 +139,7 @@ class job_liveness {
     if (is_root()) {
       lose(machine, why);
     } else if (reported.empty()) {
-      // Where the root's machine is the other end, the root loses this one, and closes its connection.
+      // The root loses this machine, and closes its connection, if it is itself the other end.
       reported = why;
       control_.send(0, control_kind::machine_lost, encoded_loss(machine == 0 ? self_ : machine, why));
     }

@@ -263,9 +263,10 @@ class machine_agent final : private frame_target, private agent_work {
 
   void forget_lost_machines() {
     for (int machine = 0; machine < machines_; ++machine) {
-      if (liveness_.is_lost(machine) && links_.give_up(machine)) {
+      const bool is_new = liveness_.is_lost(machine) && links_.give_up(machine);
+      if (is_new && machine == 0) {  // the root may not have decided on what was proposed to it
         for (auto& [id, group] : groups_) {
-          group->propose_again(machine);
+          group->propose_again();
         }
       }
     }

@@ -156,7 +156,7 @@ class exchange {
       auto& theirs = contributions_[static_cast<std::size_t>(source)];
       const layout::flag_cell& cell = steps_.cell(source, steps_.step());
       theirs.bytes = cell.bytes.load(std::memory_order_relaxed);
-      if (theirs.bytes > layout::inline_bytes && steps_.sizes().ranges_bytes == 0) {
+      if (theirs.bytes > layout::inline_bytes && !steps_.sizes().spans_machines()) {
         std::memcpy(&theirs.place, cell.payload, sizeof(theirs.place));
       }
       reads_heaps = reads_heaps || theirs.place != 0;

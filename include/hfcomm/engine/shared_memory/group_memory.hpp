@@ -80,7 +80,7 @@ class group_memory {
   }
 
   /// Returns whether the group has ranks on other machines.
-  [[nodiscard]] bool spans_machines() const noexcept { return sizes_.ranges_bytes != 0; }
+  [[nodiscard]] bool spans_machines() const noexcept { return sizes_.spans_machines(); }
   /// Tells the machine's agent, if there is one, that `rank` has published a step or left.
   void note_step(int rank) const noexcept {
     if (bell_) {

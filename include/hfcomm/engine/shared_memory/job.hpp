@@ -40,7 +40,6 @@ struct local_job {
   std::shared_ptr<rendezvous::segment_broker> broker;
   std::vector<int> machine_of{};       ///< The machine of each rank of the job; empty where there is only one.
   std::shared_ptr<agent_port> port{};  ///< Null where there is only one machine.
-  int agent_index = 0;                 ///< The rank whose process runs this machine's agent.
 
   [[nodiscard]] int machine(int index) const noexcept {
     return machine_of.empty() ? 0 : machine_of[static_cast<std::size_t>(index)];

@@ -273,9 +273,10 @@ struct dimensions {
   }
   static constexpr std::size_t message_bytes_of(std::size_t slot) { return slot / 4; }
 
+  [[nodiscard]] constexpr bool spans_machines() const noexcept { return ranges_bytes != 0; }
   /// Returns the bytes of its slot that a rank uses in a step of a pipeline, for `readers` that each read a piece.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
-    const std::size_t piece = ranges_bytes != 0 ? machine_piece_bytes : piece_bytes;
+    const std::size_t piece = spans_machines() ? machine_piece_bytes : piece_bytes;
     return std::min(slot_bytes, piece * std::max<std::size_t>(readers, 1));
   }
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes + ranges_bytes; }

@@ -101,7 +101,7 @@ class reduce {
     for (int source = 0; source < size(); ++source) {
       auto& theirs = places_[static_cast<std::size_t>(source)];
       theirs = {};
-      if (steps_.sizes().ranges_bytes == 0) {  // ranks of other machines do not reach buffers
+      if (!steps_.sizes().spans_machines()) {  // ranks of other machines do not reach buffers
         std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
       }
       reachable_ranks += theirs.in != 0 ? 1 : 0;

@@ -107,9 +107,6 @@ HFCOMM_INLINE session::~session() {
   end();
 }
 
-/// The time for which an agent waits for the other ranks of its machine.
-inline constexpr std::chrono::seconds agent_patience{10};
-
 HFCOMM_INLINE void session::end() noexcept {
   if (std::exchange(active_, false)) {
     auto& process = detail::process_identity();
@@ -127,11 +124,12 @@ HFCOMM_INLINE void session::end() noexcept {
     process.leaders = process.world;
     if (agent_) {
       // The other ranks of this machine, and what it has sent, still need the agent.
-      if (!agent_->finish(agent_patience)) {
+      constexpr std::chrono::seconds patience{10};
+      if (!agent_->finish(patience)) {
         std::fprintf(stderr,
                      "[hfcomm] this process connects its machine to others, and ends although ranks there still run, "
                      "%lld s after it was ready to: they lose the other machines\n",
-                     static_cast<long long>(agent_patience.count()));
+                     static_cast<long long>(patience.count()));
       }
       agent_.reset();
     }
