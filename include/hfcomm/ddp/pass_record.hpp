@@ -7,7 +7,7 @@
 
 namespace hfcomm {
 
-/// What one averaged backward pass of distributed_data_parallel did on this rank.
+/// A record of one averaged backward pass of distributed_data_parallel on this rank.
 struct ddp_pass_record {
   std::uint64_t pass = 0;        ///< Its number, from 1; passes inside `no_sync` count, too.
   std::size_t buckets = 0;       ///< Reductions.

@@ -241,10 +241,10 @@ class host_reducer final : public reducer {
   /// Returns the memory in which a bucket is reduced: that of its gradients if they are together, or staging.
   std::span<std::byte> data_of(std::size_t index) {
     const bucket& target = buckets_[index];
-    if (std::byte* const memory = reduced_memory(target); memory != nullptr) {
-      return {memory, target.bytes};
+    if (!find_unused_ && target.memory != nullptr) {
+      return {target.memory.get(), target.bytes};
     }
-    if (target.places.size() == 1 && !find_unused_) {
+    if (!find_unused_ && target.places.size() == 1) {
       return parameters_[target.places.front().parameter].gradient;
     }
     return std::span(staging_).subspan(staging_offset(index), target.bytes);

@@ -23,7 +23,7 @@
 
 namespace hfcomm::detail {
 
-/// Where the ranks agree on the order in which gradients become ready.
+/// The order in which gradients become ready, and whether the ranks have agreed on it.
 struct order_agreement {
   std::vector<std::uint32_t> order;  ///< In which they became ready on this rank, later on rank 0; empty: not known.
   bool is_reached = false;           ///< All ranks have rank 0's order, if it was known there.
@@ -176,9 +176,6 @@ class reducer {
   }
 
   [[nodiscard]] bool is_used(const bucket::place& place) const { return marks_.is_used(place.parameter); }
-
-  /// Returns the memory in which a bucket's gradients lie and are reduced; null: they are copied.
-  [[nodiscard]] std::byte* reduced_memory(const bucket& one) const { return find_unused_ ? nullptr : one.memory.get(); }
 
   /// Returns the bytes of memory in which gradients are packed. With `find_unused_` it holds all buckets, otherwise the
   /// largest one for which `needs_staging(bucket)` is true.

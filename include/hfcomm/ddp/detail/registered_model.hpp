@@ -23,21 +23,20 @@ class registered_model {
     const auto ignored = [&](const std::string& name) {
       return std::find(ignore.begin(), ignore.end(), name) != ignore.end();
     };
-    kept_index_.resize(parameters.size());
+    const auto keep = [&](auto& registered, auto& kept, std::vector<std::optional<std::size_t>>& kept_index) {
+      for (auto& one : registered) {
+        const bool is_kept = !ignored(one.name);
+        kept_index.push_back(is_kept ? std::optional(kept.size()) : std::nullopt);
+        if (is_kept) {
+          kept.push_back(std::move(one));
+        }
+      }
+    };
     for (std::size_t number = 0; number < parameters.size(); ++number) {
       by_name_.emplace(parameters[number].name, number);
-      if (!ignored(parameters[number].name)) {
-        kept_index_[number] = parameters_.size();
-        parameters_.push_back(std::move(parameters[number]));
-      }
     }
-    kept_buffer_.resize(buffers.size());
-    for (std::size_t number = 0; number < buffers.size(); ++number) {
-      if (!ignored(buffers[number].name)) {
-        kept_buffer_[number] = buffers_.size();
-        buffers_.push_back(std::move(buffers[number]));
-      }
-    }
+    keep(parameters, parameters_, kept_index_);
+    keep(buffers, buffers_, kept_buffer_);
   }
 
   [[nodiscard]] const std::vector<ddp_parameter>& parameters() const noexcept { return parameters_; }
