@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/group/detail/root_address.hpp>
+
 namespace hfrun {
 
 /// The command line is wrong.
@@ -176,7 +178,7 @@ inline std::vector<host_share> share_ranks(int processes, const std::vector<name
 inline void check_root_name(const std::vector<host_share>& shares) {
   const std::string& root = shares.front().name;
   const std::string name = root.substr(root.find('@') + 1);
-  if (shares.size() > 1 && (name == "localhost" || name == "::1" || name.starts_with("127."))) {
+  if (shares.size() > 1 && hfcomm::detail::is_loopback_host(name)) {
     throw usage_error("the first host, " + root + ", runs rank 0, but " + shares.back().name +
                       " would find itself by that name; name this machine as the other hosts reach it, or set " +
                       "HFCOMM_ADDRESS to such a name or address");

@@ -21,8 +21,7 @@ HFCOMM_INLINE std::optional<std::string> read_process_environment(const char* na
 }
 
 HFCOMM_INLINE bool launch_environment::is_one_machine() const {
-  const bool is_loopback = root_host == "localhost" || root_host == "::1" || root_host.starts_with("127.");
-  return world_size == 1 || (lookup == root_lookup::address && is_loopback) ||
+  return world_size == 1 || (lookup == root_lookup::address && detail::is_loopback_host(root_host)) ||
          (local_size == world_size && node_count <= 1 && (has_local_size || lookup == root_lookup::none));
 }
 

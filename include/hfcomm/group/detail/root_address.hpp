@@ -18,6 +18,11 @@ struct host_and_port {
   std::optional<std::uint16_t> port;
 };
 
+/// Returns whether a name or numeric address leads each machine to itself.
+inline bool is_loopback_host(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 /// Returns the parts of "host", "host:port", "[v6]" or "[v6]:port"; nullopt for any other text.
 std::optional<host_and_port> parse_host_and_port(std::string_view text);
 
