@@ -14,7 +14,7 @@
 
 namespace hfrun {
 
-/// Whole lines of a pipe. Of a longer line than 64 KiB, pieces.
+/// A reader of the lines of a pipe. It gives a line of more than 64 KiB in pieces.
 class line_reader {
  public:
   line_reader() = default;

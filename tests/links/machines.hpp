@@ -106,20 +106,24 @@ struct machine {
 
   /// Waits until all machines, but for `lost` of them, are here.
   void barrier(int lost = 0) {
-    auto& arrived = together.arrived.at(static_cast<std::size_t>(barriers++));
-    ++arrived;
-    wait_for(together, 30s, [&] { return arrived >= count - lost; }, "all machines are at a barrier");
+    await_machines(count - lost, [] {});
   }
 
   /// The same for all machines, while the link goes on to work: what the others wait for may need that.
   void barrier_of_working() {
+    await_machines(count, [this] { carrier->progress(); });
+  }
+
+  /// Waits until as many machines are here, and calls `meanwhile` again and again.
+  template <class Meanwhile>
+  void await_machines(int machines, Meanwhile meanwhile) {
     auto& arrived = together.arrived.at(static_cast<std::size_t>(barriers++));
     ++arrived;
-    const auto works_until_all_are_here = [&] {
-      carrier->progress();
-      return arrived >= count;
+    const auto are_here = [&] {
+      meanwhile();
+      return arrived >= machines;
     };
-    wait_for(together, 30s, works_until_all_are_here, "all machines are at a barrier");
+    wait_for(together, 30s, are_here, "all machines are at a barrier");
   }
 
   void signal(int other, int number) const {
