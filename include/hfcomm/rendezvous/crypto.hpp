@@ -44,10 +44,10 @@ class crypto {
   /// Returns whether both are equal, in a time that does not tell where they differ.
   [[nodiscard]] virtual bool are_equal(const bytes_32& first, const bytes_32& second) const = 0;
 
-  /// Appends `plain` to `sealed`, encrypted and authenticated by ChaCha20-Poly1305 (RFC 8439) with `number` as the
-  /// nonce. A key must not get a number twice.
-  virtual void seal(const bytes_32& key, std::uint64_t number, byte_view plain,
-                    std::vector<std::byte>& sealed) const = 0;
+  /// Encrypts the bytes from `begin` on in place and appends their tag, by ChaCha20-Poly1305 (RFC 8439) with `number`
+  /// as the nonce. A key must not get a number twice.
+  virtual void seal(const bytes_32& key, std::uint64_t number, std::vector<std::byte>& bytes,
+                    std::size_t begin) const = 0;
 
   /// Returns what was sealed with that key and number; nullopt where these are other bytes.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,

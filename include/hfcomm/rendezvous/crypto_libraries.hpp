@@ -62,11 +62,13 @@ class libsodium final : public crypto {
     return memcmp_(first.data(), second.data(), first.size()) == 0;
   }
 
-  void seal(const bytes_32& key, std::uint64_t number, byte_view plain, std::vector<std::byte>& sealed) const override {
-    const std::size_t begin = sealed.size();
-    sealed.resize(begin + plain.size() + tag_bytes);
-    const bool has_worked = encrypt_(target_of(std::span(sealed).subspan(begin)), nullptr, source_of(plain),
-                                     plain.size(), nullptr, 0, nullptr, nonce_of(number).data(), source_of(key)) == 0;
+  void seal(const bytes_32& key, std::uint64_t number, std::vector<std::byte>& bytes,
+            std::size_t begin) const override {
+    const std::size_t length = bytes.size() - begin;
+    bytes.resize(bytes.size() + tag_bytes);
+    const auto text = std::span(bytes).subspan(begin);
+    const bool has_worked = encrypt_(target_of(text), nullptr, source_of(text), length, nullptr, 0, nullptr,
+                                     nonce_of(number).data(), source_of(key)) == 0;
     require(has_worked, "crypto_aead_chacha20poly1305_ietf_encrypt");
   }
 
@@ -136,13 +138,14 @@ class libcrypto final : public crypto {
     return memcmp_(first.data(), second.data(), first.size()) == 0;
   }
 
-  void seal(const bytes_32& key, std::uint64_t number, byte_view plain, std::vector<std::byte>& sealed) const override {
-    const std::size_t begin = sealed.size();
-    sealed.resize(begin + plain.size() + tag_bytes);
-    const auto text = std::span(sealed).subspan(begin, plain.size());
+  void seal(const bytes_32& key, std::uint64_t number, std::vector<std::byte>& bytes,
+            std::size_t begin) const override {
+    const std::size_t end = bytes.size();
+    bytes.resize(end + tag_bytes);
+    const auto text = std::span(bytes).subspan(begin, end - begin);
     const auto context = start(key, number, true);
-    const bool has_worked = update(context, plain, text) && finish(context) &&
-                            control_(context.get(), get_tag, int{tag_bytes}, sealed.data() + begin + plain.size()) == 1;
+    const bool has_worked = update(context, text, text) && finish(context) &&
+                            control_(context.get(), get_tag, int{tag_bytes}, bytes.data() + end) == 1;
     require(has_worked, "EVP_chacha20_poly1305");
   }
 

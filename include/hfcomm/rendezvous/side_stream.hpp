@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -104,17 +105,17 @@ class side_stream {
     if (verdict() != side_verdict::proven) {
       return;
     }
-    const std::size_t begin = output_.size();
-    output_.resize(begin + length_bytes);
-    put_integer(&output_[begin], static_cast<std::uint32_t>(bytes.size() + 1));
-    std::vector<std::byte> plain;
-    plain.reserve(bytes.size() + 1);
-    plain.push_back(static_cast<std::byte>(kind));
-    plain.insert(plain.end(), bytes.begin(), bytes.end());
+    const std::size_t begin = output_.size() + length_bytes;
+    const std::size_t needed = begin + 1 + bytes.size() + crypto::tag_bytes;
+    if (output_.capacity() < needed) {
+      output_.reserve(std::max(needed, 2 * output_.capacity()));
+    }
+    output_.resize(begin);
+    put_integer(&output_[begin - length_bytes], static_cast<std::uint32_t>(bytes.size() + 1));
+    output_.push_back(static_cast<std::byte>(kind));
+    append(bytes);
     if (is_sealed()) {
-      functions_->seal(sending_.key, sending_.number++, plain, output_);
-    } else {
-      append(plain);
+      functions_->seal(sending_.key, sending_.number++, output_, begin);
     }
   }
 
