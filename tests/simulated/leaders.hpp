@@ -117,7 +117,7 @@ class leaders {
   [[nodiscard]] const std::string& error(int machine) const { return all_[static_cast<std::size_t>(machine)].error; }
   /// Returns the plan that the leader of a machine has got, encoded.
   [[nodiscard]] const std::vector<std::byte>& plan(int machine) const {
-    return all_[static_cast<std::size_t>(machine)].plan;
+    return all_[static_cast<std::size_t>(machine)].plan.bytes();
   }
 
  private:
@@ -128,7 +128,7 @@ class leaders {
     rendezvous::unique_fd connecting;
     std::optional<rendezvous::side_connection> connection;
     bool wants_write = false;
-    std::vector<std::byte> plan;
+    rendezvous::plan_receiver plan;
     std::string error;
   };
 
@@ -205,8 +205,7 @@ class leaders {
       one.error = problem.detail();
       return;
     }
-    if (static_cast<rendezvous::start_kind>(message.kind) == rendezvous::start_kind::plan) {
-      one.plan = std::move(message.bytes);
+    if (one.plan.take(message)) {
       one.at = stage::ready;
       send(machine, static_cast<std::uint8_t>(rendezvous::start_kind::ready), {});
     } else if (static_cast<rendezvous::start_kind>(message.kind) == rendezvous::start_kind::go) {

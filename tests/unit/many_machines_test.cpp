@@ -287,6 +287,22 @@ TEST_CASE("many machines: a machine that is ready before it has a plan is an err
   CHECK(says(error_of<hfcomm::engine_error>(root), "is ready before it has the plan of the job"));
 }
 
+TEST_CASE("many machines: a plan comes in parts, and is at most as long as a message") {
+  using hfcomm::rendezvous::start_kind;
+  const auto message = [](start_kind kind, std::size_t length, std::byte value) {
+    return hfcomm::rendezvous::side_message{static_cast<std::uint8_t>(kind), std::vector<std::byte>(length, value)};
+  };
+  hfcomm::rendezvous::plan_receiver plan;
+
+  CHECK(!plan.take(message(start_kind::plan_part, 2, std::byte{1})));
+  CHECK(!plan.take(message(start_kind::go, 5, std::byte{9})));
+  CHECK(plan.take(message(start_kind::plan, 1, std::byte{2})));
+
+  CHECK(plan.bytes() == std::vector{std::byte{1}, std::byte{1}, std::byte{2}});
+  const std::size_t rest = hfcomm::rendezvous::side_message::most_bytes - plan.bytes().size();
+  CHECK_THROWS_AS(plan.take(message(start_kind::plan, rest + 1, std::byte{3})), hfcomm::engine_error);
+}
+
 TEST_CASE("many machines: a plan that does not fit the job is a decode_error") {
   const job what = job_of(3, 5);
   job_plan right;

@@ -145,10 +145,11 @@ class follower_start {
     mine_.connections.emplace_back(std::move(connection));
     side_connection& root = *mine_.connections.front();
     send_join(root);
+    plan_receiver plan;
     while (true) {
-      if (const auto message = root.receive()) {
-        if (static_cast<start_kind>(message->kind) == start_kind::plan) {
-          return take_part(decode_plan(message->bytes), root);
+      while (const auto message = root.receive()) {
+        if (plan.take(*message)) {
+          return take_part(decode_plan(plan.bytes()), root);
         }
         machine_start::throw_if_error(*message);
       }

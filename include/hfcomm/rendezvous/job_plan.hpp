@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/rendezvous/side_stream.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
@@ -20,7 +21,8 @@ namespace hfcomm::rendezvous {
 /// The start's messages between a leader and the root.
 enum class start_kind : std::uint8_t {
   join = 1,   ///< A machine's ranks, as far as they have come, and its link's address.
-  plan,       ///< The root has found all ranks: the machines of the job.
+  plan_part,  ///< The root has found all ranks: the beginning of the plan, or a further part.
+  plan,       ///< The last part of the plan: the machines of the job.
   ready,      ///< The machine's ranks have their memory.
   go,         ///< All machines are ready.
   refused,    ///< The ranks do not fit together: usage_error.
@@ -141,6 +143,29 @@ struct job_plan {
       throw decode_error({}, "a plan in which this rank does not lead its machine");
     }
   }
+};
+
+/// Puts the parts of a plan together as they come.
+class plan_receiver {
+ public:
+  /// Takes a part; ignores other messages. Returns whether the plan is complete. Throws engine_error where it is longer
+  /// than a message may be.
+  bool take(const side_message& message) {
+    const auto kind = static_cast<start_kind>(message.kind);
+    if (kind != start_kind::plan_part && kind != start_kind::plan) {
+      return false;
+    }
+    if (message.bytes.size() > side_message::most_bytes - bytes_.size()) {
+      throw engine_error(error_context{}, "rank 0 has sent a plan of the job with more than 16 MiB");
+    }
+    bytes_.insert(bytes_.end(), message.bytes.begin(), message.bytes.end());
+    return kind == start_kind::plan;
+  }
+  /// Returns the plan, encoded.
+  [[nodiscard]] const std::vector<std::byte>& bytes() const noexcept { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace hfcomm::rendezvous

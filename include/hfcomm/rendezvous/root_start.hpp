@@ -64,7 +64,11 @@ class root_start {
     const job_plan plan = make_plan();
     listener_.reset();
     mine_.options.exchange.reset();
-    send_to_all(start_kind::plan, plan.encode());
+    plan_ = plan.encode();
+    plan_sent_.assign(mine_.connections.size(), 0);
+    for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
+      send_plan(index);
+    }
     mine_.prepare(plan);
     await_ready();
     send_to_all(start_kind::go, {});
@@ -157,6 +161,21 @@ class root_start {
     }
   }
 
+  /// Sends a leader as much of the plan as the system takes at once. A plan is long where there are many machines: the
+  /// root never holds it once for each.
+  void send_plan(std::size_t index) {
+    constexpr std::size_t part_bytes = std::size_t{64} << 10;
+    side_connection& connection = *mine_.connections[index];
+    std::size_t& sent = plan_sent_[index];
+    while (sent < plan_.size() && !connection.wants_write() && !connection.is_closed()) {
+      const auto part = std::span(plan_).subspan(sent, std::min(part_bytes, plan_.size() - sent));
+      sent += part.size();
+      const auto kind = sent == plan_.size() ? start_kind::plan : start_kind::plan_part;
+      connection.send(static_cast<std::uint8_t>(kind), part);
+    }
+    events_.update(index, connection);
+  }
+
   /// Takes what the leaders have sent. Throws where one has gone.
   void receive_all() {
     while (const auto index = events_.current()) {
@@ -167,6 +186,9 @@ class root_start {
       if (connection.is_closed()) {
         throw engine_error(error_context{}, name_of(*index) + " went away while the job was starting (" +
                                                 connection.close_reason() + ')');
+      }
+      if (!plan_sent_.empty()) {
+        send_plan(*index);
       }
       events_.update(*index, connection);
       events_.pop();
@@ -317,6 +339,8 @@ class root_start {
   side_events events_;                   // of the connections
   std::vector<machine_part> parts_;      // the same
   std::vector<bool> is_ready_;           // the same
+  std::vector<std::byte> plan_;          // encoded; empty while there is none
+  std::vector<std::size_t> plan_sent_;   // by connection: bytes of it
   std::vector<std::size_t> claimed_by_;  // by rank: the connection of its machine, or nobody
   std::size_t claimed_ = 0;
 };
