@@ -68,8 +68,10 @@
 
 #include <hfcomm/ddp/accumulate.hpp>
 #include <hfcomm/ddp/all_reduce_params.hpp>
+#include <hfcomm/ddp/communication_hook.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
 #include <hfcomm/ddp/join.hpp>
+#include <hfcomm/ddp/local_sgd.hpp>
 
 #if defined(HFCOMM_NCCL)
 #include <hfcomm/nccl.hpp>

@@ -332,6 +332,43 @@ TEST_CASE("ddp on devices: each pass begins with rank 0's buffers") {
   });
 }
 
+TEST_CASE("ddp on devices: a hook works on the stream of its bucket") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    for (const bool one_piece : {false, true}) {
+      toy_model<> model({16, 64, 3}, one_piece, stream);
+      auto options = small_buckets(stream);
+      options.hook = [](gradient_bucket bucket) -> work<void> {
+        CHECK(bucket.on_device());
+        CHECK(*bucket.stream() != stream_ref::legacy_default());
+        co_await bucket.average();
+        fake_cuda::launch(bucket.stream()->get(), [data = bucket.elements<float>()] {
+          for (float& one : data) {
+            one += 5.0F;
+          }
+        });
+      };
+      distributed_data_parallel ddp(model.parameters(), {}, options, world);
+      for (int round = 0; round < 2; ++round) {
+        model.set_all(0.0F);
+        model.pass(ddp, static_cast<float>(2 * world.rank()));
+        CHECK(model.all_are(static_cast<float>(world.size() - 1) + 5.0F));
+      }
+    }
+  });
+}
+
+TEST_CASE("ddp on devices: a hook for host memory is a usage_error") {
+  const fake_cuda::install fake;
+  run_devices(2, [](const process_group& world, stream_ref stream) {
+    toy_model<> model({16}, true, stream);
+    auto options = small_buckets(stream);
+    options.hook = compress_gradients<float16>();
+    distributed_data_parallel ddp(model.parameters(), {}, options, world);
+    CHECK_THROWS_WITH_AS(model.pass(ddp, 1.0F), doctest::Contains("compress_gradients is for gradients in host memory"),
+                         usage_error);
+  });
+}
+
 TEST_CASE("ddp on devices: a pass can be captured in a graph") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {

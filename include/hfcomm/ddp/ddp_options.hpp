@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <hfcomm/core/stream_ref.hpp>
+#include <hfcomm/ddp/communication_hook.hpp>
 
 namespace hfcomm {
 
-/// Options of `distributed_data_parallel`. All but `stream` must be equal on all ranks.
+/// Options of `distributed_data_parallel`. All but `stream` must be equal on all ranks; of `hook`, what it does.
 struct ddp_options {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  ///< Limit of the first bucket: small, to start early.
   std::size_t bucket_bytes = std::size_t{25} << 20;       ///< Limit of every other bucket.
@@ -29,6 +30,8 @@ struct ddp_options {
   bool reduce_on_calling_thread = false;
   bool broadcast_buffers = true;      ///< Whether `begin_forward` gives every rank rank 0's buffers.
   std::vector<std::string> ignore{};  ///< Names of parameters and buffers that are neither shared nor averaged.
+  /// Averages each bucket, where it is set; without it their exact average is taken. See communication_hook.
+  communication_hook hook{};
   /// The stream on which gradients on a device are computed, and read after `finish`. Not used for host memory.
   stream_ref stream = stream_ref::legacy_default();
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/core/stream_ref.hpp>
+#include <hfcomm/ddp/detail/average_call.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
 #include <hfcomm/engine/device_engine.hpp>
@@ -95,18 +96,11 @@ class device_reducer final : public reducer {
     if (target.bytes == 0) {
       return;
     }
-    operation call = bucket_call(target, pass_number(), where);
-    call.name = "device distributed_data_parallel";
-    if (divisor_ != group_.size()) {
-      set_reduction(call, reduce_op::premultiplied_sum(1.0 / divisor_));
-    }
-    running_device_call running(group_, call);
-    running.require(!engine_.is_in_batch(), [] {
-      return "inside an nccl_group_scope gradients cannot be averaged while backward goes on; end it before";
-    });
+    const operation call = average_call({target.type, nullptr, pass_number()}, target.bytes, where);
     std::byte* const in_place = find_unused_ ? nullptr : contiguous_begin(target);
     std::byte* const data = in_place != nullptr ? in_place : staging_.get() + staging_offset(index);
     const device_memory memory{data, target.bytes};
+    require_no_batch(where);
     const stream_ref own_stream = engine_.own_stream_after(call, memory, stream_);
     own_stream_ = own_stream;
     last_memory_ = memory;
@@ -116,13 +110,27 @@ class device_reducer final : public reducer {
     } else {
       copied = pack(call, target, data, own_stream);
     }
-    running.put(on_stream{own_stream}, memory, [&](device_engine& engine, stream_ref stream) {
-      engine.reduce(call, data, data, target.bytes / size_of(target.type), stream);
-    });
+    auto what = describe(index, {data, target.bytes}, pass_number(), where);
+    what.stream = own_stream;
+    if (has_hook()) {
+      run_hook(what, [&](const std::string& why) { tell_others(why, where); });
+    } else {
+      put_device_average(what);
+    }
     if (!find_unused_) {
       unpack(call, target, data, own_stream);
     }
     record_bucket(target.bytes, copied);
+  }
+
+  /// Throws usage_error inside an nccl_group_scope; the other ranks are told.
+  void require_no_batch(std::source_location where) {
+    if (engine_.is_in_batch()) {
+      operation call = failed_pass_call(where);
+      call.name = "device distributed_data_parallel";
+      running_device_call(group_, call)
+          .refuse("inside an nccl_group_scope gradients cannot be averaged while backward goes on; end it before");
+    }
   }
 
   void finish_buckets(std::source_location where) override {

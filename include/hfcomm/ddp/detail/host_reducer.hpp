@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/ddp/detail/average_call.hpp>
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -32,7 +33,7 @@ class host_reducer final : public reducer {
     make_buckets();
     const bool has_narrow = std::any_of(parameters_.begin(), parameters_.end(),
                                         [](const ddp_parameter& one) { return size_of(one.type) == 2; });
-    wide_.resize(has_narrow ? wide_elements : 0);
+    wide_.resize(has_narrow ? wide_sum_elements : 0);
     if (!has_thread_) {
       return;
     }
@@ -52,6 +53,7 @@ class host_reducer final : public reducer {
     exchange_order,  ///< Before the first bucket.
     reduce_bucket,
     combine_usage,
+    end_hooks,         ///< After the last bucket: where a hook has failed on a rank, the pass fails on all.
     announce_failure,  ///< Tells the other ranks that this one does not finish its pass.
     end_pass,          ///< The same, where the other ranks need not be told.
   };
@@ -95,7 +97,10 @@ class host_reducer final : public reducer {
     throw_failure();
   }
 
-  void finish_buckets(std::source_location /*where*/) override {
+  void finish_buckets(std::source_location where) override {
+    if (has_hook()) {
+      push({.kind = job_kind::end_hooks, .pass = pass_number(), .where = where});
+    }
     wait_for_started();
     throw_failure();
     for (std::size_t index = 0; find_unused_ && index < buckets_.size(); ++index) {
@@ -176,13 +181,23 @@ class host_reducer final : public reducer {
       case job_kind::exchange_order: exchange_order(*next.order, next.pass, next.where); break;
       case job_kind::reduce_bucket: reduce(next); break;
       case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
-      case job_kind::announce_failure: {
-        operation call = failed_pass_call(next.where);
-        running_call(group_, call).announce_failure(next.why);
-        break;
-      }
+      case job_kind::end_hooks: end_hooks(next); break;
+      case job_kind::announce_failure: tell_others(next.why, next.where); break;
       case job_kind::end_pass: break;
     }
+  }
+
+  /// Tells the other ranks, in an operation's place, that this one does not finish its pass.
+  void tell_others(const std::string& why, std::source_location where) {
+    operation call = failed_pass_call(where);
+    running_call(group_, call).announce_failure(why);
+  }
+
+  void end_hooks(const job& next) {
+    operation call = end_of_pass_call(next.pass, next.where);
+    running_call running(group_, call);
+    no_receiver nothing;
+    running.engine().exchange(call, {}, nothing);
   }
 
   void reduce(const job& next) {
@@ -195,8 +210,11 @@ class host_reducer final : public reducer {
     } else {
       copied = pack(target, data);
     }
-    {
-      operation call = bucket_call(target, next.pass, next.where);
+    if (has_hook()) {
+      run_hook(describe(next.bucket, data, next.pass, next.where),
+               [&](const std::string& why) { tell_others(why, next.where); });
+    } else {
+      operation call = average_call({target.type, target.kernel, next.pass}, target.bytes, next.where);
       running_call running(group_, call);
       mean_of_sum(running.engine(), call, data, wide_, divisor_);
     }
@@ -252,8 +270,7 @@ class host_reducer final : public reducer {
 
   bool has_thread_;
   shared_buffer<std::byte> staging_;  // the group's shared memory, which is reduced in place
-  static constexpr std::size_t wide_elements = std::size_t{1} << 16;
-  std::vector<float> wide_;  // for sums of 16-bit elements
+  std::vector<float> wide_;           // for sums of 16-bit elements
 
   std::deque<job> jobs_;
   bool is_working_ = false;

@@ -8,6 +8,12 @@
 
 namespace hfcomm::detail {
 
+/// The order in which gradients become ready, and whether the ranks have agreed on it.
+struct order_agreement {
+  std::vector<std::uint32_t> order;  ///< In which they became ready on this rank, later on rank 0; empty: not known.
+  bool is_reached = false;           ///< All ranks have rank 0's order, if it was known there.
+};
+
 /// Counts which gradients became ready in a backward pass. Each becomes ready once; in a static graph as often as in
 /// the first pass, which learns it.
 class marks {

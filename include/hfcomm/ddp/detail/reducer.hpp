@@ -14,20 +14,17 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/ddp/communication_hook.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/bucket.hpp>
+#include <hfcomm/ddp/detail/call_hook.hpp>
 #include <hfcomm/ddp/detail/marks.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/ddp/pass_record.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
 namespace hfcomm::detail {
-
-/// The order in which gradients become ready, and whether the ranks have agreed on it.
-struct order_agreement {
-  std::vector<std::uint32_t> order;  ///< In which they became ready on this rank, later on rank 0; empty: not known.
-  bool is_reached = false;           ///< All ranks have rank 0's order, if it was known there.
-};
 
 /// Averages gradients bucket by bucket, in a group of its own, while the caller continues to compute. This base holds
 /// the buckets, and counts which gradients are ready; host_reducer and device_reducer average a bucket.
@@ -47,6 +44,7 @@ class reducer {
         find_unused_(options.find_unused_parameters),
         first_bucket_bytes_(options.first_bucket_bytes),
         bucket_bytes_(options.bucket_bytes),
+        hook_(options.hook),
         is_held_here_(parameters.size()),
         bucket_of_(parameters.size()),
         marks_(parameters.size(), options.static_graph),
@@ -198,18 +196,25 @@ class reducer {
     return offset;
   }
 
-  /// Returns the reduction of a bucket.
-  [[nodiscard]] operation bucket_call(const bucket& target, std::uint64_t pass, std::source_location where) const {
-    return {.name = "distributed_data_parallel",
-            .pattern = movement::to_all,
-            .content = payload::buffer,
-            .element = target.type,
-            .reduces = true,
-            .op = reduce_op::average,
-            .kernel = target.kernel,
-            .bytes = target.bytes,
-            .tag = pass,
+  [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
+
+  /// Returns a bucket whose gradients are in `data`, without its gradients' names. On a device it has a stream.
+  [[nodiscard]] gradient_bucket::description describe(std::size_t index, std::span<std::byte> data, std::uint64_t pass,
+                                                      std::source_location where) const {
+    const bucket& one = buckets_[index];
+    return {.data = data,
+            .type = one.type,
+            .kernel = one.kernel,
+            .index = index,
+            .pass = pass,
+            .divisor = divisor_,
+            .group = group_,
             .where = where};
+  }
+
+  /// Has the hook average a bucket. See call_hook.
+  void run_hook(gradient_bucket::description what, function_ref<void(const std::string&)> announce) const {
+    call_hook(hook_, what, buckets_[what.index], parameters_, announce);
   }
 
   /// Returns the operation in whose place this rank announces that its pass failed.
@@ -372,6 +377,7 @@ class reducer {
 
   std::size_t first_bucket_bytes_;
   std::size_t bucket_bytes_;
+  communication_hook hook_;         // empty: none
   std::vector<bool> is_held_here_;  // for each parameter, whether its gradient lies in its bucket's memory
   std::vector<std::size_t> bucket_of_;
   marks marks_;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/ddp/communication_hook.hpp>
+#include <hfcomm/device/detail/device_call.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
+
+namespace hfcomm::detail {
+
+/// What averages of gradients have in common.
+struct gradient_average {
+  element_type type;
+  reduction_kernel kernel;  // null on a device
+  std::uint64_t pass;       // ranks in different passes must not average with each other
+};
+
+/// Returns the operation that averages `bytes` of gradients.
+[[nodiscard]] inline operation average_call(const gradient_average& wanted, std::size_t bytes,
+                                            std::source_location where) {
+  return {.name = "distributed_data_parallel",
+          .pattern = movement::to_all,
+          .content = payload::buffer,
+          .element = wanted.type,
+          .reduces = true,
+          .op = reduce_op::average,
+          .kernel = wanted.kernel,
+          .bytes = bytes,
+          .tag = wanted.pass,
+          .where = where};
+}
+
+/// Returns the operation by which the ranks tell each other that a pass has come to its end. It moves nothing.
+[[nodiscard]] inline operation end_of_pass_call(std::uint64_t pass, std::source_location where) {
+  return {.name = "distributed_data_parallel", .tag = pass, .where = where};
+}
+
+/// Puts the average of a bucket in device memory on its stream.
+inline void put_device_average(const gradient_bucket::description& bucket) {
+  operation call = average_call({bucket.type, nullptr, bucket.pass}, bucket.data.size(), bucket.where);
+  call.name = "device distributed_data_parallel";
+  if (bucket.divisor != bucket.group.size()) {
+    set_reduction(call, reduce_op::premultiplied_sum(1.0 / bucket.divisor));
+  }
+  running_device_call running(bucket.group, call);
+  std::byte* const data = bucket.data.data();
+  running.put(on_stream{*bucket.stream}, {data, bucket.data.size()}, [&](device_engine& engine, stream_ref stream) {
+    engine.reduce(call, data, data, bucket.data.size() / size_of(bucket.type), stream);
+  });
+}
+
+}  // namespace hfcomm::detail

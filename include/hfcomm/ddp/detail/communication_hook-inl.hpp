@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/ddp/communication_hook.hpp>
+#include <hfcomm/ddp/detail/average_call.hpp>
+#include <hfcomm/ddp/detail/mean_of_sum.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+/// Averages elements in host memory, as `gradient_bucket::average` says.
+inline void average_values(const gradient_average& wanted, std::span<std::byte> bytes, int divisor,
+                           const process_group& group, std::source_location where) {
+  operation call = average_call(wanted, bytes.size(), where);
+  running_call running(group, call);
+  const bool is_narrow = size_of(wanted.type) == 2;
+  std::vector<float> wide(is_narrow && divisor != group.size() ? wide_sum_elements : 0);
+  mean_of_sum(running.engine(), call, bytes, wide, divisor);
+}
+
+HFCOMM_INLINE void require_host_bucket(const gradient_bucket& bucket, const char* hook) {
+  if (bucket.on_device()) {
+    throw usage_error({bucket.group().rank(), bucket.group().size(), "distributed_data_parallel", 0, bucket.where()},
+                      std::string(hook) + " is for gradients in host memory; these are on a device");
+  }
+}
+
+}  // namespace detail
+
+HFCOMM_INLINE void gradient_bucket::require_type(element_type wanted) const {
+  if (wanted != type()) {
+    throw usage_error({group().rank(), group().size(), "distributed_data_parallel", 0, where()},
+                      "the bucket's gradients are of type " + std::string(to_string(type())) + ", not " +
+                          std::string(to_string(wanted)));
+  }
+}
+
+HFCOMM_INLINE work<void> gradient_bucket::average_bytes(element_type type, detail::reduction_kernel kernel,
+                                                        std::span<std::byte> bytes) const {
+  return detail::start("distributed_data_parallel", detail::average_values, group(), where(),
+                       detail::gradient_average{type, kernel, pass()}, bytes, divisor());
+}
+
+HFCOMM_INLINE work<void> gradient_bucket::average_within(const process_group& other) const {
+  detail::require_host_bucket(*this, "average_within");
+  return detail::start("distributed_data_parallel", detail::average_values, other, where(),
+                       detail::gradient_average{type(), what_->kernel, pass()}, bytes(), other.size());
+}
+
+HFCOMM_INLINE work<void> gradient_bucket::average() const {
+  if (!on_device()) {
+    return average_bytes(type(), what_->kernel, bytes());
+  }
+  return [](gradient_bucket bucket) -> work<void> {
+    detail::put_device_average(*bucket.what_);
+    co_return;
+  }(*this);
+}
+
+}  // namespace hfcomm
