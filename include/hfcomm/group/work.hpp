@@ -49,6 +49,8 @@ class work_state {
   /// Called by a thread before it waits for this work or others, without a deadline. Throws usage_error where that
   /// would be a deadlock, because this very thread has to do the work.
   virtual void begin_wait() = 0;
+  /// Does what this thread can do of the work, on which it is about to wait.
+  virtual void help() = 0;
   /// Registers `watcher`, which is told when the work is done; returns false where it is done already.
   [[nodiscard]] virtual bool watch(work_watcher& watcher) = 0;
   /// Removes `watcher`, if it is registered.

@@ -141,4 +141,32 @@ bool wait_briefly(const spin_limits& limits, Ready&& ready) {
   return false;
 }
 
+/// Waits as wait_briefly does, but learns: where spinning was in vain several times in a row, it is left out. The core
+/// then goes to the awaited rank at once, if that needs this very one. Not where the user has set the time of spinning,
+/// after which nothing yields. Any thread may call.
+class learning_wait {
+ public:
+  explicit learning_wait(const spin_limits& limits) noexcept : limits_(limits) {}
+
+  template <class Ready>
+  bool wait_briefly(Ready&& ready) noexcept {
+    const std::uint32_t number = in_vain_.load(std::memory_order_relaxed);
+    if (number < most_in_vain || number % retry_interval == 0 || limits_.yield.count() == 0) {
+      if (detail::wait_briefly({limits_.spin, {}}, ready)) {
+        in_vain_.store(0, std::memory_order_relaxed);
+        return true;
+      }
+    }
+    in_vain_.store(number + 1, std::memory_order_relaxed);
+    return detail::wait_briefly({{}, limits_.yield}, ready);
+  }
+
+ private:
+  static constexpr std::uint32_t most_in_vain = 4;
+  static constexpr std::uint32_t retry_interval = 64;
+
+  spin_limits limits_;
+  std::atomic<std::uint32_t> in_vain_{0};  // waits since spinning last sufficed
+};
+
 }  // namespace hfcomm::detail

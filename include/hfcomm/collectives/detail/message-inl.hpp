@@ -172,7 +172,6 @@ class message_state final : public group_work_state {
     }
   }
 
- protected:
   void help() override {
     if (const auto still = message_.lock()) {
       engine_.complete({&still, 1});

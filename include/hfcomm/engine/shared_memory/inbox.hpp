@@ -200,10 +200,21 @@ class inbox {
       take(message, envelope.payload, message.total);
       finish_received(message);
     } else {
-      envelope.drained.store(0);
-      message.streaming = true;
-      reply(message, message_answer::accepted);
+      begin_streaming(message);
     }
+  }
+
+  /// Accepts an offer, and takes the bytes that are in the slot already. Tells the sender only where that waits for it:
+  /// it has no slot yet, or the slot does not hold all.
+  void begin_streaming(pending_message& message) {
+    layout::envelope& envelope = *message.envelope;
+    message.streaming = true;
+    envelope.drained.store(0);
+    answer(message, message_answer::accepted);
+    if (envelope.filled.load() == 0 || message.total > endpoint_.memory().sizes().message_slot_bytes) {
+      notify_sender(message);
+    }
+    take_bytes(message);
   }
 
   /// Tells the sender what this rank called.
@@ -252,8 +263,7 @@ class inbox {
       finish_received(message);
     } else {
       envelope.drained.store(message.moved);
-      endpoint_.memory().notify(message.peer);
-      endpoint_.memory().note_envelope(message.peer, envelope);
+      notify_sender(message);
     }
     return true;
   }
@@ -284,7 +294,13 @@ class inbox {
   }
 
   void reply(const pending_message& message, message_answer what) const {
+    answer(message, what);
+    notify_sender(message);
+  }
+  static void answer(const pending_message& message, message_answer what) {
     message.envelope->answer.store(message.offer * 4 + static_cast<std::uint64_t>(what));
+  }
+  void notify_sender(const pending_message& message) const {
     endpoint_.memory().notify(message.peer);
     endpoint_.memory().note_envelope(message.peer, *message.envelope);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -13,8 +14,9 @@
 
 namespace hfcomm::engines {
 
-/// The messages that a rank sends. Offers each in an envelope, and passes the bytes of accepted ones through the rank's
-/// slots. Not thread-safe.
+/// The messages that a rank sends. Offers each in an envelope, and passes the bytes of larger ones through the rank's
+/// slots: as much as a slot holds at once, the rest when the receiver has accepted. One slot is kept for messages that
+/// were accepted without one, because those in the other slots may be received after them. Not thread-safe.
 class outbox {
  public:
   explicit outbox(message_endpoint& endpoint) : endpoint_(endpoint) {}
@@ -83,13 +85,19 @@ class outbox {
       std::memcpy(envelope->payload, data.data(), data.size());
     }
     message.envelope = envelope;
+    const bool is_ahead = data.size() > sizeof(envelope->payload) && take_slot(message, slots_kept);
+    if (is_ahead) {
+      fill_slot(message);
+    }
     envelope->offer.store(message.number);
     const auto used = static_cast<std::uint32_t>(envelope - box.outgoing) + 1;
     if (used > box.in_use.load(std::memory_order_relaxed)) {
       box.in_use.store(used);
     }
-    endpoint_.memory().notify(call.root);
-    endpoint_.memory().note_envelope(endpoint_.rank(), *envelope);
+    announce(message);
+    while (is_ahead && fill_slot(message)) {
+      announce(message);
+    }
     return true;
   }
 
@@ -102,7 +110,7 @@ class outbox {
     const int receiver = message.request->call.root;
     std::exception_ptr problem;
     switch (static_cast<message_answer>(reply % 4)) {
-      case message_answer::accepted: message.streaming = true; return fill_slot(message);
+      case message_answer::accepted: return send_more(message);
       case message_answer::taken: break;
       case message_answer::refused:
         problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
@@ -120,20 +128,34 @@ class outbox {
     return true;
   }
 
-  /// Copies the next bytes into a slot. Returns false where none is free or it has no room.
-  bool fill_slot(pending_message& message) {
-    if (message.slot < 0) {
-      const auto free = std::find(slots_used_.begin(), slots_used_.end(), false);
-      if (free == slots_used_.end()) {
-        return false;
-      }
+  /// Passes on more of a message that the receiver has accepted. Returns whether bytes have moved.
+  bool send_more(pending_message& message) {
+    message.streaming = true;
+    if (!take_slot(message, 0) || !fill_slot(message)) {
+      return false;
+    }
+    announce(message);
+    return true;
+  }
+
+  /// Gives the message a slot, and leaves `kept` free ones. Returns whether it has one.
+  bool take_slot(pending_message& message, std::ptrdiff_t kept) {
+    if (message.slot < 0 && std::ranges::count(slots_used_, false) > kept) {
+      const auto free = std::ranges::find(slots_used_, false);
       *free = true;
       message.slot = static_cast<int>(free - slots_used_.begin());
       message.envelope->slot.store(static_cast<std::uint32_t>(message.slot));
     }
+    return message.slot >= 0;
+  }
+
+  /// Copies the next bytes into the message's slot. Returns false where it has no room.
+  bool fill_slot(pending_message& message) {
     const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
     const std::uint64_t left = message.request->data.size() - message.moved;
-    const std::uint64_t room = ring - (message.moved - message.envelope->drained.load());
+    // Until the receiver has accepted, the count of what it has taken is that of an earlier message.
+    const std::uint64_t drained = message.streaming ? message.envelope->drained.load() : 0;
+    const std::uint64_t room = ring - (message.moved - drained);
     // A quarter at a time, so that both sides copy at once.
     const std::uint64_t count = std::min(left, ring / 4);
     if (count == 0 || room < count) {
@@ -144,9 +166,13 @@ class outbox {
                        message.request->data.data() + message.moved, count);
     message.moved += count;
     message.envelope->filled.store(message.moved);
+    return true;
+  }
+
+  /// Tells the receiver that the envelope has changed.
+  void announce(const pending_message& message) const noexcept {
     endpoint_.memory().notify(message.request->call.root);
     endpoint_.memory().note_envelope(endpoint_.rank(), *message.envelope);
-    return true;
   }
 
   /// Frees the message's envelope and slot.
@@ -157,6 +183,8 @@ class outbox {
     }
     message.envelope->offer.store(0);
   }
+
+  static constexpr std::ptrdiff_t slots_kept = 1;  // for accepted messages
 
   message_endpoint& endpoint_;
   message_list entries_;

@@ -30,7 +30,7 @@ namespace hfcomm::engines {
 class point_to_point {
  public:
   explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
-      : spin_limits_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
+      : awake_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
   point_to_point(const point_to_point&) = delete;
   point_to_point& operator=(const point_to_point&) = delete;
 
@@ -74,7 +74,10 @@ class point_to_point {
       if (advance()) {
         has_slept = false;
       } else if (!all_finished()) {
-        wait_for_change(epoch, has_slept ? detail::spin_limits{} : spin_limits_);
+        const auto has_changed = [&]() noexcept { return endpoint().box().epoch.load() != epoch; };
+        if (has_slept || !awake_.wait_briefly(has_changed)) {
+          sleep_until_change(epoch);
+        }
         has_slept = true;
       }
     }
@@ -147,7 +150,7 @@ class point_to_point {
         }
       }
       if (!advance()) {
-        wait_for_change(epoch, detail::spin_limits{});
+        sleep_until_change(epoch);
       }
     }
   }
@@ -198,12 +201,9 @@ class point_to_point {
     }
   }
 
-  /// Waits until the mailbox has changed since `epoch`, or for one check interval.
-  void wait_for_change(std::uint32_t epoch, const detail::spin_limits& limits) {
+  /// Sleeps until the mailbox has changed since `epoch`, or for one check interval.
+  void sleep_until_change(std::uint32_t epoch) {
     layout::mailbox& box = endpoint().box();
-    if (detail::wait_briefly(limits, [&]() noexcept { return box.epoch.load() != epoch; })) {
-      return;
-    }
     box.sleepers.fetch_add(1);
     if (box.epoch.load() == epoch) {
       detail::futex_wait(box.epoch, epoch, check_interval);
@@ -211,11 +211,11 @@ class point_to_point {
     box.sleepers.fetch_sub(1);
   }
 
-  detail::spin_limits spin_limits_;
+  detail::learning_wait awake_;
   message_progress progress_;
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
-  detail::worker worker_;  // protects the members before it, except spin_limits_
+  detail::worker worker_;  // protects the members before it, except awake_
 };
 
 }  // namespace hfcomm::engines

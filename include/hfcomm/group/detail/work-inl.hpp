@@ -214,9 +214,14 @@ class group_work_state : public work_state {
     return is_unused;
   }
 
+  void help() override {}
+
  protected:
-  /// Does what this thread can do of the work, on which it is about to wait.
-  virtual void help() {}
+  /// Returns the work that this one waits for, where it is a coroutine's; null where it is not, or that is gone.
+  [[nodiscard]] std::shared_ptr<work_state> awaited_work() const {
+    const std::scoped_lock lock(mutex_);
+    return awaited_work_.lock();
+  }
 
  private:
   static constexpr std::chrono::seconds unwinding_limit{1};
@@ -268,6 +273,15 @@ class group_work_state : public work_state {
 class coroutine_state final : public group_work_state {
  public:
   coroutine_state() : group_work_state(operation{.name = "coroutine"}, process_group()) {}
+
+  /// Helps with the work that the coroutine waits for. It then goes on, on another thread, and may wait for one more.
+  void help() override {
+    std::shared_ptr<work_state> helped;
+    for (auto next = awaited_work(); next != nullptr && next != helped; next = awaited_work()) {
+      next->help();
+      helped = std::move(next);
+    }
+  }
 };
 
 HFCOMM_INLINE std::shared_ptr<work_state> make_coroutine_state() { return std::make_shared<coroutine_state>(); }
