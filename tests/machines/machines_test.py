@@ -266,6 +266,20 @@ class Cases:
             require_in("rank 1 called broadcast(3 x float32, root 0) at rank.cpp", texts[rank])
         machines.close()
 
+    def terminated(self):
+        """An exception that nobody catches is told, also of the process that connects its machine."""
+        machines = Machines(2)
+        for other_first in (True, False):
+            # The rank that comes first connects its machine.
+            late = {3 if other_first else 2: {"TEST_LATE_MS": 500}}
+            start = time.monotonic()
+            texts = self.job(machines, [0, 0, 1, 1], "terminate", per_rank=late).finish()
+            require(time.monotonic() - start < 5, "they noticed it too late")
+            for rank in range(3):
+                require_in("rank %d blames 3" % rank, texts[rank])
+                require_in("failed: the disk is full", texts[rank])
+        machines.close()
+
     def secrets(self):
         """Without the job's secret, or with another, no machine gets in; both sides are told why."""
         machines = Machines(2)

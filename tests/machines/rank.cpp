@@ -84,6 +84,17 @@ void until_error() {
   std::fflush(stdout);
 }
 
+[[noreturn]] void fail() { throw std::runtime_error("the disk is full"); }
+
+/// Works until the last rank is ended by an exception that nobody catches, and prints the error that tells of it.
+void terminate_last() {
+  barrier();
+  if (rank() == world_size() - 1) {
+    []() noexcept { fail(); }();
+  }
+  until_error();
+}
+
 /// Waits for a message that does not come, until an error tells that its rank is lost.
 void message_until_error() {
   barrier();
@@ -145,9 +156,11 @@ int main(int argc, char** argv) {
       message_until_error();
     } else if (task == "throw") {
       if (rank() == world_size() - 1) {
-        throw std::runtime_error("the disk is full");
+        fail();
       }
       barrier();
+    } else if (task == "terminate") {
+      terminate_last();
     } else if (task == "mismatch") {
       auto values = test::numbers<float>(3, 0);
       rank() == 0 ? barrier() : broadcast(std::span(values), 0);

@@ -146,7 +146,7 @@ class roster {
   /// process.
   [[nodiscard]] std::optional<rank_ending> agent_ending() const {
     auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
-    const bool is_gone = end && (end->how == rank_ending::kind::died || entries_[agent_].has_no_agent.load() != 0);
+    const bool is_gone = end && (entries_[agent_].has_no_agent.load() != 0 || is_over(state_of(agent_)));
     return is_gone ? std::move(end) : std::nullopt;
   }
 
@@ -209,22 +209,8 @@ class roster {
     if (other.is_remote.load() != 0) {
       return ending_without_agent();
     }
-    if (!ranks_are_processes() || index == index_) {
-      return std::nullopt;
-    }
-    struct flock lock{};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = index;
-    lock.l_len = 1;
-    if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0) {
-      return std::nullopt;
-    }
-    auto state = process_state::ended;
-    if (lock.l_type != F_UNLCK) {
-      state = state_of_holder(index, lock.l_pid);
-    }
-    if (state == process_state::running || state == process_state::unknown) {
+    const auto state = state_of(index);
+    if (!is_over(state)) {
       return std::nullopt;
     }
     if (other.state.load() != presence::here) {
@@ -278,6 +264,24 @@ class roster {
                            "), which connects this machine, " + end->text};
   }
 
+  [[nodiscard]] static bool is_over(process_state state) noexcept {
+    return state != process_state::running && state != process_state::unknown;
+  }
+  /// Returns the state of a rank's process on this machine; unknown where ranks are threads.
+  [[nodiscard]] process_state state_of(int index) const {
+    if (!ranks_are_processes() || index == index_) {
+      return process_state::unknown;
+    }
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = index;
+    lock.l_len = 1;
+    if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0) {
+      return process_state::unknown;
+    }
+    return lock.l_type == F_UNLCK ? process_state::ended : state_of_holder(index, lock.l_pid);
+  }
   /// Returns the state of the process that holds a rank's lock. A process that was waited for has no number any more;
   /// the number that it had tells that it is gone.
   [[nodiscard]] process_state state_of_holder(int index, pid_t holder) const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -94,17 +95,19 @@ class machine_agent final : private frame_target, private agent_work {
     take_group(std::move(made));
   }
 
-  /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most.
-  void report_endings(std::chrono::milliseconds limit) {
+  /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most,
+  /// and for no lock: std::terminate may have been called on a thread that holds one.
+  void report_endings(std::chrono::milliseconds limit) noexcept {
     if (!creator_.in_creating_process()) {
       return;
     }
-    auto lock = thread_->lock();
-    const std::uint64_t wanted = ticks_ + 2;  // one that begins after this
-    hurries_ = true;
+    const std::uint64_t wanted = ticks_.load() + 2;  // one that begins after this
+    hurries_.store(true);
     bell()->ring();
-    static_cast<void>(ticked_.wait_for(lock, limit, [&] { return ticks_ >= wanted; }));
-    hurries_ = false;
+    for (const auto end = clock::now() + limit; ticks_.load() < wanted && clock::now() < end;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    hurries_.store(false);
   }
 
   /// Ends the agent's part of the job: waits until this machine's ranks have ended and all that they wrote has arrived,
@@ -120,9 +123,10 @@ class machine_agent final : private frame_target, private agent_work {
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
   /// The time between looks at sockets, which take longer than those at memory.
   static constexpr std::chrono::microseconds look_interval{50};
-  using clock = std::chrono::steady_clock;
 
   bool do_pass(clock::time_point now) override {
     if (now >= next_look_) {
@@ -131,14 +135,13 @@ class machine_agent final : private frame_target, private agent_work {
       take_control();
     }
     const bool moved = progress();
-    if (now >= next_tick_ || hurries_) {
+    if (now >= next_tick_ || hurries_.load(std::memory_order_relaxed)) {
       next_tick_ = now + agent_thread::longest_pause;
       links_.report_failing(now, [&](int machine) {
         liveness_.report_lost(machine, "has no working " + std::string(link_name()) + " connection");
       });
       tick();
-      ++ticks_;
-      ticked_.notify_all();
+      ticks_.fetch_add(1);
     }
     return moved;
   }
@@ -334,9 +337,8 @@ class machine_agent final : private frame_target, private agent_work {
   std::uint32_t next_index_ = 0;
   clock::time_point next_look_;
   clock::time_point next_tick_;
-  std::uint64_t ticks_ = 0;
-  bool hurries_ = false;
-  std::condition_variable ticked_;
+  std::atomic<std::uint64_t> ticks_{0};
+  std::atomic<bool> hurries_{false};  // somebody waits for a tick
   bool finishes_ = false;
   bool is_finished_ = false;
   bool has_refused_ = false;  // a new group

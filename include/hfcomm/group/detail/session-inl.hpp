@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +16,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/links/links.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
@@ -46,16 +48,21 @@ HFCOMM_INLINE bool current_exception_is_consequence() {
 /// no destructor can.
 class terminate_reporter {
  public:
-  static void report_to(const std::shared_ptr<rendezvous::roster>& roster) {
+  /// Both must live until `forget`. `agent` is null where another process, or none, connects this machine.
+  static void report_to(rendezvous::roster* roster, engines::machine_agent* agent) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
-    reported_roster().store(roster.get());
+    reported_agent().store(agent);
+    reported_roster().store(roster);
     if (!installed.exchange(true)) {
       std::set_terminate([] {
         if (auto* receiver = reported_roster().load(); receiver != nullptr) {
           const bool thrown = std::current_exception() != nullptr;
           const bool is_consequence = thrown && current_exception_is_consequence();
           receiver->fail(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
+          if (auto* agent = reported_agent().load(); agent != nullptr) {
+            agent->report_endings(time_to_tell);
+          }
           if (is_consequence && is_default(previous)) {
             end_survivor();
           }
@@ -64,9 +71,14 @@ class terminate_reporter {
       });
     }
   }
-  static void forget() noexcept { reported_roster().store(nullptr); }
+  static void forget() noexcept {
+    reported_roster().store(nullptr);
+    reported_agent().store(nullptr);
+  }
 
  private:
+  static constexpr std::chrono::milliseconds time_to_tell{200};
+
   static bool is_default(std::terminate_handler handler) noexcept {
 #if defined(__GLIBCXX__)
     if (handler == __gnu_cxx::__verbose_terminate_handler) {
@@ -86,6 +98,10 @@ class terminate_reporter {
   static std::atomic<rendezvous::roster*>& reported_roster() noexcept {
     static std::atomic<rendezvous::roster*> roster{nullptr};
     return roster;
+  }
+  static std::atomic<engines::machine_agent*>& reported_agent() noexcept {
+    static std::atomic<engines::machine_agent*> agent{nullptr};
+    return agent;
   }
 };
 
@@ -234,7 +250,7 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
     auto roster = joined.roster;
     auto agent = joined.agent;
     process = detail::identity_of(std::move(joined), options.timeout);
-    detail::terminate_reporter::report_to(roster);
+    detail::terminate_reporter::report_to(roster.get(), agent.get());
     return session(std::move(roster), std::move(agent));
   } catch (const usage_error& problem) {
     throw usage_error(context, problem.detail());
