@@ -176,6 +176,25 @@ TEST_CASE("with_timeout: it is the same group with another deadline, which its s
   });
 }
 
+TEST_CASE("sequence_number: it counts the group's collectives as errors do") {
+  at_every_size([](const process_group& world) {
+    CHECK(process_group().sequence_number() == 0);
+    const auto before = world.sequence_number();
+    check_same_everywhere(before, world);
+    const auto group = world.split(0);
+    CHECK(group.sequence_number() == 0);
+    barrier(group);
+    CHECK(group.sequence_number() == 1);
+    (void)send_receive(1, group.rank(), group.rank(), group);
+    all_gather_async(1, group).wait();
+    CHECK(group.with_tag(7).sequence_number() == 2);
+    const auto problem = error_of<usage_error>([&] { broadcast(std::span<int>(), -1, group); });
+    CHECK(problem.sequence() == 3);
+    CHECK(group.sequence_number() == 3);
+    check_usable(group);
+  });
+}
+
 TEST_CASE("groups: different threads may use different groups at once") {
   at_every_size([](const process_group& world) {
     const auto first = world.split(0);

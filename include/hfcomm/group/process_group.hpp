@@ -54,6 +54,12 @@ class process_group {
   /// Returns whether a rank of the group is lost or a deadline has passed. Then every later call throws the same error.
   [[nodiscard]] bool broken() const noexcept;
 
+  /// Returns the number of the collective that this rank has begun last in this group, from 1, as `error::sequence`
+  /// has it; 0 before the first. Equal on all ranks that are in the same collective. An asynchronous one begins when
+  /// those before it are done. A collective on a list of spans may take several numbers, and messages take none. A new
+  /// group counts anew. Any thread may call. (torch's `getSequenceNumberForGroup`.)
+  [[nodiscard]] std::uint64_t sequence_number() const noexcept;
+
   /// Returns `count` zeros of type T in memory that the ranks of this group share: see shared_buffer. It is private
   /// memory where they are on several machines. Not collective.
   /// Any thread may call. Throws std::bad_alloc.

@@ -131,6 +131,11 @@ HFCOMM_INLINE bool process_group::broken() const noexcept {
   return engine != nullptr && engine->health().is_broken();
 }
 
+HFCOMM_INLINE std::uint64_t process_group::sequence_number() const noexcept {
+  const engines::host_engine* const engine = state_->engine_if_made();
+  return engine != nullptr ? engine->sequence() : 0;
+}
+
 HFCOMM_INLINE std::shared_ptr<std::pmr::memory_resource> process_group::shared_memory() const {
   return state_->engine().memory();
 }
