@@ -83,6 +83,18 @@ TEST_CASE("machines: local_master_first runs on each machine's first rank first,
   });
 }
 
+TEST_CASE("machines: two ranks that both send first are told so at their deadline") {
+  on_machines({1, 1}, [](const process_group& world) {
+    const auto group = world.split(0).with_timeout(std::chrono::milliseconds(500));
+    const auto problem = error_of<timeout_error>([&] { send(world.rank(), 1 - world.rank(), group); });
+    CHECK_CONTAINS(problem.what(), "timed out");
+    CHECK_CONTAINS(problem.what(), " offers send(an object of type int, to rank ");
+    CHECK_CONTAINS(problem.what(), "machines_test.cpp:");
+    CHECK_CONTAINS(problem.what(), "Two ranks that both send first wait for each other: use send_receive, or isend");
+    check_usable(world);
+  });
+}
+
 TEST_CASE("machines: a file is read once on each") {
   // Every machine has a file of its own under the same name, as a local disk would: here, under its own name.
   const auto directory = std::filesystem::temp_directory_path() / ("hfcomm_machines_" + std::to_string(::getpid()));
