@@ -128,12 +128,14 @@ class message_mirror {
   void send_offer(frame_sender& out, int rank, std::uint32_t index) {
     const layout::envelope& envelope = group_.memory().mailbox(rank).outgoing[index];
     const std::uint64_t number = envelope.offer.load();
-    const auto copy = offer_copy::of(envelope, number);
-    // While the offer is there, what was read belongs to it. If it has changed, there is another mark.
-    if (number == 0 || envelope.offer.load() != number || !group_.is_remote(copy.destination)) {
+    const int destination = envelope.destination.load();
+    // While the offer is there, what was read belongs to it. If it has changed, there is another mark. An offer to a
+    // rank of this machine may go at any moment; one to another machine stays until this agent brings the answer.
+    if (number == 0 || envelope.offer.load() != number || !group_.is_remote(destination)) {
       return;
     }
-    const int machine = group_.machine_of(copy.destination);
+    const auto copy = offer_copy::of(envelope, number);
+    const int machine = group_.machine_of(destination);
     sent_message& sent = sent_of(rank).messages[index];
     if (sent.number != number) {
       sent = {number, 0};
