@@ -12,6 +12,7 @@
 #include <hfcomm/group/detail/checked_call.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/work.hpp>
+#include <hfcomm/group/work_coroutine.hpp>
 
 namespace hfcomm::detail {
 

@@ -105,6 +105,12 @@ class timeout_error : public error {
   std::vector<int> missing_;
 };
 
+/// This rank withdrew its own receive, by `work::cancel`. Nothing was received, and the group stays usable.
+class cancelled_error : public error {
+ public:
+  using error::error;
+};
+
 /// Bytes from a peer are malformed: too short, too long, with an impossible size, or nested too deep.
 class decode_error : public error {
  public:

@@ -110,6 +110,10 @@ class host_engine {
   /// in its `problem`; only misuse is thrown.
   [[nodiscard]] virtual bool try_probe(const std::shared_ptr<transfer>& one) = 0;
 
+  /// Ends a receive that no message has matched yet with cancelled_error, in its `problem`. Returns whether it did;
+  /// false for a send, and where the receive is matched or has finished. Throws usage_error in the child of a fork.
+  [[nodiscard]] virtual bool withdraw(const transfer& one) = 0;
+
   // The calling thread, and memory.
 
   /// Makes this rank's waiting operation and all later ones throw. For owners that must not block. Any thread may call.

@@ -14,6 +14,8 @@
 
 namespace hfcomm {
 
+class process_group;
+
 namespace detail {
 
 /// The value of a work<void>.
@@ -46,11 +48,11 @@ class work_state {
   virtual void forget(std::coroutine_handle<> waiter) noexcept = 0;
   /// Waits until the work is done, or the deadline has passed; null is no deadline. Returns whether it is done.
   [[nodiscard]] virtual bool wait_until(const std::chrono::steady_clock::time_point* deadline) = 0;
+  /// Does what this thread, which is about to wait for the work, can do of it.
+  virtual void help() = 0;
   /// Called by a thread before it waits for this work or others, without a deadline. Throws usage_error where that
   /// would be a deadlock, because this very thread has to do the work.
   virtual void begin_wait() = 0;
-  /// Does what this thread can do of the work, on which it is about to wait.
-  virtual void help() = 0;
   /// Registers `watcher`, which is told when the work is done; returns false where it is done already.
   [[nodiscard]] virtual bool watch(work_watcher& watcher) = 0;
   /// Removes `watcher`, if it is registered.
@@ -67,6 +69,12 @@ class work_state {
   /// Waits for a work whose last handle goes, and defers an error that was not thrown to the group's next operation.
   /// Returns whether the caller may destroy the value.
   [[nodiscard]] virtual bool drop() noexcept = 0;
+  /// Gives up a work whose last handle goes, without waiting. Defers an error as `drop` does.
+  virtual void detach() noexcept = 0;
+  /// Withdraws the receive that the work is, or that its coroutine waits for. Returns whether no message had come.
+  virtual bool cancel() = 0;
+  /// Returns the group whose next collective throws an error that nobody has read.
+  [[nodiscard]] virtual process_group deferral_group() const = 0;
 };
 
 /// The state of a coroutine that returns a work.
@@ -83,6 +91,12 @@ std::shared_ptr<work_state> make_coroutine_state();
 template <class T>
 class work_promise;
 struct work_access;
+
+/// The value of `function(value)`, or of `function()` for the value of a work<void>.
+template <class Function, class T>
+struct continuation : std::invoke_result<Function, T> {};
+template <class Function>
+struct continuation<Function, void> : std::invoke_result<Function> {};
 
 }  // namespace detail
 
@@ -147,6 +161,38 @@ class [[nodiscard]] work {
   [[nodiscard]] std::exception_ptr error() const { return shared()->problem(); }
 
   [[nodiscard]] auto operator co_await() { return awaiter(shared(), value_); }
+
+  /// Returns a work of `function(value)`, or of `function()` where this is a work<void>. The function is called on the
+  /// thread that did this work, or here and at once where it is done. It may use the group, wait for other works, and
+  /// take long, as a coroutine that awaits this work may. An error of this work is that of the returned one, and the
+  /// function is not called then. The function is destroyed before the returned work is done.
+  ///
+  ///     irecv<int>(0, group).then([&](int value) { queue.push(value); }).detach();
+  ///
+  /// Throws usage_error for a work that was moved from, and what copying the function throws.
+  template <class Function>
+  work<typename detail::continuation<Function, T>::type> then(Function function) &&;
+
+  /// Lets go of the operation, which continues. It keeps its group until it is done; its buffers must stay. Its value
+  /// is destroyed, and its error deferred, as if it had been dropped. Where the group ends with it, the error is
+  /// printed.
+  ///
+  /// An operation that no other rank takes part in still breaks the group at its deadline: see `cancel`. Within
+  /// `run_ranks`, it has to be done before its rank returns. Throws usage_error for a work that was moved from.
+  void detach() {
+    shared()->detach();
+    value_.reset();
+    state_.reset();
+  }
+
+  /// Withdraws a receive that was started and that no message has matched. Returns whether it did: then the work is
+  /// done with cancelled_error, which is not deferred where nobody reads it, its buffer is free, and the group stays
+  /// usable. A message that comes later is for the next receive that wants it. Returns false for every other operation,
+  /// and where the receive is matched or done. Of a coroutine, and of `then`, it withdraws the receive that is awaited.
+  ///
+  /// Never waits. Another thread may be waiting for the work. Throws usage_error for a work that was moved from, and in
+  /// the child of a fork. (MPI's `MPI_Cancel`.)
+  bool cancel() { return shared()->cancel(); }
 
  private:
   template <class U>

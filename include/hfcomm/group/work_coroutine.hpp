@@ -3,6 +3,7 @@
 
 #include <coroutine>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -73,7 +74,26 @@ class work_promise : public work_promise_result<T> {
   std::exception_ptr problem_;
 };
 
+/// Calls `function` with the value of `first`.
+template <class Function, class T>
+work<typename continuation<Function, T>::type> continue_with(work<T> first, Function function) {
+  if constexpr (std::is_void_v<T>) {
+    co_await first;
+    co_return std::invoke(std::move(function));
+  } else {
+    T value = co_await first;
+    co_return std::invoke(std::move(function), std::move(value));
+  }
+}
+
 }  // namespace hfcomm::detail
+
+template <class T>
+template <class Function>
+hfcomm::work<typename hfcomm::detail::continuation<Function, T>::type> hfcomm::work<T>::then(Function function) && {
+  (void)shared();  // refuses a work that was moved from
+  return detail::continue_with(std::move(*this), std::move(function));
+}
 
 /// Any function that returns a `work<T>` may be a coroutine: it can co_await other works and co_return its value.
 ///

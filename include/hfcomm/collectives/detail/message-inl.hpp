@@ -178,6 +178,12 @@ class message_state final : public group_work_state {
     }
   }
 
+ protected:
+  [[nodiscard]] bool withdraw() override {
+    const auto still = message_.lock();
+    return still && engine_.withdraw(*still);
+  }
+
  private:
   host_engine& engine_;
   std::weak_ptr<transfer> message_;

@@ -18,6 +18,7 @@
 #include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
+#include <hfcomm/group/work_coroutine.hpp>
 
 namespace hfcomm::detail {
 

@@ -58,6 +58,23 @@ class message_progress {
     inbox_.entries().remove_if([&](const pending_message& message) { return message.request.get() == &one; });
   }
 
+  /// Ends a receive that has found no offer yet with cancelled_error, if it is still under way. Returns whether it did.
+  [[nodiscard]] bool withdraw(const transfer& one, finished_transfers& finished) {
+    auto& entries = inbox_.entries();
+    const auto found = std::find_if(entries.begin(), entries.end(), [&](const pending_message& message) {
+      return message.request.get() == &one && message.envelope == nullptr;
+    });
+    if (found == entries.end()) {
+      return false;
+    }
+    message_endpoint::finish(*found, std::make_exception_ptr(cancelled_error(
+                                         endpoint_.context(*found), "cancelled before a message came for it")));
+    const std::size_t before = finished.size();
+    message_endpoint::sweep(entries, finished);
+    count_finished(finished, before);
+    return true;
+  }
+
   /// Makes every transfer fail, those under way and those to come.
   void cancel() noexcept { cancelled_.store(true); }
   /// Returns whether no message can finish any more: the group is broken, or its messages were cancelled.

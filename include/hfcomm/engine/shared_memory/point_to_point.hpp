@@ -96,6 +96,19 @@ class point_to_point {
     return one->finished.load();
   }
 
+  /// Ends a receive that no message has matched yet with cancelled_error. Returns whether it did.
+  [[nodiscard]] bool withdraw(const transfer& one) {
+    require_creating_process(one.call);
+    finished_transfers finished;
+    bool is_withdrawn = false;
+    {
+      const auto held = worker_.lock();
+      is_withdrawn = progress_.withdraw(one, finished);
+    }
+    report_finished(finished);
+    return is_withdrawn;
+  }
+
   /// Makes every transfer fail, those under way and those to come.
   void cancel() noexcept {
     progress_.cancel();

@@ -152,6 +152,7 @@ class self final : public host_engine {
   [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override {
     return messages_->get()->try_probe(one);
   }
+  [[nodiscard]] bool withdraw(const transfer& one) override { return messages_->get()->withdraw(one); }
 
   void cancel() noexcept override {}
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }

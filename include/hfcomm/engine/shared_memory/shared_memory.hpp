@@ -78,6 +78,7 @@ class shared_memory final : public host_engine {
   }
   void complete(std::span<const std::shared_ptr<transfer>> transfers) override { messages_->complete(transfers); }
   [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override { return messages_->try_probe(one); }
+  [[nodiscard]] bool withdraw(const transfer& one) override { return messages_->withdraw(one); }
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 

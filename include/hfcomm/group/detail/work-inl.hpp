@@ -116,6 +116,7 @@ class group_work_state : public work_state {
   }
 
   void begin_wait() override {}
+  void help() override {}
 
   [[nodiscard]] bool watch(work_watcher& watcher) override {
     require_creating_process();
@@ -154,9 +155,27 @@ class group_work_state : public work_state {
   }
 
   void waits_for(const std::shared_ptr<work_state>& other) override {
+    process_group theirs = other->deferral_group();  // before the lock: a coroutine may await another one
     const std::scoped_lock lock(mutex_);
     awaited_work_ = other;
-    is_coroutine_that_waits_ = true;
+    is_coroutine_ = true;
+    std::swap(group_, theirs);
+  }
+
+  [[nodiscard]] process_group deferral_group() const override {
+    const std::scoped_lock lock(mutex_);
+    return group_;
+  }
+
+  bool cancel() override {
+    require_creating_process();
+    const auto awaited = awaited_work();
+    const bool is_cancelled = awaited ? awaited->cancel() : withdraw();
+    if (is_cancelled) {
+      const std::scoped_lock lock(mutex_);
+      seen_ = true;
+    }
+    return is_cancelled;
   }
 
   void abandon() noexcept override {
@@ -169,7 +188,7 @@ class group_work_state : public work_state {
         return;
       }
       awaited_work = std::exchange(awaited_work_, {});
-      waits = std::exchange(is_coroutine_that_waits_, false);
+      waits = is_coroutine_;
       group.emplace(group_);
     }
     if (!waits) {
@@ -214,13 +233,25 @@ class group_work_state : public work_state {
     return is_unused;
   }
 
-  void help() override {}
+  void detach() noexcept override {
+    if (!creator_.in_creating_process()) {
+      return;
+    }
+    const std::scoped_lock lock(mutex_);
+    dropped_ = true;
+    if (done_ && problem_ && !seen_) {
+      defer(group_, std::exchange(problem_, nullptr));
+    }
+  }
 
  protected:
-  /// Returns the work that this one waits for, where it is a coroutine's; null where it is not, or that is gone.
+  /// Withdraws the operation where it is a receive that no message has matched; returns whether it did.
+  [[nodiscard]] virtual bool withdraw() { return false; }
+
+  /// Returns the work that this one, a coroutine's, waits for; null where there is none.
   [[nodiscard]] std::shared_ptr<work_state> awaited_work() const {
     const std::scoped_lock lock(mutex_);
-    return awaited_work_.lock();
+    return done_ ? nullptr : awaited_work_.lock();
   }
 
  private:
@@ -261,8 +292,8 @@ class group_work_state : public work_state {
   bool done_ = false;
   bool seen_ = false;
   bool dropped_ = false;
-  bool awaited_ = false;  // by a coroutine, which takes the value
-  bool is_coroutine_that_waits_ = false;
+  bool awaited_ = false;       // by a coroutine, which takes the value
+  bool is_coroutine_ = false;  // one that has awaited a work
   std::weak_ptr<work_state> awaited_work_;
   std::exception_ptr problem_;
   std::coroutine_handle<> waiter_;
@@ -274,6 +305,11 @@ class coroutine_state final : public group_work_state {
  public:
   coroutine_state() : group_work_state(operation{.name = "coroutine"}, process_group()) {}
 
+  void begin_wait() override {
+    if (const auto awaited = awaited_work(); awaited && !awaited->done()) {
+      awaited->begin_wait();
+    }
+  }
   /// Helps with the work that the coroutine waits for. It then goes on, on another thread, and may wait for one more.
   void help() override {
     std::shared_ptr<work_state> helped;
