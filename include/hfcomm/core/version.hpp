@@ -10,6 +10,6 @@ namespace hfcomm {
 
 /// The version of the layout of shared memory, which must be equal in processes that share memory. It increases
 /// whenever a shared layout changes.
-inline constexpr unsigned wire_version = 5;
+inline constexpr unsigned wire_version = 6;
 
 }  // namespace hfcomm

@@ -55,10 +55,16 @@ struct exit_record {
   failure_text last_call;                           // as another rank saw it after the end
 };
 
-/// Returns the table that launch() shares with its children, in rank order; null in any other process.
-inline exit_record*& exit_records_of_launch() noexcept {
-  static exit_record* table = nullptr;
-  return table;
+/// This process as a child of launch().
+struct launched_process {
+  exit_record* table = nullptr;  ///< Shared with the other children, in rank order; null in any other process.
+  std::int32_t rank = -1;
+  std::int32_t parent = 0;  ///< The number of the process that launched it.
+};
+
+inline launched_process& own_launch() noexcept {
+  static launched_process own;
+  return own;
 }
 
 inline std::string signal_name(int number) {
@@ -133,6 +139,10 @@ class roster {
     }
     entry& mine = entries_[index_];
     mine.pid.store(static_cast<std::int32_t>(::getpid()));
+    if (const auto parent = static_cast<std::int32_t>(::getppid()); own_launch().parent == parent) {
+      mine.launched_as.store(own_launch().rank);
+      mine.launched_by.store(parent);
+    }
     ::gethostname(mine.host, sizeof(mine.host) - 1);
     mine.state.store(presence::here);
   }
@@ -238,8 +248,8 @@ class roster {
 
   /// Records what a rank that has ended called last, for the process that launched it.
   void record_last_call(int index, std::string_view text) const noexcept {
-    if (exit_record* table = exit_records_of_launch(); table != nullptr && ranks_are_processes()) {
-      table[index].last_call.write(text);
+    if (exit_record* const record = exit_record_of(index); record != nullptr && ranks_are_processes()) {
+      record->last_call.write(text);
     }
   }
 
@@ -318,26 +328,37 @@ class roster {
     std::atomic<std::int32_t> is_remote{0};  // 1: on another machine
     std::atomic<std::int32_t> machine{0};
     std::atomic<std::int32_t> has_no_agent{0};  // 1: its process connects the machine no more
+    std::atomic<std::int32_t> launched_as{-1};  // the rank that launch() gave its process, also in other jobs
+    std::atomic<std::int32_t> launched_by{0};   // the process that called launch()
     char host[64]{};
     failure_text failure;
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 
+  /// Returns the exit record of a rank that has been launched together with this one; null where there is none.
+  [[nodiscard]] exit_record* exit_record_of(int index) const noexcept {
+    const entry& other = entries_[index];
+    const int launched_as = other.launched_as.load();
+    const bool has_one =
+        own_launch().table != nullptr && launched_as >= 0 && other.launched_by.load() == own_launch().parent;
+    return has_one ? own_launch().table + launched_as : nullptr;
+  }
+
   /// Returns how a process ended or ends, from its exit record where there is one.
-  static rank_ending describe_exit(int index, process_state state) {
+  [[nodiscard]] rank_ending describe_exit(int index, process_state state) const {
     using kind = rank_ending::kind;
     if (state == process_state::dumping_core) {
       return {kind::died, "has crashed; the system may be writing its core file"};
     }
-    if (exit_record* table = exit_records_of_launch(); table != nullptr) {
+    if (const exit_record* const record = exit_record_of(index); record != nullptr) {
       // The kernel tells the parent a moment later, or much later where much memory is to be freed.
       for (int attempt = 0; attempt < 60; ++attempt) {
-        if (table[index].ended.load() != 0) {
-          const auto text = table[index].failure.read();
-          return text ? rank_ending{table[index].because_of_another.load() != 0 ? kind::failed_because_of_another
-                                                                                : kind::failed,
+        if (record->ended.load() != 0) {
+          const auto text = record->failure.read();
+          return text ? rank_ending{record->because_of_another.load() != 0 ? kind::failed_because_of_another
+                                                                           : kind::failed,
                                     "failed: " + *text}
-                      : rank_ending{kind::died, describe_wait_status(table[index].wait_status.load())};
+                      : rank_ending{kind::died, describe_wait_status(record->wait_status.load())};
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }

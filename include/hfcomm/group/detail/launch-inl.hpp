@@ -114,7 +114,7 @@ HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()
       statuses.restore();
       output.redirect();
       limit_openmp_threads();
-      rendezvous::exit_records_of_launch() = table.get();
+      rendezvous::own_launch() = {table.get(), index, static_cast<std::int32_t>(::getppid())};
       job.rank = index;
       const int status = run_rank(main, job, table.get()[index], where);
       table.get()[index].reported_status.store(status & 0xff);
