@@ -18,6 +18,7 @@
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/core/weighted_mean.hpp>
+#include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/group/process_group.hpp>

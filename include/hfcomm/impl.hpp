@@ -47,6 +47,7 @@
 #include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
+#include <hfcomm/group/detail/connect-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
 #include <hfcomm/group/detail/identity-inl.hpp>
 #include <hfcomm/group/detail/launch-inl.hpp>

@@ -136,6 +136,13 @@ class Cases:
             require(not os.path.exists(path), "the file is left behind")
         machines.close()
 
+    def connect(self):
+        """Groups that their members alone make, beside the session, from the launcher's variables and at an address."""
+        machines = Machines(2)
+        for placement in ([0, 0, 1, 1], [0, 1]):
+            require_in("\n0 wrong groups", self.job(machines, placement, "connect").finish()[0])
+        machines.close()
+
     def several_addresses(self):
         """A root with an address that others cannot reach, and one that they can: each gets a turn."""
         machines = Machines(2)

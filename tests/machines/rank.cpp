@@ -113,6 +113,28 @@ void message_until_error() {
   std::fflush(stdout);
 }
 
+/// Makes groups beside the session: of all ranks, from the launcher's variables, and of the first and the last rank, at
+/// an address. Prints what is wrong with them.
+void connect_groups() {
+  int wrong = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    const process_group everyone = connect();
+    wrong += everyone.rank() == rank() && all_gather(rank(), everyone) == all_gather(rank()) ? 0 : 1;
+    if (rank() == 0 || rank() == world_size() - 1) {
+      init_options options;
+      options.init_method = "tcp://" + std::string(std::getenv("HFCOMM_ADDRESS")) + ":20500";
+      options.rank = rank() == 0 ? 0 : 1;
+      options.world_size = 2;
+      const process_group pair = connect(options);
+      const process_group turned = pair.split(0, -pair.rank());
+      wrong += all_gather(rank(), turned) == std::vector<int>{world_size() - 1, 0} ? 0 : 1;
+      wrong += pair.host_backend() == "hierarchical" ? 0 : 1;
+    }
+    barrier(everyone);
+  }
+  print_main(all_reduce(wrong), " wrong groups");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -161,6 +183,8 @@ int main(int argc, char** argv) {
       barrier();
     } else if (task == "terminate") {
       terminate_last();
+    } else if (task == "connect") {
+      connect_groups();
     } else if (task == "mismatch") {
       auto values = test::numbers<float>(3, 0);
       rank() == 0 ? barrier() : broadcast(std::span(values), 0);

@@ -53,6 +53,10 @@ class group_state {
   /// Frees scratch memory beyond kept_scratch_bytes.
   void trim_scratch() noexcept;
 
+  /// This process's part of a job of its own, which ends with the last group of the job, after its engine; null for
+  /// the groups of the session. Set before the group is used.
+  std::shared_ptr<const void> job;
+
  private:
   host_engine& make_engine();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,7 +50,7 @@ HFCOMM_INLINE std::vector<std::pair<std::string, std::string>> found_variables(e
 
 HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchange(const launch_environment& job,
                                                                                   const error_context& context) {
-  static int starts = 0;  // equal on all ranks, because each start is of all of them
+  static std::atomic<int> starts{0};  // equal on all ranks, because each start is of all of them
   switch (job.lookup) {
     case root_lookup::address: return rendezvous::exchange_known({{job.root_host}, job.root_ports, {}});
     case root_lookup::file: return rendezvous::exchange_in_file(job.root_file);

@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <source_location>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -52,32 +54,60 @@ class terminate_reporter {
   static void report_to(rendezvous::roster* roster, engines::machine_agent* agent) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
-    reported_agent().store(agent);
-    reported_roster().store(roster);
+    {
+      const std::scoped_lock lock(reported().mutex);
+      reported().jobs.push_back({roster, agent});
+    }
     if (!installed.exchange(true)) {
       std::set_terminate([] {
-        if (auto* receiver = reported_roster().load(); receiver != nullptr) {
-          const bool thrown = std::current_exception() != nullptr;
-          const bool is_consequence = thrown && current_exception_is_consequence();
-          receiver->fail(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
-          if (auto* agent = reported_agent().load(); agent != nullptr) {
-            agent->report_endings(time_to_tell);
-          }
-          if (is_consequence && is_default(previous)) {
-            end_survivor();
-          }
+        const bool thrown = std::current_exception() != nullptr;
+        const bool is_consequence = thrown && current_exception_is_consequence();
+        const bool has_reported =
+            report(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
+        if (has_reported && is_consequence && is_default(previous)) {
+          end_survivor();
         }
         previous();
       });
     }
   }
-  static void forget() noexcept {
-    reported_roster().store(nullptr);
-    reported_agent().store(nullptr);
+  static void forget(const rendezvous::roster& roster) noexcept {
+    const std::scoped_lock lock(reported().mutex);
+    std::erase_if(reported().jobs, [&](const reported_job& one) { return one.roster == &roster; });
   }
 
  private:
   static constexpr std::chrono::milliseconds time_to_tell{200};
+
+  struct reported_job {
+    rendezvous::roster* roster;
+    engines::machine_agent* agent;
+  };
+  struct reported_jobs {
+    std::mutex mutex;
+    std::vector<reported_job> jobs;
+  };
+
+  /// Never destroyed: a session may be a global.
+  static reported_jobs& reported() noexcept {
+    static reported_jobs& jobs = *new reported_jobs;  // NOLINT(*owning-memory*)
+    return jobs;
+  }
+
+  /// Tells the other ranks of every job; returns whether there is any. Gives up where another thread holds the lock.
+  static bool report(const std::string& text, bool is_consequence) {
+    const std::unique_lock lock(reported().mutex, std::try_to_lock);
+    if (!lock || reported().jobs.empty()) {
+      return false;
+    }
+    for (const reported_job& job : reported().jobs) {
+      job.roster->fail(text, is_consequence);
+      if (job.agent != nullptr) {
+        job.agent->report_endings(time_to_tell);
+      }
+    }
+    return true;
+  }
 
   static bool is_default(std::terminate_handler handler) noexcept {
 #if defined(__GLIBCXX__)
@@ -94,16 +124,19 @@ class terminate_reporter {
     std::fflush(stdout);  // not all streams: another thread may wait inside one
     ::_exit(1);
   }
-
-  static std::atomic<rendezvous::roster*>& reported_roster() noexcept {
-    static std::atomic<rendezvous::roster*> roster{nullptr};
-    return roster;
-  }
-  static std::atomic<engines::machine_agent*>& reported_agent() noexcept {
-    static std::atomic<engines::machine_agent*> agent{nullptr};
-    return agent;
-  }
 };
+
+/// Ends this process's part in the connection of its machine, which the other ranks of the machine, and what it has
+/// sent, still need. Waits for them.
+HFCOMM_INLINE void finish_agent(engines::machine_agent& agent) noexcept {
+  constexpr std::chrono::seconds patience{10};
+  if (!agent.finish(patience)) {
+    std::fprintf(stderr,
+                 "[hfcomm] this process connects its machine to others, and ends although ranks there still run, "
+                 "%lld s after it was ready to: they lose the other machines\n",
+                 static_cast<long long>(patience.count()));
+  }
+}
 
 }  // namespace detail
 
@@ -128,7 +161,7 @@ HFCOMM_INLINE void session::end() noexcept {
     auto& process = detail::process_identity();
     process.initialized = false;
     if (roster_) {
-      detail::terminate_reporter::forget();
+      detail::terminate_reporter::forget(*roster_);
       if (process.nodes > 1 && roster_->has_losses()) {
         engines::abandon_links();
       }
@@ -139,14 +172,7 @@ HFCOMM_INLINE void session::end() noexcept {
     process.local = process.world;
     process.leaders = process.world;
     if (agent_) {
-      // The other ranks of this machine, and what it has sent, still need the agent.
-      constexpr std::chrono::seconds patience{10};
-      if (!agent_->finish(patience)) {
-        std::fprintf(stderr,
-                     "[hfcomm] this process connects its machine to others, and ends although ranks there still run, "
-                     "%lld s after it was ready to: they lose the other machines\n",
-                     static_cast<long long>(patience.count()));
-      }
+      detail::finish_agent(*agent_);
       agent_.reset();
     }
   }
@@ -216,27 +242,48 @@ HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const i
   return rendezvous::join_job(std::move(job));
 }
 
-}  // namespace detail
-
-HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
-  auto& process = detail::process_identity();
-  error_context context{-1, 0, "init", 0, where};
-  if (process.initialized || detail::thread_identity() != nullptr) {
-    throw usage_error(context, "this process is a rank already (is init called twice, or inside launch or run_ranks?)");
-  }
-  const launch_environment who = [&] {
+/// Returns this process's place in its job. Throws usage_error with `context`.
+HFCOMM_INLINE launch_environment find_job(const init_options& options, const error_context& context) {
+  launch_environment who = [&] {
     try {
-      return detail::resolve(options, context);
+      return resolve(options, context);
     } catch (const usage_error& problem) {
       throw usage_error(context, problem.detail());
     }
   }();
+  if (who.world_size > engines::layout::max_ranks) {
+    throw usage_error({who.rank, who.world_size, context.operation, 0, context.where},
+                      "the job has " + std::to_string(who.world_size) + " ranks; it can have at most " +
+                          std::to_string(engines::layout::max_ranks));
+  }
+  return who;
+}
+
+/// Joins the job. Its errors have `context` and this rank.
+HFCOMM_INLINE rendezvous::membership join_as(const launch_environment& who, const init_options& options,
+                                             error_context context) {
   context.rank = who.rank;
   context.size = who.world_size;
-  if (who.world_size > engines::layout::max_ranks) {
-    throw usage_error(context, "the job has " + std::to_string(who.world_size) + " ranks; it can have at most " +
-                                   std::to_string(engines::layout::max_ranks));
+  try {
+    return join(who, options, context);
+  } catch (const usage_error& problem) {
+    throw usage_error(context, problem.detail());
+  } catch (const timeout_error& problem) {
+    throw timeout_error(context, problem.detail(), problem.missing());
+  } catch (const engine_error& problem) {
+    throw engine_error(context, problem.detail());
   }
+}
+
+}  // namespace detail
+
+HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
+  auto& process = detail::process_identity();
+  const error_context context{-1, 0, "init", 0, where};
+  if (process.initialized || detail::thread_identity() != nullptr) {
+    throw usage_error(context, "this process is a rank already (is init called twice, or inside launch or run_ranks?)");
+  }
+  const launch_environment who = detail::find_job(options, context);
   if (who.world_size == 1) {
     process = detail::identity();
     process.world = process_group().with_timeout(options.timeout);
@@ -245,20 +292,12 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
     process.initialized = true;
     return session(nullptr);
   }
-  try {
-    auto joined = detail::join(who, options, context);
-    auto roster = joined.roster;
-    auto agent = joined.agent;
-    process = detail::identity_of(std::move(joined), options.timeout);
-    detail::terminate_reporter::report_to(roster.get(), agent.get());
-    return session(std::move(roster), std::move(agent));
-  } catch (const usage_error& problem) {
-    throw usage_error(context, problem.detail());
-  } catch (const timeout_error& problem) {
-    throw timeout_error(context, problem.detail(), problem.missing());
-  } catch (const engine_error& problem) {
-    throw engine_error(context, problem.detail());
-  }
+  auto joined = detail::join_as(who, options, context);
+  auto roster = joined.roster;
+  auto agent = joined.agent;
+  process = detail::identity_of(std::move(joined), options.timeout);
+  detail::terminate_reporter::report_to(roster.get(), agent.get());
+  return session(std::move(roster), std::move(agent));
 }
 
 }  // namespace hfcomm

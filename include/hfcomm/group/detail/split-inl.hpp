@@ -116,6 +116,7 @@ HFCOMM_INLINE std::optional<process_group> process_group::part(const engines::op
   }
   process_group made(std::move(engine), timeout_);
   made.checks_devices_ = checks_devices_;
+  made.state_->job = state_->job;
   if (devices) {
     made.state_->devices = std::move(devices);
     made.state_->has_devices.store(true);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <source_location>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/links/links.hpp>
+#include <hfcomm/group/connect.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/session-inl.hpp>
+#include <hfcomm/group/environment.hpp>
+#include <hfcomm/group/session.hpp>
+
+namespace hfcomm {
+
+namespace detail {
+
+/// This process's part of a job that `connect` has joined.
+class connected_job {
+ public:
+  explicit connected_job(const rendezvous::membership& joined)
+      : roster_(joined.roster), agent_(joined.agent), spans_machines_(joined.nodes > 1) {
+    terminate_reporter::report_to(roster_.get(), agent_.get());
+  }
+  connected_job(const connected_job&) = delete;
+  connected_job& operator=(const connected_job&) = delete;
+
+  ~connected_job() {
+    terminate_reporter::forget(*roster_);
+    if (std::uncaught_exceptions() > exceptions_) {
+      roster_->fail("an exception ended its group", true);
+    }
+    if (spans_machines_ && roster_->has_losses()) {
+      engines::abandon_links();
+    }
+    roster_->leave();
+    if (agent_) {
+      finish_agent(*agent_);
+    }
+  }
+
+ private:
+  std::shared_ptr<rendezvous::roster> roster_;
+  std::shared_ptr<engines::machine_agent> agent_;
+  bool spans_machines_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace detail
+
+HFCOMM_INLINE process_group connect(const init_options& options, std::source_location where) {
+  const error_context context{-1, 0, "connect", 0, where};
+  launch_environment who = detail::find_job(options, context);
+  if (who.source == "none" && world().size() > 1) {
+    throw usage_error(context,
+                      "no variable of a launcher tells who the members are; name the group by init_method, rank and "
+                      "world_size");
+  }
+  if (who.world_size == 1) {
+    return process_group().with_timeout(options.timeout);
+  }
+  if (detail::thread_identity() != nullptr) {
+    throw usage_error(context, "the ranks of run_ranks are threads, and only processes can connect");
+  }
+  who.rendezvous.insert(0, "connect ");  // init's jobs have names of their own
+  auto joined = detail::join_as(who, options, context);
+  auto job = std::make_shared<const detail::connected_job>(joined);
+  auto group = detail::group_access::make(std::move(joined.engine), options.timeout);
+  detail::group_access::state(group).job = std::move(job);
+  return group;
+}
+
+}  // namespace hfcomm
