@@ -45,6 +45,7 @@
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/gather_v.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
+#include <hfcomm/collectives/part_lists.hpp>
 #include <hfcomm/collectives/probe.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
 #include <hfcomm/collectives/received_parts.hpp>

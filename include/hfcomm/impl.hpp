@@ -25,6 +25,7 @@
 #include <hfcomm/collectives/detail/fold_elements-inl.hpp>
 #include <hfcomm/collectives/detail/message-inl.hpp>
 #include <hfcomm/collectives/detail/message_batch-inl.hpp>
+#include <hfcomm/collectives/detail/part_list_calls-inl.hpp>
 #include <hfcomm/collectives/detail/prefix-inl.hpp>
 #include <hfcomm/collectives/detail/probe-inl.hpp>
 #include <hfcomm/collectives/detail/read_file_dist-inl.hpp>

@@ -71,10 +71,14 @@ template <class L>
 concept list_of_buffers = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
                           writable_buffer<std::ranges::range_reference_t<L>>;
 
+/// Memory of which operations on buffers take one besides their first argument.
+template <class R>
+concept buffer_or_list = buffer<R> || list_of_buffers<R>;
+
 /// Operations on one object, or on one or more buffers.
 template <class T, class... Rest>
 consteval auto find_reason_for_buffers() {
-  if constexpr (enable_device_range<std::remove_cvref_t<T>> || (buffer<T> && (buffer<Rest> || ...))) {
+  if constexpr (enable_device_range<std::remove_cvref_t<T>> || (buffer<T> && (buffer_or_list<Rest> || ...))) {
     return because<reason::none>{};
   } else {
     return because<why_no_object<T>>{};
@@ -86,7 +90,7 @@ using why_no_object_or_buffers = typename decltype(find_reason_for_buffers<T, Re
 /// The same for asynchronous operations. Lists of counts, which are copied, may be temporaries.
 template <class T, class... Rest>
 using why_no_lasting_buffers = std::conditional_t<
-    temporary_memory<T> && (buffer<Rest> || ...),
+    temporary_memory<T> && (buffer_or_list<Rest> || ...),
     typename reason::temporary_buffer<T>::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done,
     reason::none>;
 
@@ -94,6 +98,11 @@ template <class T, class... Rest>
 using why_no_object_or_lasting_buffers =
     std::conditional_t<refused<why_no_lasting_buffers<T, Rest...>>, why_no_lasting_buffers<T, Rest...>,
                        why_no_object_or_buffers<T, Rest...>>;
+
+/// Operations on a list of objects T, or on a list of views T and other memory.
+template <class T, class... Rest>
+using why_no_listed_object =
+    std::conditional_t<buffer_view<T> && (buffer_or_list<Rest> || ...), reason::none, why_no_object<T>>;
 
 /// Operations on one object or one view.
 template <class T>

@@ -59,7 +59,7 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<T>>
+template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
   requires detail::refused<Why>
 std::vector<T> all_to_all(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
 void all_to_all(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
@@ -113,7 +113,7 @@ work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& o
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<T>>
+template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
   requires detail::refused<Why>
 work<std::vector<T>> all_to_all_async(const std::vector<T>&,
                                       Rest&&...) = delete;  // not serializable: Why says what to do

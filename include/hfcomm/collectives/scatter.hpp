@@ -60,7 +60,7 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int r
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<T>>
+template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
   requires detail::refused<Why>
 T scatter(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
 void scatter(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
@@ -110,7 +110,7 @@ work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, in
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<T>>
+template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
   requires detail::refused<Why>
 work<T> scatter_async(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
 template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
