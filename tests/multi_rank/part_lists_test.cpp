@@ -41,6 +41,8 @@ separate_parts separate_parts_of(const std::vector<std::size_t>& counts, int fro
   return list;
 }
 
+separate_parts threes(std::size_t count) { return {count, one_part(3)}; }
+
 template <class RankMain>
 void with_all_lists(RankMain rank_main) {
   for (const int ranks : rank_counts) {
@@ -186,11 +188,8 @@ TEST_CASE("part lists: lists that do not fit a rank's own buffers are usage_erro
           }
           check_usable(world);
         };
-        one_part memory(3 * size);
-        std::vector<std::span<std::uint32_t>> list;
-        for (std::size_t rank = 0; rank < size; ++rank) {
-          list.push_back(std::span(memory).subspan(3 * rank, 3));
-        }
+        auto memory = threes(size);
+        const auto list = views_over(memory);
         const one_part in(3);
         one_part out(3);
         const std::vector<std::span<const std::uint32_t>> from(size, in);
@@ -252,22 +251,16 @@ TEST_CASE("part lists: lengths that differ between ranks are a mismatch_error on
       [](const process_group& world) {
         const auto size = as_index(world.size());
         const bool differs = world.rank() == 1;
-        one_part memory(10 * size);
-        std::vector<std::span<std::uint32_t>> list;
-        for (std::size_t rank = 0; rank < size; ++rank) {
-          list.push_back(std::span(memory).subspan(10 * rank, differs && rank == 0 ? 4 : 3));
-        }
+        auto memory = threes(size);
+        memory[0].resize(differs ? 4 : 3);
+        const auto list = views_over(memory);
         const one_part in(3);
         one_part out(3);
         CHECK_THROWS_AS(all_gather(in, list), mismatch_error);
         CHECK_THROWS_AS(gather(in, list, 1), mismatch_error);
         CHECK_THROWS_AS(scatter(list, out, 1), mismatch_error);
-        one_part elsewhere(3 * size);
-        std::vector<std::span<std::uint32_t>> to;
-        for (std::size_t rank = 0; rank < size; ++rank) {
-          to.push_back(std::span(elsewhere).subspan(3 * rank, 3));
-        }
-        CHECK_THROWS_AS(all_to_all(list, to), mismatch_error);
+        auto elsewhere = threes(size);
+        CHECK_THROWS_AS(all_to_all(list, views_over(elsewhere)), mismatch_error);
         CHECK_THROWS_AS(reduce_scatter(list, out), mismatch_error);
         check_usable(world);
       },

@@ -193,7 +193,7 @@ TEST_CASE("connect: a member that dies, or that an exception ends, is named as i
       std::optional<process_group> group = connect(job_options(unique_name("throws"), rank, 3));
       if (rank == 1) {
         try {
-          const auto ends = std::move(group);
+          const process_group ends = *group;
           group.reset();
           throw std::runtime_error("out of luck");
         } catch (const std::runtime_error&) {

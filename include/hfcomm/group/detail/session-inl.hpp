@@ -89,7 +89,7 @@ class terminate_reporter {
   };
 
   /// Never destroyed: a session may be a global.
-  static reported_jobs& reported() noexcept {
+  static reported_jobs& reported() {
     static reported_jobs& jobs = *new reported_jobs;  // NOLINT(*owning-memory*)
     return jobs;
   }
