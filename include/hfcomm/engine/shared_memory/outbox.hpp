@@ -15,8 +15,9 @@
 namespace hfcomm::engines {
 
 /// The messages that a rank sends. Offers each in an envelope, and passes the bytes of larger ones through the rank's
-/// slots: as much as a slot holds at once, the rest when the receiver has accepted. One slot is kept for messages that
-/// were accepted without one, because those in the other slots may be received after them. Not thread-safe.
+/// slots: on one machine as much as a slot holds at once, the rest when the receiver has accepted. One slot is kept for
+/// messages that were accepted without one, because those in the other slots may be received after them. Not
+/// thread-safe.
 class outbox {
  public:
   explicit outbox(message_endpoint& endpoint) : endpoint_(endpoint) {}
@@ -85,7 +86,9 @@ class outbox {
       std::memcpy(envelope->payload, data.data(), data.size());
     }
     message.envelope = envelope;
-    const bool is_ahead = data.size() > sizeof(envelope->payload) && take_slot(message, slots_kept);
+    // Not to other machines: an answer may come, and free the slot, while the bytes are still on their way.
+    const bool is_ahead = data.size() > sizeof(envelope->payload) && endpoint_.health().is_on_this_machine(call.root) &&
+                          take_slot(message, reserved_slots);
     if (is_ahead) {
       fill_slot(message);
     }
@@ -184,7 +187,7 @@ class outbox {
     message.envelope->offer.store(0);
   }
 
-  static constexpr std::ptrdiff_t slots_kept = 1;  // for accepted messages
+  static constexpr std::ptrdiff_t reserved_slots = 1;  // for accepted messages
 
   message_endpoint& endpoint_;
   message_list entries_;

@@ -30,7 +30,7 @@ namespace hfcomm::engines {
 class point_to_point {
  public:
   explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
-      : awake_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
+      : brief_wait_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
   point_to_point(const point_to_point&) = delete;
   point_to_point& operator=(const point_to_point&) = delete;
 
@@ -75,7 +75,7 @@ class point_to_point {
         has_slept = false;
       } else if (!all_finished()) {
         const auto has_changed = [&]() noexcept { return endpoint().box().epoch.load() != epoch; };
-        if (has_slept || !awake_.wait_briefly(has_changed)) {
+        if (has_slept || !brief_wait_.wait_briefly(has_changed)) {
           sleep_until_change(epoch);
         }
         has_slept = true;
@@ -224,11 +224,11 @@ class point_to_point {
     box.sleepers.fetch_sub(1);
   }
 
-  detail::learning_wait awake_;
+  detail::learning_wait brief_wait_;
   message_progress progress_;
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
-  detail::worker worker_;  // protects the members before it, except awake_
+  detail::worker worker_;  // protects the members before it, except brief_wait_
 };
 
 }  // namespace hfcomm::engines

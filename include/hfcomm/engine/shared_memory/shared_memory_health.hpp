@@ -87,6 +87,11 @@ class shared_memory_health final : public group_health {
     return detail::ranks_share_cores(job_->roster->local_size(), job_->roster->ranks_are_processes());
   }
 
+  /// Returns whether a rank of the group is on this machine.
+  [[nodiscard]] bool is_on_this_machine(int rank) const noexcept {
+    return job_->roster->machine(index_of(rank)) == job_->roster->machine(job_->roster->index());
+  }
+
   /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
   [[nodiscard]] std::string who(int rank) const {
     return "rank " + std::to_string(rank) + " (" + job_->roster->identity(index_of(rank)) + ')';
