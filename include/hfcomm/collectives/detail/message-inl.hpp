@@ -173,7 +173,8 @@ class message_state final : public group_work_state {
   }
 
   void help() override {
-    if (const auto still = message_.lock()) {
+    const auto keep = group_unless_done();  // the work's owner may drop it meanwhile
+    if (const auto still = message_.lock(); still && keep) {
       engine_.complete({&still, 1});
     }
   }

@@ -248,6 +248,12 @@ class group_work_state : public work_state {
   /// Withdraws the operation where it is a receive that no message has matched; returns whether it did.
   [[nodiscard]] virtual bool withdraw() { return false; }
 
+  /// Returns the group while the work is under way.
+  [[nodiscard]] std::optional<process_group> group_unless_done() const {
+    const std::scoped_lock lock(mutex_);
+    return done_ ? std::nullopt : std::optional(group_);
+  }
+
   /// Returns the work that this one, a coroutine's, waits for; null where there is none.
   [[nodiscard]] std::shared_ptr<work_state> awaited_work() const {
     const std::scoped_lock lock(mutex_);
@@ -310,7 +316,7 @@ class coroutine_state final : public group_work_state {
       awaited->begin_wait();
     }
   }
-  /// Helps with the work that the coroutine waits for. It then goes on, on another thread, and may wait for one more.
+  /// Helps with the work that the coroutine waits for, and with the next one, if it has come to that by then.
   void help() override {
     std::shared_ptr<work_state> helped;
     for (auto next = awaited_work(); next != nullptr && next != helped; next = awaited_work()) {
