@@ -65,6 +65,10 @@ class root_start {
     listener_.reset();
     mine_.options.exchange.reset();
     plan_ = plan.encode();
+    if (plan_.size() > side_message::most_bytes) {
+      throw engine_error(error_context{}, "the plan of the job has " + std::to_string(plan_.size()) +
+                                              " bytes; at most 16 MiB are allowed");
+    }
     plan_sent_.assign(mine_.connections.size(), 0);
     for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
       send_plan(index);

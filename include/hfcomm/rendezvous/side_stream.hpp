@@ -115,7 +115,12 @@ class side_stream {
     output_.push_back(static_cast<std::byte>(kind));
     append(bytes);
     if (is_sealed()) {
-      functions_->seal(sending_.key, sending_.number++, output_, begin);
+      try {
+        functions_->seal(sending_.key, sending_.number++, output_, begin);
+      } catch (...) {
+        output_.resize(begin - length_bytes);  // nothing leaves that is not sealed
+        throw;
+      }
     }
   }
 
