@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <stdexcept>
@@ -291,8 +292,164 @@ TEST_CASE("ddp hooks: power_sgd gives all ranks the same bits, and feeds its err
   });
 }
 
-TEST_CASE("ddp hooks: power_sgd with factors of no columns is a usage_error") {
+/// Runs a pass in which all gradients of this rank have this value, and returns the first element of the first average.
+template <class T>
+T average_of(distributed_data_parallel& ddp, const bare_model<T>& model, T value) {
+  ddp.begin_forward();
+  for (std::size_t index = 0; index < model.values.size(); ++index) {
+    std::ranges::fill(ddp.gradient<T>(index), value);
+    ddp.mark_ready(index);
+  }
+  ddp.finish();
+  return ddp.gradient<T>(0)[0];
+}
+
+const std::vector<tensor_layout> one_matrix{{{20, 30}}};
+
+TEST_CASE("ddp hooks: power_sgd goes on after a gradient of zeros, and after one that is not finite") {
+  run_ranks(2, [](const process_group& world) {
+    bare_model<float> model(one_matrix);
+    distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
+    CHECK(average_of(ddp, model, 0.0F) == 0.0F);
+    CHECK(average_of(ddp, model, 1.0F) == doctest::Approx(1));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      CHECK(std::isnan(average_of(ddp, model, world.rank() == 0 ? bad : 1.0F)));
+      CHECK(average_of(ddp, model, 1.0F) == doctest::Approx(1));
+    }
+  });
+}
+
+TEST_CASE("ddp hooks: power_sgd is exact where a gradient has a lower rank than the factors") {
+  run_ranks(2, [](const process_group& world) {
+    for (const std::size_t matrix_rank : each_of(1, 2, 4)) {
+      bare_model<float> model(std::vector{tensor_layout{{100, 120}}});
+      distributed_data_parallel ddp(model.views(), {},
+                                    {.hook = power_sgd({.matrix_rank = matrix_rank, .first_pass = 1})});
+      for (int pass = 0; pass < 20; ++pass) {
+        ddp.begin_forward();
+        const auto gradient = ddp.gradient<float>(0);
+        for (std::size_t i = 0; i < gradient.size(); ++i) {
+          gradient[i] = std::sin(static_cast<float>(i / 120)) * static_cast<float>(i % 120 + 1) *
+                        static_cast<float>(world.rank() + 1);
+        }
+        ddp.mark_ready(0);
+        ddp.finish();
+        float worst = 0;
+        for (std::size_t i = 0; i < gradient.size(); ++i) {
+          const float wanted = std::sin(static_cast<float>(i / 120)) * static_cast<float>(i % 120 + 1) * 1.5F;
+          worst = std::max(worst, std::abs(gradient[i] - wanted));
+        }
+        CHECK(worst < 1e-3F);
+      }
+    }
+  });
+}
+
+TEST_CASE("ddp hooks: power_sgd averages over the ranks that a join scope counts") {
+  run_ranks(2, [](const process_group& world) {
+    bare_model<float> model(one_matrix);
+    distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
+    join_scope joined(ddp, {.divisor = divide_by::live_ranks});
+    for (int pass = 0; pass < (world.rank() == 0 ? 6 : 2); ++pass) {
+      CHECK(average_of(ddp, model, 1.0F) == doctest::Approx(1));
+    }
+    joined.finish();
+  });
+}
+
+TEST_CASE("ddp hooks: power_sgd keeps nothing of a pass that failed") {
+  run_ranks(2, [](const process_group& world) {
+    bare_model<float> model(one_matrix);
+    distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
+    if (world.rank() == 0) {
+      CHECK_THROWS_AS(average_of(ddp, model, 100.0F), peer_error);
+    } else {
+      ddp.begin_forward();
+      ddp.abandon_pass("this batch is bad");
+    }
+    CHECK(average_of(ddp, model, 1.0F) == doctest::Approx(1));
+  });
+}
+
+TEST_CASE("ddp hooks: power_sgd averages a gradient exactly whose layout has another number of elements") {
+  run_ranks(2, [](const process_group& world) {
+    bare_model<float> model(std::vector{tensor_layout{{610}}});
+    auto views = model.views();
+    views[0].layout = {{20, 30}};
+    distributed_data_parallel ddp(views, {}, {.hook = power_sgd({.first_pass = 1})});
+    average_of(ddp, model, static_cast<float>(world.rank()));
+    CHECK(std::ranges::count(ddp.gradient<float>(0), 0.5F) == 610);
+  });
+}
+
+TEST_CASE("ddp hooks: power_sgd with factors of no columns, or larger than the gradients, is a usage_error") {
   CHECK_THROWS_AS((void)power_sgd({.matrix_rank = 0}), usage_error);
+  CHECK_THROWS_AS((void)power_sgd({.least_compression = 0.5}), usage_error);
+}
+
+TEST_CASE("ddp hooks: a pass that a rank abandons after its last mark is averaged on the others") {
+  run_ranks(2, [](const process_group& world) {
+    std::vector<float> buffer(3);
+    bare_model<float> model(one_vector);
+    distributed_data_parallel ddp(model.views(), {named_buffer("buffer", buffer)},
+                                  {.hook = compress_gradients<float16>()});
+    if (world.rank() == 0) {
+      CHECK(average_of(ddp, model, 1.0F) == 1.0F);
+    } else {
+      ddp.begin_forward();
+      std::ranges::fill(ddp.gradient<float>(0), 1.0F);
+      ddp.mark_ready(0);
+      ddp.abandon_pass("it changed its mind");
+    }
+    CHECK(average_of(ddp, model, 2.0F) == 2.0F);
+    check_usable(world);
+  });
+}
+
+TEST_CASE("ddp hooks: an error of hfcomm on one rank, and one that a hook replaces, end the pass on all") {
+  run_ranks(2, [](const process_group& world) {
+    enum class way { good, wrong_type, replaced };
+    way how = way::good;
+    const auto hook = [&](gradient_bucket bucket) -> work<void> {
+      if (how == way::wrong_type && world.rank() == 1) {
+        (void)bucket.elements<double>();
+      }
+      try {
+        if (how == way::replaced && world.rank() == 1) {
+          throw std::runtime_error("the disk is full");
+        }
+        co_await bucket.average();
+      } catch (const peer_error&) {
+        throw std::logic_error("replaced");
+      }
+    };
+    bare_model<float> model(one_vector);
+    distributed_data_parallel ddp(model.views(), {}, {.hook = hook});
+    for (const way next : {way::wrong_type, way::good, way::replaced, way::good, way::good}) {
+      how = next;
+      if (how == way::good) {
+        CHECK(average_of(ddp, model, 1.0F) == 1.0F);
+      } else {
+        CHECK_THROWS(average_of(ddp, model, 1.0F));
+      }
+    }
+    check_usable(world);
+  });
+}
+
+TEST_CASE("ddp hooks: a hook is called as its rank") {
+  run_ranks(2, [](const process_group& world) {
+    for (const bool on_calling_thread : {false, true}) {
+      const auto hook = [&](gradient_bucket bucket) -> work<void> {
+        CHECK(hfcomm::rank() == world.rank());
+        co_await bucket.average();
+        CHECK(hfcomm::rank() == world.rank());
+      };
+      bare_model<float> model(one_vector);
+      distributed_data_parallel ddp(model.views(), {}, {.reduce_on_calling_thread = on_calling_thread, .hook = hook});
+      CHECK(average_of(ddp, model, 1.0F) == 1.0F);
+    }
+  });
 }
 
 TEST_CASE("ddp hooks: local_sgd averages over all ranks first, then over the subgroup") {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <source_location>
 #include <span>
@@ -29,11 +31,21 @@ struct bucket_gradient {
   std::size_t count;            ///< Elements.
 };
 
+namespace detail {
+
+/// Tells which averages of a hook have failed on this rank.
+struct hook_outcome {
+  std::atomic<bool> failed_on_all{false};     ///< One in the group of the buckets: on all ranks.
+  std::atomic<bool> failed_elsewhere{false};  ///< One in another group: the ranks outside of it do not know.
+};
+
+}  // namespace detail
+
 /// Gradients of one element type that are averaged together, as a communication_hook gets them. All ranks have the same
 /// buckets in the same order. Valid until the hook's work is done.
 class gradient_bucket {
  public:
-  /// What it is made of.
+  /// The parts of a bucket.
   struct description {
     std::span<std::byte> data{};
     element_type type = element_type::none;
@@ -45,6 +57,7 @@ class gradient_bucket {
     std::optional<stream_ref> stream{};  // on a device
     process_group group;
     std::source_location where;
+    std::shared_ptr<detail::hook_outcome> outcome{};
   };
   explicit gradient_bucket(const description& what) : what_(&what) {}
 
@@ -108,10 +121,17 @@ class gradient_bucket {
 /// The next bucket's call comes when the work is done, so the ranks communicate in one order, and what a hook keeps
 /// needs no lock. It is called on the thread that reduces, while backward continues on the caller's; for gradients on a
 /// device on the caller's thread. Not in a group of one. It may call every operation of `gradient_bucket::group`,
-/// blocking ones too.
+/// blocking ones too. Every pass ends with one more operation of that group, in which the ranks tell each other whether
+/// a hook has failed.
 ///
-/// What it throws ends the pass: `finish` throws it on this rank, and peer_error with its text on the others. (torch's
-/// register_comm_hook; there, futures of several buckets overlap.)
+/// What it throws ends the pass: `finish` throws it on this rank, and peer_error with its text on the others. An error
+/// of hfcomm that tells of an operation is taken for one of `gradient_bucket::group`, which the others have as well. So
+/// use `average_within` in another group, or throw another exception. On a device `mark_ready` may throw it, and the
+/// others' devices wait for this rank: see distributed_data_parallel.
+///
+/// The destructor of distributed_data_parallel ends operations of `gradient_bucket::group`; a hook that waits in
+/// another group is waited for, until that group's deadline. (torch's register_comm_hook; there, futures of several
+/// buckets overlap.)
 using communication_hook = std::function<work<void>(gradient_bucket)>;
 
 namespace detail {

@@ -16,8 +16,10 @@ namespace hfcomm {
 /// ranks of `subgroup` only, often those of a machine: `local_group()`. The models of different subgroups then part
 /// until a `periodic_averager` averages them.
 ///
-/// Collective over `subgroup`, of which it makes a group of its own. For gradients in host memory, and not in join
-/// scopes (usage_error). (Semantics of torch's post_localSGD_hook.)
+/// Every pass still ends with an operation of a few bytes among all ranks, as with every hook, and `broadcast_buffers`
+/// begins it with rank 0's buffers. Collective over `subgroup`, of which it makes a group of its own. For gradients in
+/// host memory, and not in passes that a join_scope divides by fewer ranks (usage_error). (Semantics of torch's
+/// post_localSGD_hook.)
 [[nodiscard]] communication_hook local_sgd(const process_group& subgroup, std::uint64_t first_local_pass,
                                            std::source_location where = std::source_location::current());
 
@@ -32,7 +34,7 @@ namespace hfcomm {
 ///     }
 ///
 /// The memory that the parameters name must outlive it; their gradients are not used. Host memory only. Thread-safety:
-/// one thread at a time. (Semantics of torch's PeriodicModelAverager.)
+/// one thread at a time. (torch's PeriodicModelAverager, which averages in the first step after the warm-up, too.)
 class periodic_averager {
  public:
   /// Averages in each `period`-th step after the first `warmup` steps, in which nothing is done. Throws usage_error
@@ -41,7 +43,7 @@ class periodic_averager {
                     const process_group& group = world(), std::source_location where = std::source_location::current());
 
   /// To be called after each step of the optimizer. Collective in the steps that average. Returns whether this one did.
-  /// Throws the errors of all_reduce_param_values.
+  /// Throws the errors of all_reduce_param_values; the step counts all the same.
   bool step(std::source_location where = std::source_location::current());
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
@@ -14,7 +15,7 @@ struct power_sgd_options {
   std::size_t matrix_rank = 1;  ///< Columns of the two factors: more are more exact, and more bytes. At least 1.
   /// The first pass that compresses. Before it, gradients change too much and are averaged exactly.
   std::uint64_t first_pass = 1000;
-  /// A gradient is compressed where its factors have this many times fewer elements than itself.
+  /// A gradient is compressed where its factors have at least this many times fewer elements than itself. At least 1.
   double least_compression = 2;
   bool uses_error_feedback = true;  ///< What compression loses is added to the next pass's gradients. Costs a copy.
   bool warm_start = true;           ///< Begins with the factors of the pass before instead of random ones.
@@ -28,10 +29,12 @@ struct power_sgd_options {
 /// Needs the layouts of the parameters, `ddp_parameter::layout`. Parameters without one, with fewer than two
 /// dimensions, whose first dimension is not the outermost in memory, or that are too small are averaged exactly.
 ///
-/// For gradients of 32 and 64 bits in host memory. Others of 16 bits are averaged exactly; those on a device are a
-/// usage_error. Belongs to one distributed_data_parallel. Throws usage_error where matrix_rank is 0. (Semantics of
-/// torch's powerSGD_hook.)
-[[nodiscard]] communication_hook power_sgd(power_sgd_options options = {});
+/// For gradients of 32 and 64 bits in host memory. Those of 16 bits are averaged exactly; those on a device are a
+/// usage_error. A gradient that is not finite makes all ranks begin anew with it, without feedback. Belongs to one
+/// distributed_data_parallel. Throws usage_error where `matrix_rank` is 0, or `least_compression` less than 1.
+/// (Semantics of torch's powerSGD_hook.)
+[[nodiscard]] communication_hook power_sgd(power_sgd_options options = {},
+                                           std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm
 

@@ -14,7 +14,7 @@
 
 namespace hfcomm::detail {
 
-/// What averages of gradients have in common.
+/// An average of gradients, wherever they lie.
 struct gradient_average {
   element_type type;
   reduction_kernel kernel;  // null on a device

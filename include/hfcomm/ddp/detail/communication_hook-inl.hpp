@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <source_location>
 #include <span>
 #include <string>
@@ -20,14 +22,21 @@ namespace hfcomm {
 
 namespace detail {
 
-/// Averages elements in host memory, as `gradient_bucket::average` says.
+/// Averages elements in host memory, as `gradient_bucket::average` says. Sets `failed` where that fails; `outcome`
+/// keeps it.
 inline void average_values(const gradient_average& wanted, std::span<std::byte> bytes, int divisor,
+                           const std::shared_ptr<hook_outcome>& /*outcome*/, std::atomic<bool>* failed,
                            const process_group& group, std::source_location where) {
-  operation call = average_call(wanted, bytes.size(), where);
-  running_call running(group, call);
-  const bool is_narrow = size_of(wanted.type) == 2;
-  std::vector<float> wide(is_narrow && divisor != group.size() ? wide_sum_elements : 0);
-  mean_of_sum(running.engine(), call, bytes, wide, divisor);
+  try {
+    operation call = average_call(wanted, bytes.size(), where);
+    running_call running(group, call);
+    const bool is_narrow = size_of(wanted.type) == 2;
+    std::vector<float> wide(is_narrow && divisor != group.size() ? wide_sum_elements : 0);
+    mean_of_sum(running.engine(), call, bytes, wide, divisor);
+  } catch (...) {
+    failed->store(true);
+    throw;
+  }
 }
 
 HFCOMM_INLINE void require_host_bucket(const gradient_bucket& bucket, const char* hook) {
@@ -50,13 +59,15 @@ HFCOMM_INLINE void gradient_bucket::require_type(element_type wanted) const {
 HFCOMM_INLINE work<void> gradient_bucket::average_bytes(element_type type, detail::reduction_kernel kernel,
                                                         std::span<std::byte> bytes) const {
   return detail::start("distributed_data_parallel", detail::average_values, group(), where(),
-                       detail::gradient_average{type, kernel, pass()}, bytes, divisor());
+                       detail::gradient_average{type, kernel, pass()}, bytes, divisor(), what_->outcome,
+                       &what_->outcome->failed_on_all);
 }
 
 HFCOMM_INLINE work<void> gradient_bucket::average_within(const process_group& other) const {
   detail::require_host_bucket(*this, "average_within");
   return detail::start("distributed_data_parallel", detail::average_values, other, where(),
-                       detail::gradient_average{type(), what_->kernel, pass()}, bytes(), other.size());
+                       detail::gradient_average{type(), what_->kernel, pass()}, bytes(), other.size(), what_->outcome,
+                       &what_->outcome->failed_elsewhere);
 }
 
 HFCOMM_INLINE work<void> gradient_bucket::average() const {

@@ -19,6 +19,7 @@
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
 #include <hfcomm/machine/worker.hpp>
 
 namespace hfcomm::detail {
@@ -39,7 +40,10 @@ class host_reducer final : public reducer {
     }
     group_access::engine(group_).set_yields_core(true);
     worker_.start(worker_.lock(), {group_.rank(), group_.size(), "distributed_data_parallel", 0, where},
-                  "the gradients", [this] { perform_jobs(); });
+                  "the gradients", [this, own = thread_identity()] {
+                    thread_identity() = own;  // a hook may ask which rank it is of, and ranks may be threads
+                    perform_jobs();
+                  });
   }
 
   ~host_reducer() override {
@@ -183,7 +187,11 @@ class host_reducer final : public reducer {
       case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
       case job_kind::end_hooks: end_hooks(next); break;
       case job_kind::announce_failure: tell_others(next.why, next.where); break;
-      case job_kind::end_pass: break;
+      case job_kind::end_pass:
+        if (has_hook()) {
+          end_hooks(next);  // the other ranks are there, too
+        }
+        break;
     }
   }
 
