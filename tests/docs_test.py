@@ -79,7 +79,7 @@ DECLARATIONS = [
     re.compile(r"(?:class|struct|enum class|union) (?:\[\[\S+\]\] )?(\w+)\b(?! *<)(?!;)"),
     re.compile(r"(?:concept|using) (\w+) ="),
     re.compile(r"inline constexpr [\w:<>]+ (\w+)(?: =|\{|;)"),
-    re.compile(r"(?!template|static_assert|requires|friend|class|struct|/)(?:\S.*?[\s&*>])(\w+)\("),
+    re.compile(r"(?!template|static_assert|requires|friend|class|struct|/)(?:\S[^(]*?[\s&*>])(\w+)\("),
 ]
 
 
@@ -91,7 +91,7 @@ def public_names(header):
             namespaces.append(opened[1])
         elif line.startswith("}  // namespace"):
             namespaces.pop()
-        elif namespaces in (["hfcomm"], ["hfcomm::testing"]):
+        elif namespaces in (["hfcomm"], ["hfcomm::testing"], ["hfcomm::torch"]):
             found = next(filter(None, (pattern.match(line) for pattern in DECLARATIONS)), None)
             if found and found[1] != "operator":
                 yield "".join(f"{space}::" for space in namespaces[0].split("::")[1:]) + found[1]
@@ -101,7 +101,7 @@ def public_headers():
     """What the entrances include, for others to include."""
     yield "testing.hpp"
     yield "collectives/collect_results_in_files.hpp"
-    for entrance in ["comm.hpp", "nccl.hpp"]:
+    for entrance in ["comm.hpp", "nccl.hpp", "torch.hpp"]:
         for header in re.findall(r"^#include <hfcomm/(.*)>", (root / "include/hfcomm" / entrance).read_text(), re.MULTILINE):
             if "/" in header and "detail/" not in header:
                 yield header

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <torch/nn/modules/embedding.h>
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_set>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
+#include <hfcomm/torch/detail/module_parts.hpp>
+
+namespace hfcomm::torch::detail {
+
+HFCOMM_INLINE std::span<std::byte> model_tensor::bytes() const {
+  return {static_cast<std::byte*>(memory_.data_ptr()), memory_.nbytes()};
+}
+
+HFCOMM_INLINE tensor_layout model_tensor::layout() const { return {tensor_.sizes().vec(), tensor_.strides().vec()}; }
+
+HFCOMM_INLINE bool model_tensor::has_moved() const { return tensor_.data_ptr() != memory_.data_ptr(); }
+
+HFCOMM_INLINE void model_tensor::bind() { memory_ = tensor_.detach(); }
+
+HFCOMM_INLINE std::string model_tensor::change() const {
+  const auto text = [](const at::Tensor& tensor) {
+    std::ostringstream out;
+    out << tensor.scalar_type() << " on " << tensor.device() << " of sizes " << tensor.sizes() << " and strides "
+        << tensor.strides();
+    return out.str();
+  };
+  const bool is_equal = tensor_.scalar_type() == memory_.scalar_type() && tensor_.device() == memory_.device() &&
+                        tensor_.sizes() == memory_.sizes() && tensor_.strides() == memory_.strides();
+  return is_equal ? "" : '"' + name_ + "\" was " + text(memory_) + ", and is " + text(tensor_) + " now";
+}
+
+HFCOMM_INLINE std::string model_tensor::sharing_problem() const {
+  const std::string start = "the tensor \"" + name_ + "\" ";
+  if (!tensor_.device().is_cpu()) {
+    return start + "is on the device " + tensor_.device().str() + "; only host memory is supported";
+  }
+  if (tensor_.layout() != at::kStrided || tensor_.is_quantized()) {
+    return start + "is sparse or quantized; only dense tensors are supported";
+  }
+  if (!tensor_.is_non_overlapping_and_dense()) {
+    return start + "has gaps or overlaps in memory; make it contiguous";
+  }
+  return {};
+}
+
+HFCOMM_INLINE element_type averaged_type(const at::Tensor& tensor) noexcept {
+  switch (tensor.scalar_type()) {
+    case at::kHalf: return element_type::float16;
+    case at::kBFloat16: return element_type::bfloat16;
+    case at::kFloat:
+    case at::kComplexFloat: return element_type::float32;
+    case at::kDouble:
+    case at::kComplexDouble: return element_type::float64;
+    default: return element_type::none;
+  }
+}
+
+HFCOMM_INLINE std::string module_parts::problem() const {
+  for (const auto* group : {&dense, &sparse, &frozen, &buffers}) {
+    for (const model_tensor& one : *group) {
+      if (std::string found = one.sharing_problem(); !found.empty()) {
+        return found;
+      }
+    }
+  }
+  for (const auto* group : {&dense, &sparse}) {
+    for (const model_tensor& one : *group) {
+      if (averaged_type(one.tensor()) == element_type::none) {
+        return "parameter \"" + one.name() + "\" is of type " + std::string(one.tensor().dtype().name()) +
+               ", whose gradients cannot be averaged";
+      }
+      if (!one.tensor().is_leaf()) {
+        return "parameter \"" + one.name() + "\" is calculated from other tensors, so it gets no gradient";
+      }
+    }
+  }
+  return {};
+}
+
+/// Returns the weights whose modules give them sparse gradients.
+HFCOMM_INLINE std::unordered_set<const c10::TensorImpl*> sparse_weights(const ::torch::nn::Module& module) {
+  std::unordered_set<const c10::TensorImpl*> found;
+  for (const auto& part : module.modules()) {
+    if (const auto* embedding = part->as<::torch::nn::EmbeddingImpl>();
+        embedding != nullptr && embedding->options.sparse()) {
+      found.insert(embedding->weight.unsafeGetTensorImpl());
+    }
+    if (const auto* bag = part->as<::torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) {
+      found.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return found;
+}
+
+HFCOMM_INLINE module_parts parts_of(const ::torch::nn::Module& module, const std::vector<std::string>& ignore) {
+  module_parts parts;
+  const auto sparse = sparse_weights(module);
+  std::unordered_set<const c10::TensorImpl*> known;
+  const auto is_new = [&](const std::string& name, const at::Tensor& tensor) {
+    return tensor.defined() && known.insert(tensor.unsafeGetTensorImpl()).second &&
+           std::find(ignore.begin(), ignore.end(), name) == ignore.end();
+  };
+  for (const auto& item : module.named_parameters()) {
+    if (is_new(item.key(), item.value())) {
+      auto& group = !item.value().requires_grad()                           ? parts.frozen
+                    : sparse.count(item.value().unsafeGetTensorImpl()) != 0 ? parts.sparse
+                                                                            : parts.dense;
+      group.emplace_back(item.key(), item.value());
+    }
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (is_new(item.key(), item.value())) {
+      parts.buffers.emplace_back(item.key(), item.value());
+    }
+  }
+  return parts;
+}
+
+HFCOMM_INLINE ddp_parameter parameter_of(const model_tensor& one) {
+  ddp_parameter parameter;
+  parameter.name = one.name();
+  parameter.type = averaged_type(one.tensor());
+  parameter.value = one.bytes();
+  parameter.layout = one.layout();
+  switch (parameter.type) {
+    case element_type::float16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::float16>; break;
+    case element_type::bfloat16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::bfloat16>; break;
+    case element_type::float32: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::float32>; break;
+    default: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::float64>;
+  }
+  return parameter;
+}
+
+HFCOMM_INLINE ddp_buffer buffer_of(const model_tensor& one) { return {one.name(), one.bytes(), false, one.layout()}; }
+
+}  // namespace hfcomm::torch::detail

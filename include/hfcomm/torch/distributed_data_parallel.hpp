@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <memory>
+#include <source_location>
+#include <string_view>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/ddp/ddp_options.hpp>
+#include <hfcomm/ddp/distributed_data_parallel.hpp>
+#include <hfcomm/ddp/pass_record.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace hfcomm::torch {
+
+namespace detail {
+class module_state;
+
+/// LibTorch's holder of a module, such as `torch::nn::Linear`.
+template <class T>
+concept module_holder = requires(const T& holder) {
+  typename T::ContainedType;
+  { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
+};
+}  // namespace detail
+
+/// Options of `distributed_data_parallel`. All must be equal on all ranks.
+struct data_parallel_options {
+  /// Sizes of buckets, unused parameters, static graphs, buffers. `ignore` holds names as `named_parameters` and
+  /// `named_buffers` of the module have them. `stream` is not used.
+  hfcomm::ddp_options ddp{};
+  /// Whether a backward pass finishes by itself. Otherwise `finish` must be called after each one, as models need it
+  /// that run backward inside of backward (checkpointing): the inner one would finish too early.
+  bool automatic_finish = true;
+};
+
+/// The part of `distributed_data_parallel` that is the same for all modules.
+class distributed_data_parallel_base {
+ public:
+  distributed_data_parallel_base(const distributed_data_parallel_base&) = delete;
+  distributed_data_parallel_base& operator=(const distributed_data_parallel_base&) = delete;
+
+  /// Ends a backward pass where `automatic_finish` is off; see hfcomm::distributed_data_parallel::finish. Then the
+  /// `.grad` of each parameter that any rank used is the average over the ranks. With `automatic_finish` only a
+  /// backward pass that reaches no parameter needs it.
+  void finish(std::source_location where = std::source_location::current());
+
+  /// Ends a pass in which this rank's forward or backward threw; see
+  /// hfcomm::distributed_data_parallel::abandon_pass.
+  void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current());
+
+  /// Switches the averaging and the buffer broadcasts off for a scope, in which gradients accumulate. Forward and
+  /// backward both belong inside.
+  [[nodiscard]] hfcomm::distributed_data_parallel::no_sync_scope no_sync() noexcept;
+  /// Returns whether the next backward pass averages, that is, whether no `no_sync` scope is open.
+  [[nodiscard]] bool synchronizes() const noexcept;
+
+  /// Makes the `.grad` of each parameter that any rank used in the last averaged pass the tensor that holds the
+  /// average. Passes do it by themselves, but for those that a rank without data takes part in:
+  /// `join_options::on_shadow` calls it before the optimizer steps.
+  void bind_gradients();
+
+  /// Returns what the last averaged pass did on this rank.
+  [[nodiscard]] const ddp_pass_record& last_pass() const noexcept;
+  [[nodiscard]] const process_group& group() const noexcept;
+
+  /// Returns the averager of the module's parameters: for `hfcomm::join_scope`, `hfcomm::run_joined` and
+  /// `hfcomm::accumulate`. In a group of one it has no parameters, and counts a pass in each `forward`.
+  [[nodiscard]] hfcomm::distributed_data_parallel& averager() noexcept;
+
+ protected:
+  distributed_data_parallel_base(const ::torch::nn::Module& module, data_parallel_options options,
+                                 const process_group& group, std::source_location where);
+  ~distributed_data_parallel_base();
+
+  void begin_forward();
+
+ private:
+  std::unique_ptr<detail::module_state> state_;
+};
+
+/// Data-parallel training of a LibTorch module: every rank runs forward and backward on its share of a batch, and the
+/// gradients are averaged over the ranks while backward is still running.
+///
+///     auto net = std::make_shared<Net>();
+///     hfcomm::torch::distributed_data_parallel ddp(net);      // every rank gets rank 0's parameters and buffers
+///     torch::optim::SGD optimizer(net->parameters(), 0.1);
+///     for (...) {
+///       optimizer.zero_grad();
+///       auto loss = torch::mse_loss(ddp.forward(x), y);
+///       loss.backward();                                      // now every `.grad` is the average over the ranks
+///       optimizer.step();
+///     }
+///
+/// The constructor is collective. It throws mismatch_error where the ranks' parameters or buffers differ in name, type,
+/// sizes or strides, naming the first. It throws usage_error (peer_error on the other ranks) where one cannot be
+/// averaged: only host memory and floating-point or complex types are supported. A tensor that has several names is one
+/// parameter. Frozen parameters (`requires_grad` is false) are shared once, and must stay frozen.
+///
+/// A gradient lies in memory of this object, in which it is reduced; `.grad` becomes a view of it in each pass.
+/// `.grad` may outlive this object. A graph that `backward` creates (`create_graph`) does not lead through it.
+/// Parameters that no rank used keep the `.grad` that they had, undefined or not; those that another rank used get a
+/// defined one (`find_unused_parameters`).
+///
+/// Each `forward` looks whether `torch::load`, `set_data` or `to` have replaced the memory of a parameter or buffer, or
+/// what its hook is attached to, and follows. Where its type, sizes or strides have changed, it throws usage_error
+/// naming it. Parameters that are registered later are not known to this object.
+///
+/// The gradients of `torch::nn::Embedding` and `EmbeddingBag` with the option `sparse` are gathered from all ranks,
+/// added up and divided by the group's size; not inside a `join_scope`. Sparse gradients of other parameters are a
+/// usage_error that names the parameter.
+///
+/// Errors of a pass come out of `backward`, and name the line of the constructor. Where forward or backward throws
+/// something else and training continues, call `abandon_pass` in the handler.
+///
+/// In a group of one there are no hooks and no memory: `forward` is the module's.
+///
+/// Thread-safety: one thread at a time calls. Make no LibTorch tensors before `hfcomm::launch`, whose forked ranks
+/// could wait for threads that they do not have. (Semantics of torch's DistributedDataParallel, without `module.` in
+/// the names of a checkpoint.)
+template <class Module>
+class distributed_data_parallel : public distributed_data_parallel_base {
+ public:
+  explicit distributed_data_parallel(std::shared_ptr<Module> module, data_parallel_options options = {},
+                                     const process_group& group = world(),
+                                     std::source_location where = std::source_location::current())
+      : distributed_data_parallel_base(*module, std::move(options), group, where), module_(std::move(module)) {}
+  /// The same with a holder, such as `torch::nn::Sequential`.
+  template <detail::module_holder Holder>
+    requires std::same_as<typename Holder::ContainedType, Module>
+  explicit distributed_data_parallel(const Holder& holder, data_parallel_options options = {},
+                                     const process_group& group = world(),
+                                     std::source_location where = std::source_location::current())
+      : distributed_data_parallel(holder.ptr(), std::move(options), group, where) {}
+
+  /// Returns the module's forward. Where gradients are recorded, it first gives every rank rank 0's buffers, unless
+  /// `broadcast_buffers` is off or inside `no_sync`: collective. Without gradients (`torch::NoGradGuard`) nothing is
+  /// communicated, so that one rank alone may evaluate.
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    begin_forward();
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+
+  /// Returns the module, for an optimizer, `torch::save`, `train` and `eval`.
+  [[nodiscard]] const std::shared_ptr<Module>& module() const noexcept { return module_; }
+
+ private:
+  std::shared_ptr<Module> module_;
+};
+
+template <detail::module_holder Holder>
+distributed_data_parallel(const Holder&, data_parallel_options = {}, const process_group& = world(),
+                          std::source_location = std::source_location::current())
+    -> distributed_data_parallel<typename Holder::ContainedType>;
+
+/// Returns the module of a wrapper; a module that is in none as it is. So code runs with and without.
+template <class Module>
+[[nodiscard]] const std::shared_ptr<Module>& unwrap(const distributed_data_parallel<Module>& ddp) noexcept {
+  return ddp.module();
+}
+template <class Module>
+[[nodiscard]] const std::shared_ptr<Module>& unwrap(const std::shared_ptr<Module>& module) noexcept {
+  return module;
+}
+
+}  // namespace hfcomm::torch
