@@ -13,7 +13,12 @@
 // IWYU pragma: begin_exports
 #include <hfcomm/comm.hpp>
 
+#include <hfcomm/torch/collectives.hpp>
 #include <hfcomm/torch/distributed_data_parallel.hpp>
+#include <hfcomm/torch/distributed_sampler.hpp>
+#include <hfcomm/torch/messages.hpp>
+#include <hfcomm/torch/serialization.hpp>
+#include <hfcomm/torch/threads.hpp>
 // IWYU pragma: end_exports
 
 #if !defined(HFCOMM_COMPILED)

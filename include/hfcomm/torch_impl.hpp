@@ -9,7 +9,13 @@
 
 #include <hfcomm/torch.hpp>
 
+#include <hfcomm/torch/detail/collectives-inl.hpp>
 #include <hfcomm/torch/detail/distributed_data_parallel-inl.hpp>
+#include <hfcomm/torch/detail/distributed_sampler-inl.hpp>
+#include <hfcomm/torch/detail/messages-inl.hpp>
 #include <hfcomm/torch/detail/module_parts-inl.hpp>
 #include <hfcomm/torch/detail/module_state-inl.hpp>
+#include <hfcomm/torch/detail/serialization-inl.hpp>
 #include <hfcomm/torch/detail/sparse_gradients-inl.hpp>
+#include <hfcomm/torch/detail/tensor_memory-inl.hpp>
+#include <hfcomm/torch/detail/threads-inl.hpp>

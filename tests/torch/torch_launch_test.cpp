@@ -2,6 +2,7 @@
 #include "nets.hpp"
 
 #include <stdexcept>
+#include <thread>
 
 // Ranks as processes. No case of this file may use LibTorch before the ranks are forked.
 
@@ -14,6 +15,16 @@ void require(bool condition, const char* text) {
   if (!condition) {
     throw std::runtime_error(text);
   }
+}
+
+TEST_CASE("torch threads: the ranks of a machine divide its cores") {
+  const int status = hfcomm::launch(2, [] {
+    const int threads = ht::set_threads_for_ranks();
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    require(threads >= 1 && (threads * 2 <= cores || threads == 1), "more threads than cores");
+    require(at::get_num_threads() == threads, "LibTorch has another number of threads");
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("torch launch: processes that share a batch train as one does on the whole") {

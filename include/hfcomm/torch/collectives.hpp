@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <source_location>
+#include <vector>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
+
+/// The collectives on tensors of LibTorch.
+///
+/// They are those on spans of the tensors' elements, row by row: the ranks' tensors must have the same type and number
+/// of elements (mismatch_error otherwise); their sizes are not compared. A rank may call the form on spans, and another
+/// rank this one. A tensor that is not contiguous is copied, and copied back where it is written. Autograd records
+/// nothing.
+///
+/// All throw usage_error, and peer_error on the other ranks, for a tensor that is undefined, sparse, quantized or not
+/// in host memory; and where an output has another type than the input. To send a tensor whose sizes the other ranks do
+/// not know, give it to hfcomm's own functions as an object: see torch/serialization.hpp.
+///
+/// Thread-safety: as hfcomm's collectives.
+namespace hfcomm::torch {
+
+/// Reduces element by element, in place, on every rank. Of bools, a sum or maximum is whether any is true, and a
+/// product or minimum whether all are. Complex numbers have no minimum or maximum, and integers no average
+/// (usage_error).
+void all_reduce(const at::Tensor& data, reduce_op op = reduce_op::sum, const process_group& group = world(),
+                std::source_location where = std::source_location::current());
+
+/// Reduces element by element into the root's tensor, in place; the other ranks' tensors stay as they are.
+void reduce(const at::Tensor& data, int root, reduce_op op = reduce_op::sum, const process_group& group = world(),
+            std::source_location where = std::source_location::current());
+
+/// Gives every rank the root's elements.
+void broadcast(const at::Tensor& data, int root = 0, const process_group& group = world(),
+               std::source_location where = std::source_location::current());
+
+/// Returns every rank's tensor, in rank order, on every rank, with the sizes of this rank's one.
+[[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& data, const process_group& group = world(),
+                                                 std::source_location where = std::source_location::current());
+/// Gathers every rank's elements, in rank order, in `out`, which has as many elements as all inputs together.
+void all_gather(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
+                std::source_location where = std::source_location::current());
+
+/// Returns every rank's tensor, in rank order, on the root, with the sizes of the root's one; nothing elsewhere.
+[[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& data, int root = 0, const process_group& group = world(),
+                                             std::source_location where = std::source_location::current());
+/// Gathers every rank's elements, in rank order, in the root's `out`; elsewhere `out` is ignored and may be undefined.
+void gather(const at::Tensor& in, const at::Tensor& out, int root = 0, const process_group& group = world(),
+            std::source_location where = std::source_location::current());
+
+/// Gives each rank its part of the root's `in`, which has `out.numel()` elements for each rank, in rank order;
+/// elsewhere `in` is ignored and may be undefined.
+void scatter(const at::Tensor& in, const at::Tensor& out, int root = 0, const process_group& group = world(),
+             std::source_location where = std::source_location::current());
+
+/// Reduces element by element, and leaves each rank its part of the result: `in` has `out.numel()` elements for each
+/// rank.
+void reduce_scatter(const at::Tensor& in, const at::Tensor& out, reduce_op op = reduce_op::sum,
+                    const process_group& group = world(), std::source_location where = std::source_location::current());
+
+/// Sends the r-th of equal parts of `in` to rank r; `out` gets the parts for this rank, in rank order.
+void all_to_all(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
+                std::source_location where = std::source_location::current());
+
+}  // namespace hfcomm::torch

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/serialization/archive.hpp>
+
+/// Tensors of LibTorch as objects: `hfcomm::all_gather(tensor)` returns tensors of any types and sizes, and a map of
+/// tensors may be broadcast. hfcomm's archives find these functions in their namespace.
+namespace hfcomm::serialization {
+
+/// Writes a tensor's type, sizes and elements, row by row, or that it is undefined. Throws usage_error for one that is
+/// sparse, quantized, not in host memory, or of a type that neither C++ nor hfcomm has.
+void save(output_archive& archive, const at::Tensor& tensor);
+
+/// Reads a tensor into memory of its own, without a gradient. Throws decode_error for anything else.
+void load(input_archive& archive, at::Tensor& tensor);
+
+}  // namespace hfcomm::serialization
