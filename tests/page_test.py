@@ -91,8 +91,8 @@ with tempfile.TemporaryDirectory() as scratch:
                 else:
                     failures.append(f"{shlex.join(command)}: {problem}")
     failures += [f"{name} is never built" for name in programs if name not in built]
-    if len(programs) < 3:
-        failures.append(f"only {len(programs)} programs were found")
+    if not programs:
+        failures.append("no program was found")
 
 print("\n".join(failures))
 print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
