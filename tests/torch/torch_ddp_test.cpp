@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "nets.hpp"
 
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -86,20 +87,28 @@ TEST_CASE("torch ddp: a gradient follows its memory when buckets are filled anew
   at_each_size(
       [](const process_group& world) {
         auto net = make_net<two_parts>(0);
-        // Backward reaches the layers in another order than that of registration.
         ht::distributed_data_parallel ddp(net, {.ddp = {.first_bucket_bytes = 40, .bucket_bytes = 40}});
+        const auto pass_in_order_of_registration = [&] {
+          const at::Tensor x = input_of(world, 4);
+          const at::Tensor other = ddp.forward(x, false, true);
+          (other + net->one->forward(x).sum()).backward();
+        };
+        std::set<const void*> places;
         for (int pass = 1; pass < 6; ++pass) {
           {
             const auto guard = ddp.no_sync();
-            run_pass(ddp, world);
+            pass_in_order_of_registration();
             CHECK_FALSE(ddp.synchronizes());
           }
-          run_pass(ddp, world);
+          pass_in_order_of_registration();
+          places.insert(net->one->weight.grad().data_ptr());
+          CHECK(ddp.last_pass().copied_bytes == (pass == 1 ? 20 * sizeof(float) : 0));
           for (const auto& weight : {net->one->weight, net->other->weight}) {
             CHECK(difference(weight.grad(), expected_weight_gradient(world) * 2 * pass) < 1e-5);
             check_same_tensor(weight.grad(), world);
           }
         }
+        CHECK(places.size() == 2);
       },
       2);
 }
@@ -379,6 +388,77 @@ TEST_CASE("torch ddp: a holder is wrapped as its module") {
       check_same_tensor(parameter.grad(), world);
     }
     CHECK(ddp.module() == net.ptr());
+  });
+}
+
+/// One parameter, and each rank's gradient of it is `factor` everywhere.
+struct factor_net : torch::nn::Module {
+  explicit factor_net(at::ScalarType type) {
+    value = register_parameter("value", torch::ones({3, 4}, type));
+    steps = register_buffer("steps", torch::zeros({1}, at::kLong));
+  }
+  at::Tensor forward(double factor) { return torch::real((value * factor).sum()); }
+
+  at::Tensor value, steps;
+};
+
+TEST_CASE("torch ddp: gradients of every floating-point and complex type are averaged") {
+  at_each_size([](const process_group& world) {
+    for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble}) {
+      auto net = std::make_shared<factor_net>(type);
+      ht::distributed_data_parallel ddp(net);
+      for (int pass = 1; pass <= 2; ++pass) {  // `.grad` is not dropped
+        ddp.forward(2 * world.rank()).backward();
+        CHECK(at::equal(net->value.grad(), torch::full({3, 4}, pass * (world.size() - 1), type)));
+      }
+    }
+    if (world.size() > 1) {
+      auto integers = std::make_shared<factor_net>(at::kFloat);
+      integers->register_parameter("number", torch::ones({2}, at::kComplexHalf));
+      CHECK_CONTAINS(error_of<usage_error>([&] { ht::distributed_data_parallel ddp(integers); }).what(),
+                     "whose gradients cannot be averaged");
+    }
+  });
+}
+
+TEST_CASE("torch ddp: a gradient of other strides or other memory is copied") {
+  at_each_size([](const process_group& world) {
+    auto net = std::make_shared<factor_net>(at::kFloat);
+    ht::distributed_data_parallel ddp(net);
+    ddp.forward(0).backward();
+    const at::Tensor added = at::arange(12, at::kFloat).reshape({4, 3}).t();
+    net->value.mutable_grad() = added.clone();
+    REQUIRE(net->value.grad().strides() != net->value.strides());
+    ddp.forward(2 * world.rank()).backward();
+    CHECK(at::equal(net->value.grad(), added + (world.size() - 1)));
+  });
+}
+
+TEST_CASE("torch ddp: two forwards may come before their two backwards") {
+  at_each_size([](const process_group& world) {
+    auto net = make_net<two_parts>(0);
+    ht::distributed_data_parallel ddp(net, {.ddp = {.first_bucket_bytes = 40, .bucket_bytes = 40}});
+    for (int pass = 1; pass < 4; ++pass) {
+      const at::Tensor first = ddp.forward(input_of(world, 4), true, true);
+      const at::Tensor second = ddp.forward(input_of(world, 4), true, true);
+      first.backward();
+      second.backward();
+      CHECK(difference(net->one->weight.grad(), expected_weight_gradient(world) * 2 * pass) < 1e-5);
+      check_same_tensor(net->other->weight.grad(), world);
+    }
+  });
+}
+
+TEST_CASE("torch ddp: ignored buffers stay each rank's own, also after they were replaced") {
+  at_each_size([](const process_group& world) {
+    for (const bool ignores : {true, false}) {
+      auto net = std::make_shared<factor_net>(at::kFloat);
+      ht::distributed_data_parallel ddp(
+          net, {.ddp = {.ignore = ignores ? std::vector<std::string>{"steps"} : std::vector<std::string>{}}});
+      net->steps.set_data(torch::full({1}, world.rank() + 5, at::kLong));
+      ddp.forward(1).backward();
+      CHECK(net->steps.item<std::int64_t>() == (ignores ? world.rank() + 5 : 5));
+    }
   });
 }
 
