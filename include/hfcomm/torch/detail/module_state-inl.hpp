@@ -162,7 +162,13 @@ HFCOMM_INLINE void module_state::follow_memory() {
     const at::Tensor& gradient = parts_.dense[index].tensor().grad();
     if (gradient.defined() && gradient.layout() == at::kStrided && gradient.data_ptr() == bound_[index]) {
       bind_gradient(index);
-    } else if (!gradient.defined() && !averager_->synchronizes()) {
+    }
+  }
+}
+
+HFCOMM_INLINE void module_state::clear_undefined() {
+  for (std::size_t index = 0; index < bound_.size(); ++index) {
+    if (!parts_.dense[index].tensor().grad().defined()) {
       const auto memory = averager_->gradient(index, where_);
       std::fill(memory.begin(), memory.end(), std::byte{});
     }
@@ -214,7 +220,11 @@ HFCOMM_INLINE void module_state::finish_after_backward() {
 HFCOMM_INLINE void module_state::finish(std::source_location where) {
   has_queued_finish_ = false;
   averager_->finish(where);
-  if (is_alone() || !averager_->synchronizes()) {
+  if (is_alone()) {
+    return;
+  }
+  if (!averager_->synchronizes()) {
+    clear_undefined();
     return;
   }
   for (const model_tensor& one : parts_.sparse) {

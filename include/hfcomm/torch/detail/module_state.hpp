@@ -113,8 +113,10 @@ class module_state {
   [[nodiscard]] std::string follow(std::vector<model_tensor>& group, bool are_frozen,
                                    void (hfcomm::distributed_data_parallel::*rebind)(std::size_t, std::span<std::byte>,
                                                                                      std::source_location));
-  /// Moves `.grad` with the averager's memory, and clears memory that is no `.grad` where gradients accumulate.
+  /// Moves `.grad` with the averager's memory.
   void follow_memory();
+  /// Clears the memory of undefined gradients. A join scope may average what accumulated, and takes all of it.
+  void clear_undefined();
   void on_dense_gradient(std::size_t index);
   void finish_after_backward();
   /// Returns the averager's memory as a tensor like the parameter.
