@@ -434,6 +434,41 @@ TEST_CASE("torch ddp: a gradient of other strides or other memory is copied") {
   });
 }
 
+/// The second layer of a `two_parts`, whose forward runs again in backward: a backward inside of backward.
+struct recomputed_part : torch::autograd::Function<recomputed_part> {
+  static inline thread_local two_parts* net = nullptr;
+
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return net->other->forward(x).sum();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::AutoGradMode records(true);
+    const at::Tensor x = context->get_saved_variables()[0].detach().set_requires_grad(true);
+    net->other->forward(x).sum().backward(gradients[0]);
+    return {x.grad()};
+  }
+};
+
+TEST_CASE("torch ddp: backward inside of backward works where finish is called by hand") {
+  at_each_size([](const process_group& world) {
+    auto net = make_net<two_parts>(0);
+    recomputed_part::net = net.get();
+    ht::distributed_data_parallel ddp(net, {.automatic_finish = false});
+    for (int pass = 1; pass <= 3; ++pass) {
+      const at::Tensor x = input_of(world, 4).set_requires_grad(true);
+      const at::Tensor one = ddp.forward(x, true, false);
+      (one + recomputed_part::apply(x)).backward();
+      ddp.finish();
+      for (const auto& weight : {net->one->weight, net->other->weight}) {
+        CHECK(difference(weight.grad(), expected_weight_gradient(world) * pass) < 1e-5);
+        check_same_tensor(weight.grad(), world);
+      }
+    }
+  });
+}
+
 TEST_CASE("torch ddp: two forwards may come before their two backwards") {
   at_each_size([](const process_group& world) {
     auto net = make_net<two_parts>(0);
