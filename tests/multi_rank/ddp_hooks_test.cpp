@@ -23,8 +23,8 @@ using namespace multi_rank;
 
 /// A model of one vector of values for each count, and gradients in the memory of distributed_data_parallel.
 template <class T>
-struct bare_model {
-  explicit bare_model(std::vector<tensor_layout> of) : layouts(std::move(of)) {
+struct shaped_model {
+  explicit shaped_model(std::vector<tensor_layout> of) : layouts(std::move(of)) {
     for (const auto& layout : layouts) {
       std::int64_t count = 1;
       for (const std::int64_t size : layout.sizes) {
@@ -65,7 +65,7 @@ float sum_of(int ranks, std::size_t index, std::size_t element, int pass) {
 
 /// Runs a pass, and calls `check(gradients, index, element)` for each averaged element.
 template <class T, class Check>
-void run_pass(distributed_data_parallel& ddp, const bare_model<T>& model, int rank, int pass, const Check& check) {
+void run_pass(distributed_data_parallel& ddp, const shaped_model<T>& model, int rank, int pass, const Check& check) {
   ddp.begin_forward();
   for (std::size_t index = model.values.size(); index-- > 0;) {
     const auto gradient = ddp.gradient<T>(index);
@@ -105,7 +105,7 @@ TEST_CASE("ddp hooks: a hook gets each bucket once, in order, with its gradients
           one += 1000;
         }
       };
-      bare_model<float> model(small_layouts);
+      shaped_model<float> model(small_layouts);
       distributed_data_parallel ddp(model.views(), {},
                                     {.first_bucket_bytes = 100,
                                      .bucket_bytes = 2'000,
@@ -147,7 +147,7 @@ TEST_CASE("ddp hooks: an exception of a hook ends the pass on all ranks, and the
         ++call;
         co_await bucket.average();
       };
-      bare_model<float> model({{{10}}, {{20}}, {{7}}});
+      shaped_model<float> model({{{10}}, {{20}}, {{7}}});
       distributed_data_parallel ddp(model.views(), {}, {.first_bucket_bytes = 1, .bucket_bytes = 1, .hook = hook});
       const auto pass = [&] { run_pass(ddp, model, world.rank(), 0, [](float, std::size_t, std::size_t) {}); };
       if (world.rank() == 1) {
@@ -173,7 +173,7 @@ TEST_CASE("ddp hooks: an exception after the last bucket's average ends the pass
         throw std::runtime_error("too late");
       }
     };
-    bare_model<float> model(one_vector);
+    shaped_model<float> model(one_vector);
     distributed_data_parallel ddp(model.views(), {}, {.hook = hook});
     const auto pass = [&] { run_pass(ddp, model, world.rank(), 0, [](float, std::size_t, std::size_t) {}); };
     if (world.rank() == 0) {
@@ -189,7 +189,7 @@ TEST_CASE("ddp hooks: an exception after the last bucket's average ends the pass
 TEST_CASE("ddp hooks: elements of another type are a usage_error on all ranks") {
   run_ranks(2, [](const process_group& world) {
     const auto hook = [](gradient_bucket bucket) -> work<void> { co_await bucket.average(bucket.elements<double>()); };
-    bare_model<float> model(one_vector);
+    shaped_model<float> model(one_vector);
     distributed_data_parallel ddp(model.views(), {}, {.hook = hook});
     const auto pass = [&] { run_pass(ddp, model, world.rank(), 0, [](float, std::size_t, std::size_t) {}); };
     CHECK(contains(error_of<usage_error>(pass).what(), "the bucket's gradients are of type float32, not float64"));
@@ -198,7 +198,7 @@ TEST_CASE("ddp hooks: elements of another type are a usage_error on all ranks") 
 
 TEST_CASE_TEMPLATE("ddp hooks: 16-bit compression gives the average, rounded", Narrow, float16, bfloat16) {
   at_every_size([](const process_group& world) {
-    const auto check = [&]<class T>(bare_model<T> model) {
+    const auto check = [&]<class T>(shaped_model<T> model) {
       distributed_data_parallel ddp(model.views(), {}, {.hook = compress_gradients<Narrow>()});
       run_pass(ddp, model, world.rank(), 0, [&](T got, std::size_t index, std::size_t element) {
         const float average = sum_of(world.size(), index, element, 0) / static_cast<float>(world.size());
@@ -206,15 +206,15 @@ TEST_CASE_TEMPLATE("ddp hooks: 16-bit compression gives the average, rounded", N
         CHECK(static_cast<float>(got) == (world.size() == 1 ? average : wanted));
       });
     };
-    check(bare_model<float>(small_layouts));
-    check(bare_model<double>(small_layouts));
-    check(bare_model<bfloat16>(small_layouts));
+    check(shaped_model<float>(small_layouts));
+    check(shaped_model<double>(small_layouts));
+    check(shaped_model<bfloat16>(small_layouts));
   });
 }
 
 TEST_CASE("ddp hooks: in a join scope an average is that of the ranks with data") {
   run_ranks(3, [](const process_group& world) {
-    bare_model<float> model(small_layouts);
+    shaped_model<float> model(small_layouts);
     distributed_data_parallel ddp(model.views(), {}, {.hook = compress_gradients<float16>()});
     join_scope joined(ddp, {.divisor = divide_by::live_ranks});
     for (int pass = 0; pass <= world.rank(); ++pass) {
@@ -232,7 +232,7 @@ TEST_CASE("ddp hooks: in a join scope an average is that of the ranks with data"
 
 TEST_CASE("ddp hooks: power_sgd is exact for matrices of low rank, and for what it does not compress") {
   at_every_size([](const process_group& world) {
-    const auto check = [&]<class T>(bare_model<T> model, double tolerance) {
+    const auto check = [&]<class T>(shaped_model<T> model, double tolerance) {
       distributed_data_parallel ddp(model.views(), {},
                                     {.hook = power_sgd({.matrix_rank = 2, .first_pass = 2, .seed = 7})});
       for (int pass = 0; pass < 4; ++pass) {
@@ -255,15 +255,15 @@ TEST_CASE("ddp hooks: power_sgd is exact for matrices of low rank, and for what 
         }
       }
     };
-    check(bare_model<float>({{{20, 30}}, {{30}}, {{4, 5, 6}, {30, 6, 1}}}), 2e-4);
-    check(bare_model<double>({{{20, 30}}, {{30}}}), 1e-9);
+    check(shaped_model<float>({{{20, 30}}, {{30}}, {{4, 5, 6}, {30, 6, 1}}}), 2e-4);
+    check(shaped_model<double>({{{20, 30}}, {{30}}}), 1e-9);
   });
 }
 
 TEST_CASE("ddp hooks: power_sgd gives all ranks the same bits, and feeds its error back") {
   run_ranks(2, [](const process_group& world) {
     const auto mean_error = [&](bool feedback) {
-      bare_model<float> model(std::vector{tensor_layout{{63, 47}}});
+      shaped_model<float> model(std::vector{tensor_layout{{63, 47}}});
       distributed_data_parallel ddp(
           model.views(), {},
           {.hook = power_sgd({.matrix_rank = 1, .first_pass = 1, .uses_error_feedback = feedback, .seed = 3})});
@@ -294,7 +294,7 @@ TEST_CASE("ddp hooks: power_sgd gives all ranks the same bits, and feeds its err
 
 /// Runs a pass in which all gradients of this rank have this value, and returns the first element of the first average.
 template <class T>
-T average_of(distributed_data_parallel& ddp, const bare_model<T>& model, T value) {
+T average_of(distributed_data_parallel& ddp, const shaped_model<T>& model, T value) {
   ddp.begin_forward();
   for (std::size_t index = 0; index < model.values.size(); ++index) {
     std::ranges::fill(ddp.gradient<T>(index), value);
@@ -308,7 +308,7 @@ const std::vector<tensor_layout> one_matrix{{{20, 30}}};
 
 TEST_CASE("ddp hooks: power_sgd goes on after a gradient of zeros, and after one that is not finite") {
   run_ranks(2, [](const process_group& world) {
-    bare_model<float> model(one_matrix);
+    shaped_model<float> model(one_matrix);
     distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
     CHECK(average_of(ddp, model, 0.0F) == 0.0F);
     CHECK(average_of(ddp, model, 1.0F) == doctest::Approx(1));
@@ -322,7 +322,7 @@ TEST_CASE("ddp hooks: power_sgd goes on after a gradient of zeros, and after one
 TEST_CASE("ddp hooks: power_sgd is exact where a gradient has a lower rank than the factors") {
   run_ranks(2, [](const process_group& world) {
     for (const std::size_t matrix_rank : each_of(1, 2, 4)) {
-      bare_model<float> model(std::vector{tensor_layout{{100, 120}}});
+      shaped_model<float> model(std::vector{tensor_layout{{100, 120}}});
       distributed_data_parallel ddp(model.views(), {},
                                     {.hook = power_sgd({.matrix_rank = matrix_rank, .first_pass = 1})});
       for (int pass = 0; pass < 20; ++pass) {
@@ -347,7 +347,7 @@ TEST_CASE("ddp hooks: power_sgd is exact where a gradient has a lower rank than 
 
 TEST_CASE("ddp hooks: power_sgd averages over the ranks that a join scope counts") {
   run_ranks(2, [](const process_group& world) {
-    bare_model<float> model(one_matrix);
+    shaped_model<float> model(one_matrix);
     distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
     join_scope joined(ddp, {.divisor = divide_by::live_ranks});
     for (int pass = 0; pass < (world.rank() == 0 ? 6 : 2); ++pass) {
@@ -359,7 +359,7 @@ TEST_CASE("ddp hooks: power_sgd averages over the ranks that a join scope counts
 
 TEST_CASE("ddp hooks: power_sgd keeps nothing of a pass that failed") {
   run_ranks(2, [](const process_group& world) {
-    bare_model<float> model(one_matrix);
+    shaped_model<float> model(one_matrix);
     distributed_data_parallel ddp(model.views(), {}, {.hook = power_sgd({.first_pass = 1})});
     if (world.rank() == 0) {
       CHECK_THROWS_AS(average_of(ddp, model, 100.0F), peer_error);
@@ -373,7 +373,7 @@ TEST_CASE("ddp hooks: power_sgd keeps nothing of a pass that failed") {
 
 TEST_CASE("ddp hooks: power_sgd averages a gradient exactly whose layout has another number of elements") {
   run_ranks(2, [](const process_group& world) {
-    bare_model<float> model(std::vector{tensor_layout{{610}}});
+    shaped_model<float> model(std::vector{tensor_layout{{610}}});
     auto views = model.views();
     views[0].layout = {{20, 30}};
     distributed_data_parallel ddp(views, {}, {.hook = power_sgd({.first_pass = 1})});
@@ -390,7 +390,7 @@ TEST_CASE("ddp hooks: power_sgd with factors of no columns, or larger than the g
 TEST_CASE("ddp hooks: a pass that a rank abandons after its last mark is averaged on the others") {
   run_ranks(2, [](const process_group& world) {
     std::vector<float> buffer(3);
-    bare_model<float> model(one_vector);
+    shaped_model<float> model(one_vector);
     distributed_data_parallel ddp(model.views(), {named_buffer("buffer", buffer)},
                                   {.hook = compress_gradients<float16>()});
     if (world.rank() == 0) {
@@ -423,7 +423,7 @@ TEST_CASE("ddp hooks: an error of hfcomm on one rank, and one that a hook replac
         throw std::logic_error("replaced");
       }
     };
-    bare_model<float> model(one_vector);
+    shaped_model<float> model(one_vector);
     distributed_data_parallel ddp(model.views(), {}, {.hook = hook});
     for (const way next : {way::wrong_type, way::good, way::replaced, way::good, way::good}) {
       how = next;
@@ -445,7 +445,7 @@ TEST_CASE("ddp hooks: a hook is called as its rank") {
         co_await bucket.average();
         CHECK(hfcomm::rank() == world.rank());
       };
-      bare_model<float> model(one_vector);
+      shaped_model<float> model(one_vector);
       distributed_data_parallel ddp(model.views(), {}, {.reduce_on_calling_thread = on_calling_thread, .hook = hook});
       CHECK(average_of(ddp, model, 1.0F) == 1.0F);
     }
@@ -455,7 +455,7 @@ TEST_CASE("ddp hooks: a hook is called as its rank") {
 TEST_CASE("ddp hooks: local_sgd averages over all ranks first, then over the subgroup") {
   run_ranks(4, [](const process_group& world) {
     const auto half = world.split(world.rank() / 2, world.rank());
-    bare_model<float> model(small_layouts);
+    shaped_model<float> model(small_layouts);
     distributed_data_parallel ddp(model.views(), {}, {.hook = local_sgd(half, 3)});
     for (int pass = 0; pass < 4; ++pass) {
       run_pass(ddp, model, world.rank(), pass, [&](float got, std::size_t index, std::size_t element) {
@@ -470,7 +470,7 @@ TEST_CASE("ddp hooks: local_sgd averages over all ranks first, then over the sub
 
 TEST_CASE("periodic_averager: averages the values in each period-th step after the first ones") {
   at_every_size([](const process_group& world) {
-    bare_model<float> model({{{100}}, {{3}}});
+    shaped_model<float> model({{{100}}, {{3}}});
     periodic_averager averager(model.views(), 2, 3);
     std::vector<bool> averaged;
     for (int step = 0; step < 8; ++step) {
