@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/collectives/detail/part_list_calls.hpp>
+#include <hfcomm/torch_backend/backend.hpp>
+#include <hfcomm/torch_backend/backend_collectives.hpp>
+#include <hfcomm/torch_backend/reductions.hpp>
+#include <hfcomm/torch_backend/tensors.hpp>
+
+/// The collectives of a torch_backend on lists of tensors, one for each rank.
+namespace hfcomm {
+
+namespace torch_backend_detail {
+
+/// Returns the operation on parts of different lengths.
+inline engines::operation uneven(engines::operation call) {
+  call.content = engines::payload::uneven;
+  return call;
+}
+
+using const_parts = std::vector<const_elements>;
+using parts = std::vector<elements>;
+
+inline work<void> start_all_gather(const engines::operation& call, const process_group& group, const const_elements& in,
+                                   const parts& out) {
+  return start_call(
+      call, group,
+      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_all_gather_list(running, in, out); },
+      [=](engines::operation&& begun, const process_group& running) {
+        hfcomm::detail::all_gather_list(std::move(begun), in, out, running);
+      });
+}
+
+inline work<void> start_gather(const engines::operation& call, const process_group& group, const const_elements& in,
+                               const parts& out) {
+  return start_call(
+      call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_gather_list(running, in, out); },
+      [=](engines::operation&& begun, const process_group& running) {
+        hfcomm::detail::gather_list(std::move(begun), in, out, running);
+      });
+}
+
+inline work<void> start_scatter(const engines::operation& call, const process_group& group, const const_parts& in,
+                                const elements& out) {
+  return start_call(
+      call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_scatter_list(running, in, out); },
+      [=](engines::operation&& begun, const process_group& running) {
+        hfcomm::detail::scatter_list(std::move(begun), in, out, running);
+      });
+}
+
+inline work<void> start_all_to_all(const engines::operation& call, const process_group& group, const const_parts& in,
+                                   const parts& out) {
+  return start_call(
+      call, group,
+      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_all_to_all_list(running, in, out); },
+      [=](engines::operation&& begun, const process_group& running) {
+        hfcomm::detail::all_to_all_list(std::move(begun), in, out, running);
+      });
+}
+
+inline work<void> start_reduce_scatter(const engines::operation& call, const process_group& group,
+                                       const const_parts& in, const elements& out) {
+  return start_call(
+      call, group,
+      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_reduce_scatter_list(running, in, out); },
+      [=](engines::operation&& begun, const process_group& running) {
+        hfcomm::detail::reduce_scatter_list(std::move(begun), in, out, running);
+      });
+}
+
+/// Returns the rows of the first dimension for each rank: `splits[r]` of them for rank r, equally many where there are
+/// no splits. Throws c10::Error where they do not add up.
+inline parts split_rows(const host_tensor& data, const std::vector<std::int64_t>& splits, int ranks) {
+  TORCH_CHECK(data.tensor().dim() > 0, "hfcomm: a tensor without dimensions cannot be split");
+  const std::int64_t rows = data.tensor().size(0);
+  std::vector<std::int64_t> counts = splits;
+  if (counts.empty()) {
+    TORCH_CHECK(rows % ranks == 0, "hfcomm: ", rows, " rows cannot be split equally among ", ranks, " ranks");
+    counts.assign(static_cast<std::size_t>(ranks), rows / ranks);
+  }
+  TORCH_CHECK(counts.size() == static_cast<std::size_t>(ranks), "hfcomm: ", counts.size(), " split sizes for ", ranks,
+              " ranks");
+  TORCH_CHECK(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == rows,
+              "hfcomm: the split sizes do not add up to the ", rows, " rows of the tensor");
+  parts result;
+  std::int64_t first = 0;
+  for (const std::int64_t count : counts) {
+    TORCH_CHECK(count >= 0, "hfcomm: a split size is negative");
+    result.push_back(data.rows(first, count));
+    first += count;
+  }
+  return result;
+}
+
+/// Returns the elements of all tensors, as bytes, one tensor after another.
+inline at::Tensor packed(const host_tensors& tensors) {
+  std::vector<at::Tensor> bytes;
+  for (const host_tensor& one : tensors) {
+    bytes.push_back(at::from_blob(one.memory().data, {static_cast<std::int64_t>(one.bytes())}, at::kByte));
+  }
+  return bytes.empty() ? at::empty({0}, at::kByte) : at::cat(bytes);
+}
+
+/// Writes what `packed` has returned into tensors of the same types and numbers of elements.
+inline void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors) {
+  std::int64_t first = 0;
+  for (const at::Tensor& one : tensors) {
+    const host_tensor to(one);
+    const auto memory = to.memory().bytes();
+    std::copy_n(static_cast<const std::byte*>(bytes.data_ptr()) + first, memory.size(), memory.data());
+    first += static_cast<std::int64_t>(memory.size());
+    to.write_back();
+  }
+}
+
+/// Throws c10::Error unless the lists have tensors of equal types and numbers of elements.
+inline void require_alike(const std::vector<at::Tensor>& outputs, const host_tensors& inputs) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "hfcomm: a list of ", outputs.size(), " output tensors for ",
+              inputs.size(), " inputs");
+  for (std::size_t index = 0; index < outputs.size(); ++index) {
+    require_host_memory(outputs[index]);
+    TORCH_CHECK(outputs[index].scalar_type() == inputs[index].type() &&
+                    outputs[index].numel() == inputs[index].tensor().numel(),
+                "hfcomm: output ", index, " has another type or number of elements than the input");
+  }
+}
+
+}  // namespace torch_backend_detail
+
+inline torch_backend::work_ptr torch_backend::allgather(tensor_lists& outputs, tensor_list& inputs,
+                                                        const ::c10d::AllgatherOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensor in(only(inputs, "input tensors"));
+  const host_tensors out(only(outputs, "lists of output tensors"));
+  out.require_type(in.type());
+  const auto call =
+      uneven(tensor_call("all_gather", movement::to_all, in.tensor(), in.bytes(), -1, std::source_location::current()));
+  const auto start = [&](const process_group& group) {
+    return start_all_gather(call, group, in.memory(), out.parts());
+  };
+  return begin(::c10d::OpType::ALLGATHER, inputs, outputs.front(), opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& outputs, tensor_list& inputs,
+                                                                  const ::c10d::AllgatherOptions& opts) {
+  using namespace torch_backend_detail;
+  TORCH_CHECK(!inputs.empty(), "hfcomm: the list of input tensors is empty");
+  TORCH_CHECK(outputs.size() == static_cast<std::size_t>(getSize()), "hfcomm: ", outputs.size(),
+              " lists of output tensors for ", getSize(), " ranks");
+  const host_tensors in(inputs);
+  tensor_list flat_outputs;
+  for (const auto& list : outputs) {
+    require_alike(list, in);
+    flat_outputs.insert(flat_outputs.end(), list.begin(), list.end());
+  }
+  const host_tensor mine(packed(in));
+  const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
+  const auto call = tensor_call("all_gather_coalesced", movement::to_all, mine.tensor(), mine.bytes(), -1,
+                                std::source_location::current());
+  const auto start = [&](const process_group& group) {
+    return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
+                            mine.memory(), all.memory());
+  };
+  return begin(::c10d::OpType::ALLGATHER_COALESCED, inputs, flat_outputs, opts.timeout, start,
+               [mine, all, lists = outputs](const backend_work& /*done*/) {
+                 for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+                   unpack(all.tensor()[static_cast<std::int64_t>(rank)], lists[rank]);
+                 }
+               });
+}
+
+inline torch_backend::work_ptr torch_backend::gather(tensor_lists& outputs, tensor_list& inputs,
+                                                     const ::c10d::GatherOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensor in(only(inputs, "input tensors"));
+  const bool is_root = getRank() == opts.rootRank;
+  TORCH_CHECK(is_root || outputs.empty(), "hfcomm: only the root of a gather has output tensors");
+  const host_tensors out(is_root ? only(outputs, "lists of output tensors") : tensor_list());
+  out.require_type(in.type());
+  const auto call = uneven(tensor_call("gather", movement::to_root, in.tensor(), in.bytes(),
+                                       static_cast<int>(opts.rootRank), std::source_location::current()));
+  const auto start = [&](const process_group& group) { return start_gather(call, group, in.memory(), out.parts()); };
+  return begin(::c10d::OpType::GATHER, inputs, is_root ? outputs.front() : tensor_list(), opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::scatter(tensor_list& outputs, tensor_lists& inputs,
+                                                      const ::c10d::ScatterOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensor out(only(outputs, "output tensors"));
+  const bool is_root = getRank() == opts.rootRank;
+  TORCH_CHECK(is_root || inputs.empty(), "hfcomm: only the root of a scatter has input tensors");
+  const auto in =
+      std::make_shared<const host_tensors>(is_root ? only(inputs, "lists of input tensors") : tensor_list());
+  in->require_type(out.type());
+  const auto call = uneven(tensor_call("scatter", movement::from_root, out.tensor(), out.bytes(),
+                                       static_cast<int>(opts.rootRank), std::source_location::current()));
+  const auto start = [&](const process_group& group) {
+    return start_scatter(call, group, in->const_parts(), out.memory());
+  };
+  return begin(::c10d::OpType::SCATTER, is_root ? inputs.front() : tensor_list(), outputs, opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& outputs, tensor_lists& inputs,
+                                                             const ::c10d::ReduceScatterOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensor out(only(outputs, "output tensors"));
+  const host_tensors in(only(inputs, "lists of input tensors"));
+  in.require_type(out.type());
+  const auto call = reduction_call("reduce_scatter", movement::to_all, out.tensor(), 0, -1, opts.reduceOp,
+                                   std::source_location::current());
+  const auto start = [&](const process_group& group) {
+    return start_reduce_scatter(call, group, in.const_parts(), out.memory());
+  };
+  return begin(::c10d::OpType::REDUCE_SCATTER, inputs.front(), outputs, opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                            std::vector<std::int64_t>& output_splits,
+                                                            std::vector<std::int64_t>& input_splits,
+                                                            const ::c10d::AllToAllOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensor in(input);
+  const host_tensor out(output);
+  TORCH_CHECK(in.type() == out.type(), "hfcomm: the output is of type ", out.type(), ", the input of ", in.type());
+  const auto from = split_rows(in, input_splits, getSize());
+  const auto to = split_rows(out, output_splits, getSize());
+  const auto call =
+      uneven(tensor_call("all_to_all", movement::to_all, in.tensor(), 0, -1, std::source_location::current()));
+  const auto start = [&](const process_group& group) {
+    return start_all_to_all(call, group, const_parts(from.begin(), from.end()), to);
+  };
+  return begin(::c10d::OpType::ALLTOALL_BASE, {input}, {output}, opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::alltoall(tensor_list& outputs, tensor_list& inputs,
+                                                       const ::c10d::AllToAllOptions& opts) {
+  using namespace torch_backend_detail;
+  const host_tensors in(inputs);
+  const host_tensors out(outputs);
+  TORCH_CHECK(!inputs.empty() && !outputs.empty(), "hfcomm: an all-to-all needs a tensor for each rank");
+  in.require_type(inputs.front().scalar_type());
+  out.require_type(inputs.front().scalar_type());
+  const auto call =
+      uneven(tensor_call("all_to_all", movement::to_all, inputs.front(), 0, -1, std::source_location::current()));
+  const auto start = [&](const process_group& group) {
+    return start_all_to_all(call, group, in.const_parts(), out.parts());
+  };
+  return begin(::c10d::OpType::ALLTOALL, inputs, outputs, opts.timeout, start,
+               [in, out](const backend_work& /*done*/) { out.write_back(); });
+}
+
+}  // namespace hfcomm

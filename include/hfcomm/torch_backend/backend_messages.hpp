@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <hfcomm/collectives/barrier.hpp>
+#include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/torch_backend/backend.hpp>
+#include <hfcomm/torch_backend/monitored_barrier.hpp>
+#include <hfcomm/torch_backend/store_rendezvous.hpp>
+#include <hfcomm/torch_backend/tensors.hpp>
+
+/// The life of a torch_backend, its messages and barriers.
+namespace hfcomm {
+
+namespace torch_backend_detail {
+
+/// Returns `text` as a string that outlives the program, as PyTorch's profiler requires.
+inline const char* lasting_text(const std::string& text) {
+  static std::mutex guard;
+  static auto* const texts = new std::set<std::string>();  // never destroyed: works may outlive static objects
+  const std::lock_guard lock(guard);
+  return texts->insert(text).first->c_str();
+}
+
+/// Returns the name by which the profiler knows an operation of a backend.
+inline const char* profiling_title(const std::string& backend, ::c10d::OpType type) {
+  const auto name = [type]() -> std::string {
+    switch (type) {
+      case ::c10d::OpType::BROADCAST: return "broadcast";
+      case ::c10d::OpType::ALLREDUCE:
+      case ::c10d::OpType::ALLREDUCE_COALESCED: return "all_reduce";
+      case ::c10d::OpType::REDUCE: return "reduce";
+      case ::c10d::OpType::ALLGATHER:
+      case ::c10d::OpType::ALLGATHER_COALESCED: return "all_gather";
+      case ::c10d::OpType::_ALLGATHER_BASE: return "_all_gather_base";
+      case ::c10d::OpType::GATHER: return "gather";
+      case ::c10d::OpType::SCATTER: return "scatter";
+      case ::c10d::OpType::REDUCE_SCATTER: return "reduce_scatter";
+      case ::c10d::OpType::_REDUCE_SCATTER_BASE: return "_reduce_scatter_base";
+      case ::c10d::OpType::ALLTOALL_BASE:
+      case ::c10d::OpType::ALLTOALL: return "all_to_all";
+      case ::c10d::OpType::SEND: return "send";
+      case ::c10d::OpType::RECV: return "recv";
+      case ::c10d::OpType::RECVANYSOURCE: return "recvAnySource";
+      case ::c10d::OpType::BARRIER: return "barrier";
+      default: return "unknown";
+    }
+  };
+  return lasting_text(backend + ':' + name());
+}
+
+/// Returns a message of the tensor's elements to or from rank `other`.
+inline std::shared_ptr<engines::transfer> message_of(engines::operation call, const process_group& group, int other,
+                                                     int tag) {
+  const auto allowed = other == hfcomm::detail::any_source_rank ? hfcomm::detail::allowed_peer::unknown
+                                                                : hfcomm::detail::allowed_peer::any_rank;
+  const auto pattern = call.pattern;
+  return hfcomm::detail::message(std::move(call), group, pattern, other, allowed, tag);
+}
+
+/// Starts to receive the elements of `data`; the work's value is the sender.
+inline work<int> receive_into(const host_tensor& data, const process_group& group, int source, int tag,
+                              std::source_location where) {
+  const auto message = message_of(
+      tensor_call("irecv", engines::movement::receive, data.tensor(), data.bytes(), source, where), group, source, tag);
+  message->into = data.memory().bytes();
+  return hfcomm::detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
+}
+
+/// What is left to do after an operation that has written into `data`, which is a tensor or a list.
+template <class Data>
+auto write_back_of(Data data) {
+  return [data = std::move(data)](const backend_work& /*done*/) { data.write_back(); };
+}
+
+}  // namespace torch_backend_detail
+
+inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
+                                    torch_backend_options options)
+    : torch_backend_base(rank, size),
+      options_(std::move(options)),
+      store_(store),
+      group_(torch_backend_detail::connect_over(*store, rank, size, options_.timeout)) {}
+
+inline torch_backend::~torch_backend() { close(); }
+
+inline void torch_backend::close() {
+  std::vector<c10::weak_intrusive_ptr<backend_work>> receives;
+  process_group left;
+  {
+    const std::lock_guard lock(starting_);
+    std::swap(receives, receives_);
+    std::swap(left, group_);
+  }
+  for (const auto& receive : receives) {
+    if (const auto pending = receive.lock()) {
+      pending->abort();
+    }
+  }
+}
+
+template <class Start, class After>
+c10::intrusive_ptr<torch_backend::backend_work> torch_backend::begin(::c10d::OpType type, const tensor_list& inputs,
+                                                                     const tensor_list& outputs,
+                                                                     std::chrono::milliseconds timeout, Start start,
+                                                                     After after) {
+  auto done = c10::make_intrusive<backend_work>(
+      getRank(), type, torch_backend_detail::profiling_title(options_.name, type), inputs, outputs);
+  const std::lock_guard lock(starting_);
+  // Zero is at once in c10d, and for ever in hfcomm.
+  const auto group =
+      timeout < timeout.zero() ? group_ : group_.with_timeout(std::max(timeout, std::chrono::milliseconds(1)));
+  auto operation = start(group);
+  collectives_ += ::c10d::isP2POp(type) ? 0 : 1;
+  done->set_operation(torch_backend_detail::complete_after(std::move(operation), done, std::move(after)));
+  return done;
+}
+
+template <class Start, class After>
+torch_backend::work_ptr torch_backend::begin_receive(::c10d::OpType type, const tensor_list& tensors, Start start,
+                                                     After after) {
+  auto done = begin(type, tensors, tensors, ::c10d::kUnsetTimeout, std::move(start), std::move(after));
+  const std::lock_guard lock(starting_);
+  std::erase_if(receives_, [](const auto& receive) { return receive.expired(); });
+  receives_.emplace_back(done);
+  return done;
+}
+
+inline torch_backend::work_ptr torch_backend::send(tensor_list& tensors, int destination, int tag) {
+  using namespace torch_backend_detail;
+  const host_tensor data(only(tensors, "tensors to send"));
+  const auto where = std::source_location::current();
+  const auto start = [&](const process_group& group) {
+    const auto message =
+        message_of(tensor_call("isend", engines::movement::send, data.tensor(), data.bytes(), destination, where),
+                   group, destination, tag);
+    message->data = data.memory().bytes();
+    return hfcomm::detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
+  };
+  return begin(::c10d::OpType::SEND, tensors, {}, ::c10d::kUnsetTimeout, start,
+               [data](const backend_work& /*done*/) {});
+}
+
+inline torch_backend::work_ptr torch_backend::recv(tensor_list& tensors, int source, int tag) {
+  using namespace torch_backend_detail;
+  const host_tensor data(only(tensors, "tensors to receive"));
+  TORCH_CHECK(source >= 0, "hfcomm: the source ", source, " is no rank");
+  const auto where = std::source_location::current();
+  return begin_receive(
+      ::c10d::OpType::RECV, tensors,
+      [&](const process_group& group) { return receive_into(data, group, source, tag, where); },
+      [data](const backend_work& /*done*/, int /*source*/) { data.write_back(); });
+}
+
+inline torch_backend::work_ptr torch_backend::recvAnysource(tensor_list& tensors, int tag) {
+  using namespace torch_backend_detail;
+  const host_tensor data(only(tensors, "tensors to receive"));
+  const auto where = std::source_location::current();
+  return begin_receive(
+      ::c10d::OpType::RECVANYSOURCE, tensors,
+      [&](const process_group& group) {
+        return receive_into(data, group, hfcomm::detail::any_source_rank, tag, where);
+      },
+      [data](backend_work& done, int source) {
+        data.write_back();
+        done.set_source(source);
+      });
+}
+
+inline torch_backend::work_ptr torch_backend::barrier(const ::c10d::BarrierOptions& opts) {
+  return begin(
+      ::c10d::OpType::BARRIER, {}, {}, opts.timeout, [](const process_group& group) { return barrier_async(group); },
+      [](const backend_work& /*done*/) {});
+}
+
+inline void torch_backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const auto timeout = opts.timeout < opts.timeout.zero() ? options_.timeout : opts.timeout;
+  torch_backend_detail::pass_monitored_barrier(*store_, ++monitored_barriers_, getRank(), getSize(), timeout,
+                                               wait_all_ranks);
+}
+
+inline std::uint64_t torch_backend::getSequenceNumberForGroup() {
+  const std::lock_guard lock(starting_);
+  return collectives_;
+}
+
+}  // namespace hfcomm

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <hfcomm/torch_backend/store_rendezvous.hpp>
+
+/// c10d's monitored barrier, which names the ranks that do not come. It goes through the store: a deadline that passes
+/// leaves the group usable.
+namespace hfcomm::torch_backend_detail {
+
+/// The time that is left of a barrier; a store takes 0 for no deadline.
+class barrier_deadline {
+ public:
+  explicit barrier_deadline(std::chrono::milliseconds timeout)
+      : timeout_(timeout), end_(std::chrono::steady_clock::now() + timeout) {}
+
+  [[nodiscard]] std::string text() const { return std::to_string(timeout_.count()) + " ms"; }
+  [[nodiscard]] bool has_passed() const { return std::chrono::steady_clock::now() >= end_; }
+  [[nodiscard]] std::chrono::milliseconds left() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+/// Returns whether the key is set before the deadline. Throws what the store throws for other reasons.
+inline bool is_set_before(::c10d::Store& store, const std::string& key, const barrier_deadline& deadline) {
+  try {
+    store.wait({key}, deadline.left());
+    return true;
+  } catch (const std::exception&) {
+    if (!deadline.has_passed()) {
+      throw;
+    }
+    return false;
+  }
+}
+
+/// Returns why rank 0 does not pass; empty: all ranks have come. With `wait_all_ranks` it names all that are missing.
+inline std::string await_others(::c10d::Store& store, const std::string& prefix, int size,
+                                const barrier_deadline& deadline, bool wait_all_ranks) {
+  std::string missing;
+  bool several = false;
+  for (int rank = 1; rank < size; ++rank) {
+    if (!wait_all_ranks && deadline.has_passed()) {
+      return "Rank 0 timed out in monitoredBarrier after " + deadline.text() + ", while it waited for rank " +
+             std::to_string(rank);
+    }
+    if (!is_set_before(store, prefix + std::to_string(rank), deadline)) {
+      several = !missing.empty();
+      missing += (several ? ", " : "") + std::to_string(rank);
+      if (!wait_all_ranks) {
+        break;
+      }
+    }
+  }
+  return missing.empty()
+             ? ""
+             : (several ? "Ranks " : "Rank ") + missing + " failed to pass monitoredBarrier in " + deadline.text();
+}
+
+/// Waits until all ranks have come; `number` is the same for all of them, and for no other barrier. Throws c10::Error
+/// where some have not within `timeout`: rank 0 names them, and the others refer to rank 0.
+inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, int rank, int size,
+                                   std::chrono::milliseconds timeout, bool wait_all_ranks) {
+  const barrier_deadline deadline(timeout);
+  const std::string prefix = "hfcomm/monitored_barrier/" + std::to_string(number) + "/";
+  if (rank == 0) {
+    const std::string problem = await_others(store, prefix, size, deadline, wait_all_ranks);
+    put_text(store, prefix + "0", problem);
+    TORCH_CHECK(problem.empty(), problem);
+    return;
+  }
+  put_text(store, prefix + std::to_string(rank), "");
+  const bool has_answer = is_set_before(store, prefix + "0", deadline);
+  TORCH_CHECK(has_answer && get_text(store, prefix + "0").empty(), "Rank ", rank,
+              " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. ",
+              "Please check rank 0 logs for faulty rank.");
+}
+
+}  // namespace hfcomm::torch_backend_detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hfcomm/core/options.hpp>
+#include <hfcomm/group/connect.hpp>
+#include <hfcomm/group/process_group.hpp>
+
+/// Groups whose ranks find each other through a store of torch.distributed.
+namespace hfcomm::torch_backend_detail {
+
+inline void put_text(::c10d::Store& store, const std::string& key, std::string_view text) {
+  store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+inline std::string get_text(::c10d::Store& store, const std::string& key) {
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Returns a name that no other group has.
+inline std::string random_name() {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::random_device source;
+  std::string name;
+  for (int count = 0; count < 32; ++count) {
+    name += digits[source() % digits.size()];
+  }
+  return name;
+}
+
+/// Names this machine, and the network namespace in which its processes find each other.
+inline std::string machine_name() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  struct stat network{};
+  (void)::stat("/proc/self/ns/net", &network);
+  return boot + '/' + std::to_string(network.st_ino);
+}
+
+/// Returns what rank 0 tells the others: the group's name, or why there is no group.
+inline std::string agree_on_name(::c10d::Store& store, int size) {
+  const std::string mine = machine_name();
+  for (int rank = 1; rank < size; ++rank) {
+    if (get_text(store, "hfcomm/machine/" + std::to_string(rank)) != mine) {
+      return "!rank " + std::to_string(rank) + " is on another machine, or in another network namespace, than rank 0";
+    }
+  }
+  return "job://torch-" + random_name();
+}
+
+/// Makes the group of the ranks that share `store` with nobody else, as a prefix store of c10d. All ranks call it.
+/// They are processes of one machine; throws c10::Error otherwise, on every rank.
+inline process_group connect_over(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  if (rank == 0) {
+    put_text(store, "hfcomm/name", agree_on_name(store, size));
+  } else {
+    put_text(store, "hfcomm/machine/" + std::to_string(rank), machine_name());
+  }
+  const std::string name = get_text(store, "hfcomm/name");
+  TORCH_CHECK(!name.starts_with('!'), "hfcomm: ", name.substr(1), "; this backend is for processes of one machine");
+  init_options options;
+  options.init_method = name;
+  options.rank = rank;
+  options.world_size = size;
+  options.timeout = timeout;
+  options.start_timeout = timeout;
+  return connect(options);
+}
+
+}  // namespace hfcomm::torch_backend_detail

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: MIT
+// The backend of torch.distributed. Its ranks are processes, forked before anything of LibTorch runs.
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../process/processes.hpp"
+
+#include <hfcomm/torch_backend.hpp>
+
+// LibTorch's macros of these names; doctest's are wanted.
+#undef CHECK
+#undef CHECK_EQ
+#undef CHECK_GE
+#undef CHECK_GT
+#undef CHECK_LE
+#undef CHECK_LT
+#undef CHECK_NE
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using hfcomm::torch_backend;
+using tensors = std::vector<at::Tensor>;
+
+void require_that(bool condition, const std::string& text) {
+  if (!condition) {
+    throw std::runtime_error(text);
+  }
+}
+
+void require_equal(const at::Tensor& got, const at::Tensor& expected, const std::string& text) {
+  require_that(got.scalar_type() == expected.scalar_type() && at::equal(got, expected), "wrong result: " + text);
+}
+
+/// Returns the text of the exception that `call` throws.
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& problem) {
+    return problem.what();
+  }
+  return "no error";
+}
+
+void require_error(const std::string& part, const std::function<void()>& call) {
+  const std::string text = error_of(call);
+  require_that(text.find(part) != std::string::npos, "expected an error with \"" + part + "\", got: " + text);
+}
+
+/// A file for a store, which ends with this object.
+class store_file {
+ public:
+  store_file() {
+    const int file = ::mkstemp(path_.data());
+    require_that(file >= 0, "no temporary file");
+    ::close(file);
+  }
+  store_file(const store_file&) = delete;
+  store_file& operator=(const store_file&) = delete;
+  ~store_file() { ::unlink(path_.c_str()); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/hfcomm-torch-XXXXXX";
+};
+
+/// Runs `body(backend)` on ranks that are processes.
+void on_ranks(int size, const std::function<void(torch_backend&)>& body, std::chrono::milliseconds timeout = 30s) {
+  const store_file file;
+  processes::child_processes children(size, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), size);
+    const auto backend =
+        c10::make_intrusive<torch_backend>(store, rank, size, hfcomm::torch_backend_options{.timeout = timeout});
+    body(*backend);
+    backend->barrier({})->wait();
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
+at::Tensor filled(double value, at::ScalarType type = at::kFloat) { return at::full({2, 3}, value, type); }
+
+at::Tensor all_reduced(torch_backend& backend, at::Tensor tensor, c10d::ReduceOp op) {
+  tensors list{std::move(tensor)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  backend.allreduce(list, options)->wait();
+  return list[0];
+}
+
+c10d::ReduceOp premultiplied_sum(double factor) {
+  c10d::ReduceOp op;
+  op.op_ = c10d::ReduceOp::PREMUL_SUM;
+  op.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(factor);
+  return op;
+}
+
+}  // namespace
+
+TEST_CASE("torch_backend: reductions of every kind and type") {
+  for (const int size : {2, 3}) {
+    on_ranks(size, [size](torch_backend& backend) {
+      const double mine = backend.getRank() + 1;
+      const double sum = size * (size + 1) / 2.0;
+      const double product = size == 2 ? 2 : 6;
+      for (const auto type : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,
+                              at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble}) {
+        const std::string name = c10::toString(type);
+        require_equal(all_reduced(backend, filled(mine, type), c10d::ReduceOp::SUM), filled(sum, type), name + " sum");
+        require_equal(all_reduced(backend, filled(mine, type), c10d::ReduceOp::PRODUCT), filled(product, type),
+                      name + " product");
+        if (!at::isComplexType(type)) {
+          require_equal(all_reduced(backend, filled(mine, type), c10d::ReduceOp::MIN), filled(1, type), name + " min");
+          require_equal(all_reduced(backend, filled(mine, type), c10d::ReduceOp::MAX), filled(size, type),
+                        name + " max");
+        }
+      }
+      require_equal(all_reduced(backend, filled(mine), c10d::ReduceOp::AVG), filled(sum / size), "average");
+      const std::int64_t bits[] = {1, 3, 7};
+      require_equal(
+          all_reduced(backend, filled(static_cast<double>(bits[backend.getRank()]), at::kLong), c10d::ReduceOp::BAND),
+          filled(1, at::kLong), "bitwise and");
+      require_equal(all_reduced(backend, filled(1 << backend.getRank(), at::kLong), c10d::ReduceOp::BOR),
+                    filled((1 << size) - 1, at::kLong), "bitwise or");
+      require_equal(all_reduced(backend, filled(1, at::kLong), c10d::ReduceOp::BXOR), filled(size % 2, at::kLong),
+                    "bitwise exclusive or");
+      require_equal(all_reduced(backend, filled(1), premultiplied_sum(mine)), filled(sum), "premultiplied sum");
+      const at::Tensor first = at::full({2}, backend.getRank() == 0, at::kBool);
+      require_equal(all_reduced(backend, first.clone(), c10d::ReduceOp::SUM), at::full({2}, true, at::kBool), "any");
+      require_equal(all_reduced(backend, first.clone(), c10d::ReduceOp::MIN), at::full({2}, false, at::kBool), "all");
+    });
+  }
+}
+
+TEST_CASE("torch_backend: sparse tensors are summed, whatever entries each rank has") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    for (const auto type : {at::kFloat, at::kLong}) {
+      // Rank r has r rows of two: 0 to r - 1. So rank 0 has none.
+      const at::Tensor rows = at::full({rank, 2}, rank, at::dtype(type));
+      const at::Tensor mine = at::sparse_coo_tensor(at::arange(rank).unsqueeze(0), rows, {4, 2});
+      const at::Tensor sum = all_reduced(backend, mine, c10d::ReduceOp::SUM);
+      const at::Tensor expected = at::tensor({3, 3, 2, 2, 0, 0, 0, 0}, at::dtype(type)).reshape({4, 2});
+      require_equal(sum.to_dense(), expected, "sparse");
+    }
+    const at::Tensor other = at::zeros({2 + rank, 2}).to_sparse();
+    require_error("all_gather_v", [&] { (void)all_reduced(backend, other, c10d::ReduceOp::SUM); });
+    require_error("SUM only", [&] { (void)all_reduced(backend, other, c10d::ReduceOp::MAX); });
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(3), "after errors");
+  });
+}
+
+TEST_CASE("torch_backend: broadcast, reduce, gather and scatter have any root") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    for (int root = 0; root < 3; ++root) {
+      tensors data{filled(rank)};
+      c10d::BroadcastOptions broadcast;
+      broadcast.rootRank = root;
+      backend.broadcast(data, broadcast)->wait();
+      require_equal(data[0], filled(root), "broadcast");
+
+      tensors summand{filled(rank + 1)};
+      c10d::ReduceOptions reduce;
+      reduce.rootRank = root;
+      backend.reduce(summand, reduce)->wait();
+      require_equal(summand[0], filled(rank == root ? 6 : rank + 1), "reduce");
+
+      tensors in{filled(rank)};
+      std::vector<tensors> gathered;
+      if (rank == root) {
+        gathered = {{filled(9), filled(9), filled(9)}};
+      }
+      c10d::GatherOptions gather;
+      gather.rootRank = root;
+      backend.gather(gathered, in, gather)->wait();
+      for (int source = 0; rank == root && source < 3; ++source) {
+        require_equal(gathered[0][static_cast<std::size_t>(source)], filled(source), "gather");
+      }
+
+      tensors out{filled(9)};
+      std::vector<tensors> scattered;
+      if (rank == root) {
+        scattered = {{filled(10), filled(11), filled(12)}};
+      }
+      c10d::ScatterOptions scatter;
+      scatter.rootRank = root;
+      backend.scatter(out, scattered, scatter)->wait();
+      require_equal(out[0], filled(10 + rank), "scatter");
+    }
+  });
+}
+
+TEST_CASE("torch_backend: all forms of all_gather and reduce_scatter") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    tensors in{filled(rank)};
+    std::vector<tensors> lists{{filled(9), filled(9), filled(9)}};
+    backend.allgather(lists, in, {})->wait();
+    at::Tensor table = at::empty({6, 3});
+    backend._allgather_base(table, in[0], {})->wait();
+    std::vector<tensors> coalesced;
+    for (int source = 0; source < 3; ++source) {
+      coalesced.push_back({filled(9), at::zeros({}, at::kLong)});
+    }
+    tensors several{filled(rank), at::full({}, rank + 5, at::kLong)};
+    backend.allgather_coalesced(coalesced, several, {})->wait();
+    for (int source = 0; source < 3; ++source) {
+      const auto index = static_cast<std::size_t>(source);
+      require_equal(lists[0][index], filled(source), "allgather");
+      require_equal(table.narrow(0, 2 * source, 2), filled(source), "_allgather_base");
+      require_equal(coalesced[index][0], filled(source), "allgather_coalesced");
+      require_equal(coalesced[index][1], at::full({}, source + 5, at::kLong), "allgather_coalesced, second");
+    }
+
+    tensors out{filled(9)};
+    std::vector<tensors> inputs{{filled(rank), filled(rank + 1), filled(rank + 2)}};
+    backend.reduce_scatter(out, inputs, {})->wait();
+    require_equal(out[0], filled(3 + 3 * rank), "reduce_scatter");
+    at::Tensor part = filled(9);
+    at::Tensor whole = at::cat(inputs[0]);
+    backend._reduce_scatter_base(part, whole, {})->wait();
+    require_equal(part, filled(3 + 3 * rank), "_reduce_scatter_base");
+  });
+}
+
+TEST_CASE("torch_backend: all_to_all of equal rows, of split sizes, and of lists") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    std::vector<std::int64_t> none;
+    at::Tensor in = at::arange(3) + 10 * rank;
+    at::Tensor out = at::zeros({3}, at::kLong);
+    backend.alltoall_base(out, in, none, none, {})->wait();
+    require_equal(out, at::arange(3) * 10 + rank, "equal rows");
+
+    // Rank r sends s + 1 rows of two to rank s.
+    std::vector<std::int64_t> in_splits{1, 2, 3};
+    std::vector<std::int64_t> out_splits(3, rank + 1);
+    at::Tensor rows = at::full({6, 2}, double(rank));
+    at::Tensor received = at::zeros({3 * (rank + 1), 2});
+    backend.alltoall_base(received, rows, out_splits, in_splits, {})->wait();
+    for (int source = 0; source < 3; ++source) {
+      require_equal(received.narrow(0, source * (rank + 1), rank + 1), at::full({rank + 1, 2}, double(source)), "rows");
+    }
+
+    tensors from{filled(3 * rank), filled(3 * rank + 1), filled(3 * rank + 2)};
+    tensors to{filled(99), filled(99), filled(99)};
+    backend.alltoall(to, from, {})->wait();
+    for (int source = 0; source < 3; ++source) {
+      require_equal(to[static_cast<std::size_t>(source)], filled(3 * source + rank), "lists");
+    }
+    at::Tensor four = at::zeros({4, 1}, at::kLong);
+    require_error("split equally", [&] { backend.alltoall_base(out, four, none, none, {}); });
+  });
+}
+
+TEST_CASE("torch_backend: tensors that are not contiguous or share memory are copied") {
+  on_ranks(2, [](torch_backend& backend) {
+    const at::Tensor whole = at::zeros({3, 4});
+    const at::Tensor column = whole.select(1, 2);
+    column.copy_(at::arange(3) * (backend.getRank() + 1));
+    (void)all_reduced(backend, column, c10d::ReduceOp::SUM);
+    at::Tensor expected = at::zeros({3, 4});
+    expected.select(1, 2).copy_(at::arange(3) * 3);
+    require_equal(whole, expected, "a column");
+
+    const at::Tensor shared = filled(1);
+    tensors twice{shared, shared, filled(2)};
+    backend.allreduce_coalesced(twice, {})->wait();
+    require_equal(shared, filled(2), "a tensor that is twice in a list");
+    require_equal(twice[2], filled(4), "the other one");
+
+    at::Tensor out = at::zeros({3, 4}).t();
+    at::Tensor in = at::arange(6).to(at::kFloat).reshape({3, 2}).t() + backend.getRank();
+    backend._allgather_base(out, in, {})->wait();
+    require_equal(out, at::cat({in - backend.getRank(), in - backend.getRank() + 1}), "transposed");
+  });
+}
+
+TEST_CASE("torch_backend: messages have tags, an unknown sender is told, and a receive can be withdrawn") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    if (rank == 0) {
+      tensors one{filled(0)};
+      tensors two{filled(0)};
+      const auto second = backend.recv(two, 1, 2);
+      const auto first = backend.recv(one, 1, 1);
+      first->wait();
+      second->wait();
+      require_equal(one[0], filled(11), "tag 1");
+      require_equal(two[0], filled(12), "tag 2");
+      tensors any{filled(0)};
+      const auto work = backend.recvAnysource(any, 3);
+      work->wait();
+      require_that(work->sourceRank() == 2, "a wrong sender");
+      require_equal(any[0], filled(22), "any sender");
+
+      const auto pending = backend.recv(any, 1, 4);
+      pending->abort();
+      require_that(!pending->wait(), "the receive was not withdrawn");
+      require_that(pending->isCompleted() && !pending->isSuccess(), "a withdrawn receive is no success");
+      (void)backend.recv(any, 1, 5);  // nobody sends it: the end of the group withdraws it
+    } else if (rank == 1) {
+      tensors one{filled(11)};
+      tensors two{filled(12)};
+      const auto first = backend.send(one, 0, 1);
+      const auto second = backend.send(two, 0, 2);
+      first->wait();
+      second->wait();
+    } else {
+      tensors any{filled(22)};
+      backend.send(any, 0, 3)->wait();
+    }
+  });
+}
+
+TEST_CASE("torch_backend: works complete their futures, in any number, also where nobody keeps them") {
+  on_ranks(2, [](torch_backend& backend) {
+    std::vector<at::Tensor> results;
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
+    for (int turn = 0; turn < 50; ++turn) {
+      tensors data{filled(turn)};
+      results.push_back(data[0]);
+      const auto work = backend.allreduce(data, {});
+      if (turn % 2 == 0) {
+        futures.push_back(work->getFuture()->then(
+            [turn](c10::ivalue::Future& done) {
+              require_equal(done.value().toTensorVector()[0], filled(2 * turn), "in the future");
+              return c10::IValue(turn);
+            },
+            c10::IntType::get()));
+      }
+    }
+    backend.barrier({})->wait();
+    for (int turn = 0; turn < 50; ++turn) {
+      require_equal(results[static_cast<std::size_t>(turn)], filled(2 * turn), "started");
+    }
+    for (std::size_t index = 0; index < futures.size(); ++index) {
+      futures[index]->waitAndThrow();
+      require_that(futures[index]->value().toInt() == static_cast<std::int64_t>(2 * index), "a wrong value");
+    }
+    require_that(backend.getSequenceNumberForGroup() == 51, "a wrong sequence number");
+  });
+}
+
+TEST_CASE("torch_backend: errors say what is wrong, and the group goes on") {
+  on_ranks(2, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    require_error("average", [&] { (void)all_reduced(backend, filled(1, at::kLong), c10d::ReduceOp::AVG); });
+    tensors sparse{filled(1).to_sparse()};
+    require_error("sparse", [&] { backend.broadcast(sparse, {}); });
+    tensors two{filled(1), filled(2)};
+    require_error("a process has one", [&] { backend.allreduce(two, {}); });
+    tensors mine{at::zeros({2 + rank})};
+    const auto work = backend.broadcast(mine, {});
+    require_error("broadcast", [&] { work->wait(); });
+    require_that(work->isCompleted() && !work->isSuccess(), "an error is no success");
+    require_that(work->getFuture()->hasError(), "the future has no error");
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "after errors");
+  });
+}
+
+TEST_CASE("torch_backend: a monitored barrier names the missing ranks, and the group goes on") {
+  on_ranks(3, [](torch_backend& backend) {
+    c10d::BarrierOptions options;
+    options.timeout = 20s;
+    backend.monitoredBarrier(options, false);
+    backend.monitoredBarrier(options, true);
+    options.timeout = 200ms;
+    if (backend.getRank() == 0) {
+      require_error("Rank 1 failed to pass monitoredBarrier in 200 ms",
+                    [&] { backend.monitoredBarrier(options, false); });
+      require_error("Ranks 1, 2 failed to pass monitoredBarrier", [&] { backend.monitoredBarrier(options, true); });
+    }
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(3), "after the barrier");
+  });
+}
+
+TEST_CASE("torch_backend: a deadline is an error that says Timed out") {
+  const store_file file;
+  processes::child_processes children(2, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 2);
+    torch_backend backend(store, rank, 2);
+    if (rank == 0) {
+      c10d::BarrierOptions options;
+      options.timeout = 100ms;
+      require_error(" Timed out ", [&] { backend.barrier(options)->wait(); });
+      store->set("done", std::vector<std::uint8_t>{1});
+    }
+    store->wait({"done"});
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
+TEST_CASE("torch_backend: several groups live side by side, made by their members only") {
+  const store_file file;
+  processes::child_processes children(3, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 3);
+    const auto named = [&](const char* name) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
+    torch_backend all(named("all"), rank, 3);
+    {
+      torch_backend one_more(named("again"), rank, 3);
+      require_equal(all_reduced(one_more, filled(1), c10d::ReduceOp::SUM), filled(3), "a second group of all");
+    }
+    if (rank > 0) {
+      torch_backend pair(named("pair"), rank - 1, 2);
+      require_equal(all_reduced(pair, filled(rank), c10d::ReduceOp::SUM), filled(3), "a pair");
+    }
+    require_equal(all_reduced(all, filled(1), c10d::ReduceOp::SUM), filled(3), "all");
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
