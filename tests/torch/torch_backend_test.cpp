@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The backend of torch.distributed. Its ranks are processes, forked before anything of LibTorch runs.
+#include "torch_doctest.hpp"
+
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -16,15 +18,7 @@
 
 #include <hfcomm/torch_backend.hpp>
 
-// LibTorch's macros of these names; doctest's are wanted.
-#undef CHECK
-#undef CHECK_EQ
-#undef CHECK_GE
-#undef CHECK_GT
-#undef CHECK_LE
-#undef CHECK_LT
-#undef CHECK_NE
-#include <doctest/doctest.h>
+namespace torch_backend_test {
 
 namespace {
 
@@ -428,3 +422,5 @@ TEST_CASE("torch_backend: several groups live side by side, made by their member
     CHECK(outcome.exited_with(0));
   }
 }
+
+}  // namespace torch_backend_test

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <torch/torch.h>
-
-// LibTorch's macros of these names; doctest's are wanted.
-#undef CHECK
-#undef CHECK_EQ
-#undef CHECK_GE
-#undef CHECK_GT
-#undef CHECK_LE
-#undef CHECK_LT
-#undef CHECK_NE
+#include "torch_doctest.hpp"
 
 #include "../multi_rank/ranks.hpp"
 
