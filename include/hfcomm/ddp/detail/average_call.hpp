@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <source_location>
 
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
