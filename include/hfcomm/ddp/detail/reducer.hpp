@@ -213,7 +213,7 @@ class reducer {
   }
 
   /// Has the hook average a bucket. See call_hook.
-  void run_hook(gradient_bucket::description what, function_ref<void(const std::string&)> announce) const {
+  void run_hook(const gradient_bucket::description& what, function_ref<void(const std::string&)> announce) const {
     call_hook(hook_, what, buckets_[what.index], parameters_, announce);
   }
 
