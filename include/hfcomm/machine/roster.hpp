@@ -156,8 +156,14 @@ class roster {
   /// process.
   [[nodiscard]] std::optional<rank_ending> agent_ending() const {
     auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
-    const bool is_gone = end && (entries_[agent_].has_no_agent.load() != 0 || is_over(state_of(agent_)));
+    const bool is_gone = end && (entries_[agent_].has_no_agent.load() != 0 || process_is_over(agent_));
     return is_gone ? std::move(end) : std::nullopt;
+  }
+
+  /// Returns whether the process of a rank of this machine has ended, so that it writes nothing any more. A rank may
+  /// have published its end long before. False where ranks are threads.
+  [[nodiscard]] bool process_is_over(int index) const {
+    return entries_[index].is_remote.load() == 0 && is_over(state_of(index));
   }
 
   /// The machine of a rank; 0 where the job has one machine.

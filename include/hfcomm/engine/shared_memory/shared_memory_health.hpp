@@ -369,11 +369,13 @@ class shared_memory_health final : public group_health {
       return false;
     }
     const int writer = static_cast<int>(state - layout::break_record::first_writer);
-    const auto end = ending(writer);
-    if ((!end && attempt % 10'000 != 0) ||
+    // Not because it has published its end: it may be writing while it leaves.
+    const bool is_over = job_->roster->process_is_over(index_of(writer));
+    if ((!is_over && attempt % 10'000 != 0) ||
         !record.state.compare_exchange_strong(state, layout::break_record::written_by(rank()))) {
       return false;
     }
+    const auto end = ending(writer);
     record.write(writer, {}, false,
                  who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
                      last_call(writer));
