@@ -124,10 +124,10 @@ class gradient_bucket {
 /// blocking ones too. Every pass ends with one more operation of that group, in which the ranks tell each other whether
 /// a hook has failed.
 ///
-/// What it throws ends the pass: `finish` throws it on this rank, and peer_error with its text on the others. An error
-/// of hfcomm that tells of an operation is taken for one of `gradient_bucket::group`, which the others have as well. So
-/// use `average_within` in another group, or throw another exception. On a device `mark_ready` may throw it, and the
-/// others' devices wait for this rank: see distributed_data_parallel.
+/// An exception of a hook ends the pass: `finish` throws it on this rank, and peer_error with its text on the others.
+/// An error of hfcomm that tells of an operation is taken for one of `gradient_bucket::group`, which the others have as
+/// well. So use `average_within` in another group, or throw another exception. On a device `mark_ready` may throw it,
+/// and the others' devices wait for this rank: see distributed_data_parallel.
 ///
 /// The destructor of distributed_data_parallel ends operations of `gradient_bucket::group`; a hook that waits in
 /// another group is waited for, until that group's deadline. (torch's register_comm_hook; there, futures of several

@@ -73,8 +73,8 @@ inline torch_backend::work_ptr torch_backend::broadcast(tensor_list& tensors, co
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to broadcast"));
   const auto memory = data.memory();
-  const auto call = tensor_call("broadcast", movement::from_root, data.tensor(), data.bytes(),
-                                static_cast<int>(opts.rootRank), std::source_location::current());
+  const auto call = typed_call("broadcast", movement::from_root, data.type(), data.bytes(),
+                               static_cast<int>(opts.rootRank), std::source_location::current());
   const auto start = [&](const process_group& group) {
     return start_call(
         call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_broadcast(running, memory); },
@@ -145,15 +145,14 @@ inline torch_backend::work_ptr torch_backend::_allgather_base(at::Tensor& output
   using namespace torch_backend_detail;
   const host_tensor in(input);
   const host_tensor out(output);
-  TORCH_CHECK(in.type() == out.type(), "hfcomm: the output is of type ", out.type(), ", the input of ", in.type());
+  require_one_type(in, out);
   const auto call =
-      tensor_call("all_gather", movement::to_all, in.tensor(), in.bytes(), -1, std::source_location::current());
+      typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, std::source_location::current());
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
                             in.memory(), out.memory());
   };
-  return begin(::c10d::OpType::_ALLGATHER_BASE, {input}, {output}, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::_ALLGATHER_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -161,15 +160,14 @@ inline torch_backend::work_ptr torch_backend::_reduce_scatter_base(at::Tensor& o
   using namespace torch_backend_detail;
   const host_tensor in(input);
   const host_tensor out(output);
-  TORCH_CHECK(in.type() == out.type(), "hfcomm: the output is of type ", out.type(), ", the input of ", in.type());
+  require_one_type(in, out);
   const auto call = reduction_call("reduce_scatter", movement::to_all, in.tensor(), in.bytes(), -1, opts.reduceOp,
                                    std::source_location::current());
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_reduce_scatter, hfcomm::detail::reduce_scatter_buffer,
                             in.memory(), out.memory());
   };
-  return begin(::c10d::OpType::_REDUCE_SCATTER_BASE, {input}, {output}, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::_REDUCE_SCATTER_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 
 }  // namespace hfcomm

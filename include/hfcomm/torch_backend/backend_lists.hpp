@@ -144,12 +144,11 @@ inline torch_backend::work_ptr torch_backend::allgather(tensor_lists& outputs, t
   const host_tensors out(only(outputs, "lists of output tensors"));
   out.require_type(in.type());
   const auto call =
-      uneven(tensor_call("all_gather", movement::to_all, in.tensor(), in.bytes(), -1, std::source_location::current()));
+      uneven(typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, std::source_location::current()));
   const auto start = [&](const process_group& group) {
     return start_all_gather(call, group, in.memory(), out.parts());
   };
-  return begin(::c10d::OpType::ALLGATHER, inputs, outputs.front(), opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::ALLGATHER, inputs, outputs.front(), opts.timeout, start, write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& outputs, tensor_list& inputs,
@@ -166,8 +165,8 @@ inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& 
   }
   const host_tensor mine(packed(in));
   const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
-  const auto call = tensor_call("all_gather_coalesced", movement::to_all, mine.tensor(), mine.bytes(), -1,
-                                std::source_location::current());
+  const auto call = typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1,
+                               std::source_location::current());
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
                             mine.memory(), all.memory());
@@ -188,11 +187,11 @@ inline torch_backend::work_ptr torch_backend::gather(tensor_lists& outputs, tens
   TORCH_CHECK(is_root || outputs.empty(), "hfcomm: only the root of a gather has output tensors");
   const host_tensors out(is_root ? only(outputs, "lists of output tensors") : tensor_list());
   out.require_type(in.type());
-  const auto call = uneven(tensor_call("gather", movement::to_root, in.tensor(), in.bytes(),
-                                       static_cast<int>(opts.rootRank), std::source_location::current()));
+  const auto call = uneven(typed_call("gather", movement::to_root, in.type(), in.bytes(),
+                                      static_cast<int>(opts.rootRank), std::source_location::current()));
   const auto start = [&](const process_group& group) { return start_gather(call, group, in.memory(), out.parts()); };
   return begin(::c10d::OpType::GATHER, inputs, is_root ? outputs.front() : tensor_list(), opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+               write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::scatter(tensor_list& outputs, tensor_lists& inputs,
@@ -204,13 +203,13 @@ inline torch_backend::work_ptr torch_backend::scatter(tensor_list& outputs, tens
   const auto in =
       std::make_shared<const host_tensors>(is_root ? only(inputs, "lists of input tensors") : tensor_list());
   in->require_type(out.type());
-  const auto call = uneven(tensor_call("scatter", movement::from_root, out.tensor(), out.bytes(),
-                                       static_cast<int>(opts.rootRank), std::source_location::current()));
+  const auto call = uneven(typed_call("scatter", movement::from_root, out.type(), out.bytes(),
+                                      static_cast<int>(opts.rootRank), std::source_location::current()));
   const auto start = [&](const process_group& group) {
     return start_scatter(call, group, in->const_parts(), out.memory());
   };
   return begin(::c10d::OpType::SCATTER, is_root ? inputs.front() : tensor_list(), outputs, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+               write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& outputs, tensor_lists& inputs,
@@ -224,8 +223,7 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& output
   const auto start = [&](const process_group& group) {
     return start_reduce_scatter(call, group, in.const_parts(), out.memory());
   };
-  return begin(::c10d::OpType::REDUCE_SCATTER, inputs.front(), outputs, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::REDUCE_SCATTER, inputs.front(), outputs, opts.timeout, start, write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -235,16 +233,15 @@ inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, 
   using namespace torch_backend_detail;
   const host_tensor in(input);
   const host_tensor out(output);
-  TORCH_CHECK(in.type() == out.type(), "hfcomm: the output is of type ", out.type(), ", the input of ", in.type());
+  require_one_type(in, out);
   const auto from = split_rows(in, input_splits, getSize());
   const auto to = split_rows(out, output_splits, getSize());
   const auto call =
-      uneven(tensor_call("all_to_all", movement::to_all, in.tensor(), 0, -1, std::source_location::current()));
+      uneven(typed_call("all_to_all", movement::to_all, in.type(), 0, -1, std::source_location::current()));
   const auto start = [&](const process_group& group) {
     return start_all_to_all(call, group, const_parts(from.begin(), from.end()), to);
   };
-  return begin(::c10d::OpType::ALLTOALL_BASE, {input}, {output}, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::ALLTOALL_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 
 inline torch_backend::work_ptr torch_backend::alltoall(tensor_list& outputs, tensor_list& inputs,
@@ -255,13 +252,12 @@ inline torch_backend::work_ptr torch_backend::alltoall(tensor_list& outputs, ten
   TORCH_CHECK(!inputs.empty() && !outputs.empty(), "hfcomm: an all-to-all needs a tensor for each rank");
   in.require_type(inputs.front().scalar_type());
   out.require_type(inputs.front().scalar_type());
-  const auto call =
-      uneven(tensor_call("all_to_all", movement::to_all, inputs.front(), 0, -1, std::source_location::current()));
+  const auto call = uneven(
+      typed_call("all_to_all", movement::to_all, inputs.front().scalar_type(), 0, -1, std::source_location::current()));
   const auto start = [&](const process_group& group) {
     return start_all_to_all(call, group, in.const_parts(), out.parts());
   };
-  return begin(::c10d::OpType::ALLTOALL, inputs, outputs, opts.timeout, start,
-               [in, out](const backend_work& /*done*/) { out.write_back(); });
+  return begin(::c10d::OpType::ALLTOALL, inputs, outputs, opts.timeout, start, write_back_of(out, in));
 }
 
 }  // namespace hfcomm

@@ -70,15 +70,15 @@ inline std::shared_ptr<engines::transfer> message_of(engines::operation call, co
 inline work<int> receive_into(const host_tensor& data, const process_group& group, int source, int tag,
                               std::source_location where) {
   const auto message = message_of(
-      tensor_call("irecv", engines::movement::receive, data.tensor(), data.bytes(), source, where), group, source, tag);
+      typed_call("irecv", engines::movement::receive, data.type(), data.bytes(), source, where), group, source, tag);
   message->into = data.memory().bytes();
   return hfcomm::detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
 }
 
-/// What is left to do after an operation that has written into `data`, which is a tensor or a list.
-template <class Data>
-auto write_back_of(Data data) {
-  return [data = std::move(data)](const backend_work& /*done*/) { data.write_back(); };
+/// Returns the end of an operation that writes into `data`, a tensor or a list. It keeps the operation's `inputs`.
+template <class Data, class... Inputs>
+auto write_back_of(Data data, Inputs... inputs) {
+  return [data = std::move(data), ... kept = std::move(inputs)](const backend_work& /*done*/) { data.write_back(); };
 }
 
 }  // namespace torch_backend_detail
@@ -140,8 +140,8 @@ inline torch_backend::work_ptr torch_backend::send(tensor_list& tensors, int des
   const auto where = std::source_location::current();
   const auto start = [&](const process_group& group) {
     const auto message =
-        message_of(tensor_call("isend", engines::movement::send, data.tensor(), data.bytes(), destination, where),
-                   group, destination, tag);
+        message_of(typed_call("isend", engines::movement::send, data.type(), data.bytes(), destination, where), group,
+                   destination, tag);
     message->data = data.memory().bytes();
     return hfcomm::detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
   };

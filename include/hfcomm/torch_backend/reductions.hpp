@@ -42,24 +42,15 @@ inline reduce_op reduction_of(const ::c10d::ReduceOp& op) {
   }
 }
 
-/// Returns the reduction of bools as bytes that are 0 or 1: any is true for a sum, all are true for a product.
-inline reduce_op reduction_of_bools(reduce_op op) {
-  switch (op.kind()) {
-    case reduce_kind::sum: return reduce_op::max;
-    case reduce_kind::product: return reduce_op::min;
-    default: return op;
-  }
-}
-
 /// Returns the reduction `name` of elements of the tensor's type. Throws c10::Error where they cannot be reduced.
 inline engines::operation reduction_call(engines::operation_name name, engines::movement pattern,
                                          const at::Tensor& tensor, std::size_t bytes, int root,
                                          const ::c10d::ReduceOp& op, std::source_location where) {
-  auto call = tensor_call(name, pattern, tensor, bytes, root, where);
+  auto call = typed_call(name, pattern, tensor.scalar_type(), bytes, root, where);
   auto reduction = reduction_of(op);
   if (tensor.scalar_type() == at::kBool) {
     call.element = element_type::uint8;
-    reduction = reduction_of_bools(reduction);
+    reduction = torch::detail::reduction_of_bools(reduction);
   }
   TORCH_CHECK(call.element != element_type::none, "hfcomm: tensors of type ", tensor.scalar_type(),
               " cannot be reduced");

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +16,7 @@
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/process_group.hpp>
+#include <hfcomm/machine/random_id.hpp>
 
 /// Groups whose ranks find each other through a store of torch.distributed.
 namespace hfcomm::torch_backend_detail {
@@ -27,17 +27,6 @@ inline void put_text(::c10d::Store& store, const std::string& key, std::string_v
 inline std::string get_text(::c10d::Store& store, const std::string& key) {
   const auto bytes = store.get(key);
   return {bytes.begin(), bytes.end()};
-}
-
-/// Returns a name that no other group has.
-inline std::string random_name() {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::random_device source;
-  std::string name;
-  for (int count = 0; count < 32; ++count) {
-    name += digits[source() % digits.size()];
-  }
-  return name;
 }
 
 /// Names this machine, and the network namespace in which its processes find each other.
@@ -57,7 +46,7 @@ inline std::string agree_on_name(::c10d::Store& store, int size) {
       return "!rank " + std::to_string(rank) + " is on another machine, or in another network namespace, than rank 0";
     }
   }
-  return "job://torch-" + random_name();
+  return "job://torch-" + rendezvous::random_id();
 }
 
 /// Makes the group of the ranks that share `store` with nobody else, as a prefix store of c10d. All ranks call it.

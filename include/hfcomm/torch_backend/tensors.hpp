@@ -5,58 +5,20 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <source_location>
-#include <type_traits>
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
-#include <hfcomm/core/float16.hpp>
-#include <hfcomm/core/hash.hpp>
-#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/torch/detail/tensor_elements.hpp>
 
 /// Tensors as the memory of hfcomm's operations.
 namespace hfcomm::torch_backend_detail {
 
 using hfcomm::detail::const_elements;
 using hfcomm::detail::elements;
-
-/// Returns `use(std::type_identity<T>{})`, where T is the C++ type of a tensor's elements; std::byte where hfcomm has
-/// none.
-template <class Use>
-auto with_type(at::ScalarType type, Use use) {
-  switch (type) {
-    case at::kBool: return use(std::type_identity<bool>{});
-    case at::kByte: return use(std::type_identity<std::uint8_t>{});
-    case at::kChar: return use(std::type_identity<std::int8_t>{});
-    case at::kShort: return use(std::type_identity<std::int16_t>{});
-    case at::kInt: return use(std::type_identity<std::int32_t>{});
-    case at::kLong: return use(std::type_identity<std::int64_t>{});
-    case at::kHalf: return use(std::type_identity<float16>{});
-    case at::kBFloat16: return use(std::type_identity<bfloat16>{});
-    case at::kFloat: return use(std::type_identity<float>{});
-    case at::kDouble: return use(std::type_identity<double>{});
-    case at::kComplexFloat: return use(std::type_identity<std::complex<float>>{});
-    case at::kComplexDouble: return use(std::type_identity<std::complex<double>>{});
-    default: return use(std::type_identity<std::byte>{});
-  }
-}
-
-/// Returns the operation `name` on elements of the tensor's type; `bytes` is what this rank contributes.
-inline engines::operation tensor_call(engines::operation_name name, engines::movement pattern, const at::Tensor& tensor,
-                                      std::size_t bytes, int root, std::source_location where) {
-  auto call = with_type(tensor.scalar_type(), [&]<class T>(std::type_identity<T> /*type*/) {
-    return hfcomm::detail::buffer_call<T>(name, pattern, 0, root, where);
-  });
-  call.bytes = bytes;
-  if (call.type_hash == hfcomm::type_hash<std::byte>()) {
-    call.type_hash = hfcomm::detail::mix(call.type_hash, static_cast<std::uint64_t>(tensor.scalar_type()));
-  }
-  return call;
-}
+using torch::detail::typed_call;
 
 /// Throws c10::Error unless the tensor's elements are in host memory.
 inline void require_host_memory(const at::Tensor& tensor) {
@@ -67,48 +29,27 @@ inline void require_host_memory(const at::Tensor& tensor) {
               "; this backend moves tensors in host memory (CPU) only");
 }
 
-/// The elements of a tensor, row by row: its own memory where that is contiguous, otherwise a copy.
-class host_tensor {
+/// Returns the tensor. Throws c10::Error unless its elements are in host memory.
+inline const at::Tensor& in_host_memory(const at::Tensor& tensor) {
+  require_host_memory(tensor);
+  return tensor;
+}
+
+/// A tensor of a call.
+class host_tensor : public torch::detail::tensor_memory {
  public:
-  explicit host_tensor(const at::Tensor& tensor) {
-    require_host_memory(tensor);
-    tensor_ = tensor.detach();
-    contiguous_ = tensor_.resolve_conj().resolve_neg().contiguous();
-  }
+  explicit host_tensor(const at::Tensor& tensor) : tensor_memory(in_host_memory(tensor)) {}
 
-  [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
-  [[nodiscard]] at::ScalarType type() const { return tensor_.scalar_type(); }
-  [[nodiscard]] std::size_t bytes() const { return contiguous_.nbytes(); }
-  [[nodiscard]] elements memory() const {
-    return {static_cast<std::byte*>(contiguous_.data_ptr()), static_cast<std::size_t>(contiguous_.numel()),
-            static_cast<std::size_t>(contiguous_.itemsize())};
-  }
+  [[nodiscard]] at::ScalarType type() const { return tensor().scalar_type(); }
+  [[nodiscard]] std::size_t bytes() const { return tensor().nbytes(); }
+  [[nodiscard]] hfcomm::detail::elements memory() const { return elements(); }
   /// Returns `count` rows of the first dimension, from row `first` on.
-  [[nodiscard]] elements rows(std::int64_t first, std::int64_t count) const {
-    const std::int64_t row = contiguous_.size(0) == 0 ? 0 : contiguous_.numel() / contiguous_.size(0);
-    const auto width = static_cast<std::size_t>(contiguous_.itemsize());
-    return {static_cast<std::byte*>(contiguous_.data_ptr()) + static_cast<std::size_t>(first * row) * width,
-            static_cast<std::size_t>(count * row), width};
+  [[nodiscard]] hfcomm::detail::elements rows(std::int64_t first, std::int64_t count) const {
+    const std::int64_t row = tensor().size(0) == 0 ? 0 : tensor().numel() / tensor().size(0);
+    const auto all = elements();
+    return {all.data + static_cast<std::size_t>(first * row) * all.width, static_cast<std::size_t>(count * row),
+            all.width};
   }
-  /// Uses a copy from now on, whatever the tensor's memory is.
-  void copy() {
-    if (is_own_memory()) {
-      contiguous_ = contiguous_.clone();
-    }
-  }
-  /// Writes the elements into the tensor, if they are a copy.
-  void write_back() const {
-    if (!is_own_memory()) {
-      const at::NoGradGuard no_grad;
-      tensor_.copy_(contiguous_);
-    }
-  }
-
- private:
-  [[nodiscard]] bool is_own_memory() const { return contiguous_.data_ptr() == tensor_.data_ptr(); }
-
-  at::Tensor tensor_;
-  at::Tensor contiguous_;
 };
 
 /// Tensors of one call. Those that share memory with another one are copied.
@@ -165,6 +106,11 @@ class host_tensors {
  private:
   std::vector<host_tensor> tensors_;
 };
+
+/// Throws c10::Error where two tensors of a call have different types.
+inline void require_one_type(const host_tensor& in, const host_tensor& out) {
+  TORCH_CHECK(in.type() == out.type(), "hfcomm: the output is of type ", out.type(), ", the input of ", in.type());
+}
 
 /// Returns the only element of a list. Throws c10::Error where there is another number.
 template <class T>

@@ -93,7 +93,7 @@ HFCOMM_INLINE void require_lists_apart(checked_call& running, const_part_list in
             [&](const auto& left, const auto& right) { return before(left.data(), right.data()); });
   for (const const_elements& part : in) {
     const auto bytes = part.bytes();
-    // Of the places that begin before the part ends, the last one ends last.
+    // The last place that begins before the part ends also ends last. So it overlaps the part if any place does.
     const auto behind = std::partition_point(places.begin(), places.end(), [&](const auto& place) {
       return before(place.data(), bytes.data() + bytes.size());
     });

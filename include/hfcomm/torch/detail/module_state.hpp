@@ -27,7 +27,7 @@
 
 namespace hfcomm::torch::detail {
 
-/// What is called after a parameter's gradient was accumulated in `.grad`: a post hook of its accumulator. It is
+/// A post hook of a parameter's accumulator, which LibTorch calls after the gradient was added to `.grad`. It is
 /// attached to the accumulator that the parameter has now, and which `set_data` replaces.
 class gradient_hook {
  public:

@@ -5,7 +5,6 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/hash.hpp>
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 #include <hfcomm/torch/detail/tensor_memory.hpp>
 
@@ -27,45 +26,12 @@ HFCOMM_INLINE std::string memory_problem(const at::Tensor& tensor) {
   return {};
 }
 
-HFCOMM_INLINE tensor_memory::tensor_memory(const at::Tensor& tensor)
-    : tensor_(tensor.detach()), contiguous_(tensor_.resolve_conj().resolve_neg().contiguous()) {}
-
-HFCOMM_INLINE hfcomm::detail::elements tensor_memory::elements() const {
-  return {static_cast<std::byte*>(contiguous_.data_ptr()), static_cast<std::size_t>(contiguous_.numel()),
-          contiguous_.itemsize()};
-}
-
-HFCOMM_INLINE void tensor_memory::write_back() const {
-  if (contiguous_.data_ptr() != tensor_.data_ptr()) {
-    const at::NoGradGuard no_grad;
-    tensor_.copy_(contiguous_);
-  }
-}
-
 HFCOMM_INLINE engines::operation tensor_call(engines::operation_name name, engines::movement pattern,
                                              const at::Tensor& tensor, int root, std::source_location where) {
   if (!memory_problem(tensor).empty()) {
     return hfcomm::detail::buffer_call<std::byte>(name, pattern, 0, root, where);
   }
-  auto call = with_type(tensor.scalar_type(), [&]<class T>(std::type_identity<T> /*type*/) {
-    return hfcomm::detail::buffer_call<T>(name, pattern, 0, root, where);
-  });
-  call.bytes = tensor.nbytes();
-  if (call.type_hash == hfcomm::type_hash<std::byte>()) {
-    call.type_hash = hfcomm::detail::mix(call.type_hash, static_cast<std::uint64_t>(tensor.scalar_type()));
-  }
-  return call;
-}
-
-/// Returns the reduction of bools as bytes that are 0 or 1.
-HFCOMM_INLINE reduce_op reduction_of_bools(reduce_op op) {
-  switch (op.kind()) {
-    case reduce_kind::sum:
-    case reduce_kind::bit_or: return reduce_op::max;
-    case reduce_kind::product:
-    case reduce_kind::bit_and: return reduce_op::min;
-    default: return op;
-  }
+  return typed_call(name, pattern, tensor.scalar_type(), tensor.nbytes(), root, where);
 }
 
 HFCOMM_INLINE engines::operation tensor_reduction(engines::operation_name name, engines::movement pattern,

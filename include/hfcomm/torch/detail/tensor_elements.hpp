@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <torch/types.h>
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <type_traits>
+
+#include <hfcomm/call/argument_checks.hpp>
+#include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/hash.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/engine/operation.hpp>
+
+/// The elements of tensors, for the collectives on tensors and for the backend of torch.distributed.
+namespace hfcomm::torch::detail {
+
+/// Returns `use(std::type_identity<T>{})`, where T is the C++ type of a tensor's elements; std::byte where hfcomm has
+/// none.
+template <class Use>
+auto with_type(at::ScalarType type, Use use) {
+  switch (type) {
+    case at::kBool: return use(std::type_identity<bool>{});
+    case at::kByte: return use(std::type_identity<std::uint8_t>{});
+    case at::kChar: return use(std::type_identity<std::int8_t>{});
+    case at::kShort: return use(std::type_identity<std::int16_t>{});
+    case at::kInt: return use(std::type_identity<std::int32_t>{});
+    case at::kLong: return use(std::type_identity<std::int64_t>{});
+    case at::kHalf: return use(std::type_identity<float16>{});
+    case at::kBFloat16: return use(std::type_identity<bfloat16>{});
+    case at::kFloat: return use(std::type_identity<float>{});
+    case at::kDouble: return use(std::type_identity<double>{});
+    case at::kComplexFloat: return use(std::type_identity<std::complex<float>>{});
+    case at::kComplexDouble: return use(std::type_identity<std::complex<double>>{});
+    default: return use(std::type_identity<std::byte>{});
+  }
+}
+
+/// Returns the operation `name` on elements of a tensor's type; `bytes` is what this rank contributes.
+inline engines::operation typed_call(engines::operation_name name, engines::movement pattern, at::ScalarType type,
+                                     std::size_t bytes, int root, std::source_location where) {
+  auto call = with_type(type, [&]<class T>(std::type_identity<T> /*type*/) {
+    return hfcomm::detail::buffer_call<T>(name, pattern, 0, root, where);
+  });
+  call.bytes = bytes;
+  if (call.type_hash == hfcomm::type_hash<std::byte>()) {
+    call.type_hash = hfcomm::detail::mix(call.type_hash, static_cast<std::uint64_t>(type));
+  }
+  return call;
+}
+
+/// Returns the reduction of bools as bytes that are 0 or 1.
+inline reduce_op reduction_of_bools(reduce_op op) {
+  switch (op.kind()) {
+    case reduce_kind::sum:
+    case reduce_kind::bit_or: return reduce_op::max;
+    case reduce_kind::product:
+    case reduce_kind::bit_and: return reduce_op::min;
+    default: return op;
+  }
+}
+
+/// The elements of a dense tensor in host memory, row by row: its own memory where that is contiguous, otherwise a
+/// copy.
+class tensor_memory {
+ public:
+  explicit tensor_memory(const at::Tensor& tensor)
+      : tensor_(tensor.detach()), contiguous_(tensor_.resolve_conj().resolve_neg().contiguous()) {}
+
+  [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
+  [[nodiscard]] hfcomm::detail::elements elements() const {
+    return {static_cast<std::byte*>(contiguous_.data_ptr()), static_cast<std::size_t>(contiguous_.numel()),
+            static_cast<std::size_t>(contiguous_.itemsize())};
+  }
+  /// Uses a copy from now on, whatever the tensor's memory is.
+  void copy() {
+    if (is_own_memory()) {
+      contiguous_ = contiguous_.clone();
+    }
+  }
+  /// Writes the elements into the tensor, if they are a copy.
+  void write_back() const {
+    if (!is_own_memory()) {
+      const at::NoGradGuard no_grad;
+      tensor_.copy_(contiguous_);
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_own_memory() const { return contiguous_.data_ptr() == tensor_.data_ptr(); }
+
+  at::Tensor tensor_;
+  at::Tensor contiguous_;
+};
+
+}  // namespace hfcomm::torch::detail
