@@ -75,6 +75,30 @@ struct tied : torch::nn::Module {
   at::Tensor bias;
 };
 
+/// Embeddings of which one is for samples that begin with word 0 only, and one is never used.
+struct partly_used : torch::nn::Module {
+  partly_used() {
+    words = register_module("words", torch::nn::Embedding(3, 6));
+    rare = register_module("rare", torch::nn::Embedding(3, 3));
+    never = register_module("never", torch::nn::Embedding(2, 2));
+    last = register_module("last", torch::nn::Linear(6, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor sum = last(words(x).mean(1));
+    const at::Tensor chosen = x.select(1, 0).eq(0).nonzero().squeeze(1);
+    return chosen.numel() == 0 ? sum : sum.index_add(0, chosen, rare(x.index_select(0, chosen)).mean(1));
+  }
+  /// The first quarter of the samples begins with word 0.
+  static at::Tensor batch(std::int64_t samples, at::ScalarType type) {
+    at::Tensor words = tied::batch(samples, type).clone();
+    words.select(1, 0).copy_(at::arange(samples, at::kLong).ge(samples / 4));
+    return words;
+  }
+
+  torch::nn::Embedding words{nullptr}, rare{nullptr}, never{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+
 /// Two linear layers, each of which a forward may leave out.
 struct two_parts : torch::nn::Module {
   two_parts() {

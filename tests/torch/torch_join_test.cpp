@@ -15,23 +15,34 @@ void drop_gradients(torch::nn::Module& net) {
   }
 }
 
+/// Returns the two samples of a rank's batch of that number, up to 3 of each.
+template <class Net>
+at::Tensor samples_of(int rank, int number) {
+  return Net::batch(18, at::kDouble).narrow(0, 2 * (3 * rank + number), 2);
+}
+
 /// Returns the model that one process trains, where rank r has r + 1 batches.
-std::shared_ptr<mlp> train_alone(int ranks) {
-  auto net = make_net<mlp>(0, at::kDouble);
+template <class Net>
+std::shared_ptr<Net> train_alone(int ranks) {
+  auto net = make_net<Net>(0, at::kDouble);
+  net->eval();
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   for (int step = 0; step < ranks; ++step) {
     optimizer.zero_grad();
     for (int rank = step; rank < ranks; ++rank) {
-      (loss_of(net->forward(batch_of(rank, step)), target_of(rank, step)) / ranks).backward();
+      (loss_of(net->forward(samples_of<Net>(rank, step)), target_of(rank, step)) / ranks).backward();
     }
     optimizer.step();
   }
   return net;
 }
 
-TEST_CASE("torch join: ranks with unequal numbers of batches train as one process, and step their optimizers too") {
+/// Checks that ranks with unequal numbers of batches train as one process, and step their optimizers too.
+template <class Net>
+void check_uneven() {
   at_each_size([](const process_group& world) {
-    auto net = make_net<mlp>(0, at::kDouble);
+    auto net = make_net<Net>(0, at::kDouble);
+    net->eval();
     ht::distributed_data_parallel ddp(net);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     hfcomm::join_options options;
@@ -43,18 +54,24 @@ TEST_CASE("torch join: ranks with unequal numbers of batches train as one proces
     };
     hfcomm::run_joined(ddp.averager(), options, [&] {
       for (int step = 0; step <= world.rank(); ++step) {
-        loss_of(ddp.forward(batch_of(world.rank(), step)), target_of(world.rank(), step)).backward();
+        loss_of(ddp.forward(samples_of<Net>(world.rank(), step)), target_of(world.rank(), step)).backward();
         optimizer.step();
         drop_gradients(*net);
       }
     });
-    const auto expected = train_alone(world.size())->parameters();
+    const auto expected = train_alone<Net>(world.size())->parameters();
     for (std::size_t index = 0; index < expected.size(); ++index) {
       check_same_tensor(net->parameters()[index], world);
       CHECK(difference(net->parameters()[index], expected[index]) < 1e-9);
     }
   });
 }
+
+TEST_CASE("torch join: uneven inputs of linear layers and layer norm") { check_uneven<mlp>(); }
+TEST_CASE("torch join: uneven inputs of convolution and batch norm") { check_uneven<cnn>(); }
+TEST_CASE("torch join: uneven inputs of GRU") { check_uneven<recurrent>(); }
+TEST_CASE("torch join: uneven inputs of a transformer encoder layer") { check_uneven<encoder>(); }
+TEST_CASE("torch join: uneven inputs of an embedding that is tied to the output") { check_uneven<tied>(); }
 
 TEST_CASE("torch join: gradients that a rank left in no_sync are added, and no older ones") {
   run_noted(2, "", [](const process_group& world) {

@@ -16,14 +16,14 @@ std::vector<at::Tensor> reference_step(Net& net, torch::optim::SGD& optimizer, c
   loss_of(net.forward(x), y).backward();
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : net.parameters()) {
-    gradients.push_back(parameter.grad().clone());
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
   }
   optimizer.step();
   return gradients;
 }
 
 template <class Net>
-void check_parity(const process_group& world, at::ScalarType type, bool accumulates) {
+void check_parity(const process_group& world, at::ScalarType type, bool accumulates, bool finds_unused) {
   constexpr std::int64_t samples = 12;
   const double tolerance = type == at::kDouble ? 1e-6 : 1e-5;
   const at::Tensor x = Net::batch(samples, type);
@@ -32,7 +32,8 @@ void check_parity(const process_group& world, at::ScalarType type, bool accumula
   auto net = make_net<Net>(world.rank(), type);
   single->eval();  // a rank's own statistics of a batch are not those of the whole
   net->eval();
-  ht::distributed_data_parallel ddp(net, {.ddp = {.first_bucket_bytes = 200, .bucket_bytes = 1'000}});
+  ht::distributed_data_parallel ddp(
+      net, {.ddp = {.first_bucket_bytes = 200, .bucket_bytes = 1'000, .find_unused_parameters = finds_unused}});
   torch::optim::SGD single_optimizer(single->parameters(), 0.1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   for (int step = 0; step < 3; ++step) {
@@ -53,6 +54,10 @@ void check_parity(const process_group& world, at::ScalarType type, bool accumula
     const auto parameters = net->parameters();
     REQUIRE(parameters.size() == expected.size());
     for (std::size_t index = 0; index < parameters.size(); ++index) {
+      REQUIRE(parameters[index].grad().defined() == expected[index].defined());
+      if (!expected[index].defined()) {
+        continue;
+      }
       check_same_tensor(parameters[index].grad(), world);
       // Later steps start from parameters that differ already.
       CHECK(difference(parameters[index].grad(), expected[index]) <= (step == 0 ? tolerance : 20 * tolerance));
@@ -65,11 +70,11 @@ void check_parity(const process_group& world, at::ScalarType type, bool accumula
 }
 
 template <class Net>
-void check_parity() {
-  at_each_size([](const process_group& world) {
+void check_parity(bool finds_unused = false) {
+  at_each_size([&](const process_group& world) {
     for (const auto type : {at::kDouble, at::kFloat}) {
       for (const bool accumulates : {false, true}) {
-        check_parity<Net>(world, type, accumulates);
+        check_parity<Net>(world, type, accumulates, finds_unused);
       }
     }
   });
@@ -80,5 +85,6 @@ TEST_CASE("torch parity: convolution and batch norm with fixed statistics") { ch
 TEST_CASE("torch parity: GRU") { check_parity<recurrent>(); }
 TEST_CASE("torch parity: transformer encoder layer") { check_parity<encoder>(); }
 TEST_CASE("torch parity: an embedding that is tied to the output") { check_parity<tied>(); }
+TEST_CASE("torch parity: embeddings that one rank uses, and that none uses") { check_parity<partly_used>(true); }
 
 }  // namespace
