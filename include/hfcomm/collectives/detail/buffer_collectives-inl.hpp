@@ -128,6 +128,17 @@ HFCOMM_INLINE void scatter_buffer(operation&& call, const const_elements& in, co
   running.engine().all_to_all_v(call, parts, received);
 }
 
+HFCOMM_INLINE void receive_from_root(running_call& running, const operation& call,
+                                     std::span<const std::span<const std::byte>> parts, std::span<std::byte> out) {
+  const auto root = static_cast<std::size_t>(call.root);
+  std::vector<std::uint64_t> expected(parts.size());
+  expected[root] = out.size();
+  std::vector<std::span<std::byte>> places(parts.size());
+  places[root] = out;
+  parts_receiver received(places, running.rank());
+  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+}
+
 HFCOMM_INLINE void scatter_parts(operation&& call, const const_elements& in, const elements& out,
                                  std::span<const std::size_t> counts, const process_group& group) {
   running_call running(group, call);
@@ -138,12 +149,7 @@ HFCOMM_INLINE void scatter_parts(operation&& call, const const_elements& in, con
     call.bytes = in.bytes().size();
     parts = parts_of(in.bytes(), counts, in.width);
   }
-  std::vector<std::uint64_t> expected(ranks);
-  expected[static_cast<std::size_t>(call.root)] = out.bytes().size();
-  std::vector<std::span<std::byte>> places(ranks);
-  places[static_cast<std::size_t>(call.root)] = out.bytes();
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  receive_from_root(running, call, parts, out.bytes());
 }
 
 }  // namespace hfcomm::detail

@@ -32,4 +32,10 @@ void scatter_buffer(operation&& call, const const_elements& in, const elements& 
 void scatter_parts(operation&& call, const const_elements& in, const elements& out, std::span<const std::size_t> counts,
                    const process_group& group);
 
+class running_call;
+
+/// Gives every rank the part of the root's `parts` that is for it, in `out`. Other ranks have empty parts.
+void receive_from_root(running_call& running, const operation& call, std::span<const std::span<const std::byte>> parts,
+                       std::span<std::byte> out);
+
 }  // namespace hfcomm::detail

@@ -13,6 +13,7 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
 #include <hfcomm/collectives/detail/part_list_calls.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
@@ -194,12 +195,7 @@ HFCOMM_INLINE void scatter_list(operation&& call, const_part_list in, const elem
     call.bytes = total_bytes_of(in);
     parts = places_of(in);
   }
-  std::vector<std::uint64_t> expected(ranks);
-  expected[static_cast<std::size_t>(call.root)] = out.bytes().size();
-  std::vector<std::span<std::byte>> places(ranks);
-  places[static_cast<std::size_t>(call.root)] = out.bytes();
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  receive_from_root(running, call, parts, out.bytes());
 }
 
 HFCOMM_INLINE void all_to_all_list(operation&& call, const_part_list in, part_list out, const process_group& group) {
