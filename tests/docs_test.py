@@ -4,6 +4,7 @@
 
 - Every row of the tables of docs/from-python.md and docs/misuse.md names tests that exist.
 - docs/api.md has every public name with its header, and no other.
+- Every piece of C++ in docs/torch.md is part of a test, so that it compiles and runs. (tests/page_test.py runs programs.)
 - No page has rows outside a table, which an empty line inside it leads to, or rows with too few or too many cells.
 """
 
@@ -127,9 +128,22 @@ def check_names():
     return len(listed)
 
 
+def check_pieces():
+    """Layout may differ: the page's columns are narrow."""
+    page, test = "docs/torch.md", "tests/torch/torch_page_test.cpp"
+    tested = "".join((root / test).read_text().split())
+    blocks = re.findall(r"^```cpp\n(.*?)^```$", (root / page).read_text(), re.MULTILINE | re.DOTALL)
+    pieces = [block for block in blocks if not re.search(r"\bmain\(", block)]
+    for piece in pieces:
+        if "".join(piece.split()) not in tested:
+            problems.append(f"{page}: {test} does not have this piece:\n{piece}")
+    return len(pieces)
+
+
 for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("bench/results/*.md")]:
     check_tables(path.relative_to(root))
 rows = check_named_tests()
 names = check_names()
-print("\n".join(problems) or f"{rows} rows with tests that exist; {names} names in their headers")
-sys.exit(1 if problems or rows < 40 or names < 100 else 0)
+pieces = check_pieces()
+print("\n".join(problems) or f"{rows} rows with tests that exist; {names} names in their headers; {pieces} tested pieces")
+sys.exit(1 if problems or rows < 40 or names < 100 or pieces < 10 else 0)
