@@ -17,7 +17,7 @@ namespace mnist {
 struct checkpoint {
   std::int64_t epochs = 0;  // that are done
   std::string settings;     // those that later epochs depend on
-  std::string machinery;    // what else the bits of the parameters depend on: ranks, threads, device
+  std::string execution;    // what else the bits of the parameters depend on
 };
 
 /// Rank 0 writes a checkpoint. Collective: every rank throws where rank 0 cannot write it. A program that is killed
@@ -34,7 +34,7 @@ inline void save_checkpoint(const std::string& path, const checkpoint& state, co
     file.write("optimizer", optimizer_state);
     file.write("epochs", state.epochs);
     file.write("settings", state.settings);
-    file.write("machinery", state.machinery);
+    file.write("execution", state.execution);
     file.save_to(path + ".new");
     std::filesystem::rename(path + ".new", path);
   });
@@ -52,15 +52,15 @@ inline checkpoint load_checkpoint(const std::string& path, torch::nn::Module& ne
     torch::serialize::InputArchive optimizer_state;
     torch::IValue epochs;
     torch::IValue settings;
-    torch::IValue machinery;
+    torch::IValue execution;
     file.read("net", parameters);
     file.read("optimizer", optimizer_state);
     file.read("epochs", epochs);
     file.read("settings", settings);
-    file.read("machinery", machinery);
+    file.read("execution", execution);
     net.load(parameters);
     optimizer.load(optimizer_state);
-    return {epochs.toInt(), settings.toStringRef(), machinery.toStringRef()};
+    return {epochs.toInt(), settings.toStringRef(), execution.toStringRef()};
   } catch (const c10::Error& problem) {
     throw std::runtime_error(path + " is no checkpoint of this model: " + problem.what_without_backtrace());
   }

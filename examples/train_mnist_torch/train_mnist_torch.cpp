@@ -5,7 +5,7 @@
 //   fetch-digits digits                                     1797 digits of 8x8 pixels; or take a folder of MNIST
 //   train_mnist_torch --data digits                         one process
 //   train_mnist_torch --data digits --processes 2           two ranks on this machine
-//   torchrun --no-python --nproc-per-node 2 train_mnist_torch --data digits    or with hfrun, srun, mpirun
+//   torchrun --no_python --nproc_per_node 2 train_mnist_torch --data digits    or with hfrun, srun, mpirun
 //
 // The same source trains on processors and GPUs: see --device.
 
@@ -47,9 +47,10 @@ torch::Device device_of_rank(const std::string& wanted) {
 }
 
 /// Returns what the bits of the parameters depend on beside digits and settings. LibTorch's threads divide sums, too.
-std::string machinery_of(torch::Device device) {
-  return std::to_string(hfcomm::world_size()) + " x " + std::to_string(torch::get_num_threads()) + " threads on " +
-         torch::DeviceTypeName(device.type(), true);
+std::string execution_on(torch::Device device) {
+  return "ranks: " + std::to_string(hfcomm::world_size()) +
+         ", threads of each: " + std::to_string(torch::get_num_threads()) +
+         ", device: " + torch::DeviceTypeName(device.type(), true);
 }
 
 /// Seeds LibTorch for one epoch of this rank: other dropout on every rank, the same after a resume.
@@ -79,7 +80,7 @@ double train_epoch(model& ddp, Loader& loader, torch::optim::Optimizer& optimize
 }
 
 /// Returns how many test digits are recognized, on every rank. Each rank takes its share of them.
-std::size_t recognized(model& ddp, const digits& test, std::size_t batch_size, torch::Device device) {
+std::size_t count_recognized(model& ddp, const digits& test, std::size_t batch_size, torch::Device device) {
   const torch::NoGradGuard no_grad;
   ddp.module()->eval();
   const hfcomm::torch::distributed_sampler sampler(test.count(), {.shuffle = false});
@@ -121,8 +122,8 @@ std::int64_t resume(const settings& wanted, network& net, torch::optim::Optimize
                              wanted.of_training());
   }
   hfcomm::print_main("resuming after epoch ", state.epochs);
-  if (state.machinery != machinery_of(device)) {
-    hfcomm::print_main("note: not to the bit as without the stop, because it was made by ", state.machinery);
+  if (state.execution != execution_on(device)) {
+    hfcomm::print_main("note: other bits follow than without the stop; it was made with ", state.execution);
   }
   return state.epochs;
 }
@@ -156,8 +157,8 @@ void train(const settings& wanted) {
   const auto share = static_cast<std::size_t>(wanted.batch / ranks);
   const digits training(wanted.data, "train");
   const digits test(wanted.data, "t10k");
-  hfcomm::print_main(training.count(), " digits of ", training.rows(), "x", training.columns(), " pixels, ",
-                     machinery_of(device));
+  hfcomm::print_main(training.count(), " digits of ", training.rows(), "x", training.columns(), " pixels; ",
+                     execution_on(device));
 
   torch::manual_seed(wanted.seed);
   const auto net = std::make_shared<network>(training.rows(), training.columns());
@@ -169,19 +170,18 @@ void train(const settings& wanted) {
   hfcomm::torch::distributed_sampler sampler(training.count(), {.seed = wanted.seed});
   const auto loader = torch::data::make_data_loader(digits(training).map(torch::data::transforms::Stack<>()), sampler,
                                                     torch::data::DataLoaderOptions(share));
-  double loss = 0;
   for (std::int64_t epoch = done; epoch < wanted.epochs; ++epoch) {
     sampler.set_epoch(static_cast<std::uint64_t>(epoch));
     seed_epoch(wanted.seed, epoch);
     optimizer.param_groups()[0].options().set_lr(wanted.rate * std::pow(0.9, epoch));
-    loss = train_epoch(ddp, *loader, optimizer, device);
+    const double loss = train_epoch(ddp, *loader, optimizer, device);
     hfcomm::print_main("epoch ", epoch + 1, ": mean loss ", loss);
     if (!wanted.checkpoint.empty()) {
-      mnist::save_checkpoint(wanted.checkpoint, {epoch + 1, wanted.of_training(), machinery_of(device)}, *net,
+      mnist::save_checkpoint(wanted.checkpoint, {epoch + 1, wanted.of_training(), execution_on(device)}, *net,
                              optimizer);
     }
   }
-  const std::size_t right = recognized(ddp, test, share, device);
+  const std::size_t right = count_recognized(ddp, test, share, device);
   hfcomm::print_main("recognized ", right, " of ", test.count(), " test digits: ", std::setprecision(4),
                      100.0 * static_cast<double>(right) / static_cast<double>(test.count()), " %");
   report_checksum(*net);

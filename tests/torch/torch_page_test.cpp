@@ -29,13 +29,13 @@ struct page_net : torch::nn::Module {
   torch::nn::Linear layer;
 };
 
-void page_require(bool condition, const char* text) {
+void require_of_page(bool condition, const char* text) {
   if (!condition) {
     throw std::runtime_error(text);
   }
 }
 
-torch::Device page_device() {
+torch::Device device_of_page() {
   torch::Device device("cpu");
   if (torch::cuda::is_available()) {
     device = torch::Device("cuda:" + std::to_string(hfcomm::local_rank()));
@@ -44,8 +44,8 @@ torch::Device page_device() {
   return device;
 }
 
-/// A training whose gradients come from two passes of each step.
-double page_accumulates(const std::shared_ptr<page_net>& net) {
+/// Accumulates the gradients of two passes, and returns their norm.
+double accumulate_as_page(const std::shared_ptr<page_net>& net) {
   const auto x = torch::full({4, 2}, hfcomm::rank() + 1.0);
   const auto y = torch::zeros({4}, torch::kInt64);
   const auto x1 = x.slice(0, 0, 2);
@@ -62,8 +62,8 @@ double page_accumulates(const std::shared_ptr<page_net>& net) {
   return net->parameters()[0].grad().norm().item<double>();
 }
 
-/// A pass in which one rank throws: the other one, too, and the next pass is right.
-void page_abandons(const std::shared_ptr<page_net>& net) {
+/// Runs a pass in which rank 1 throws: rank 0 throws peer_error.
+void abandon_as_page(const std::shared_ptr<page_net>& net) {
   struct bad_batch {};
   hfcomm::torch::distributed_data_parallel ddp(net);
   const auto x = torch::ones({4, 2});
@@ -85,10 +85,10 @@ void page_abandons(const std::shared_ptr<page_net>& net) {
   } catch (const hfcomm::peer_error&) {
     has_thrown = hfcomm::rank() == 0;
   }
-  page_require(has_thrown, "no error of the other rank");
+  require_of_page(has_thrown, "no error of the other rank");
 }
 
-double page_loss(hfcomm::torch::distributed_data_parallel<page_net>& ddp) {
+double loss_of_page(hfcomm::torch::distributed_data_parallel<page_net>& ddp) {
   const torch::NoGradGuard no_grad;
   page_data data;
   double loss = 0;
@@ -99,7 +99,7 @@ double page_loss(hfcomm::torch::distributed_data_parallel<page_net>& ddp) {
   return loss / static_cast<double>(data.size().value());
 }
 
-void page_trains(std::uint64_t epochs) {
+void train_as_page(std::uint64_t epochs) {
   using Net = page_net;
   const torch::Device device("cpu");
   page_data data;
@@ -113,7 +113,7 @@ void page_trains(std::uint64_t epochs) {
   hfcomm::torch::distributed_sampler sampler(size, {.seed = 1});
   auto loader = torch::data::make_data_loader(data.map(torch::data::transforms::Stack<>()), sampler, 32);
 
-  const double before = page_loss(ddp);
+  const double before = loss_of_page(ddp);
   for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
     sampler.set_epoch(epoch);
     for (auto& batch : *loader) {
@@ -126,9 +126,9 @@ void page_trains(std::uint64_t epochs) {
       optimizer.step();
     }
   }
-  page_require(page_loss(ddp) < before / 2, "it does not learn");
+  require_of_page(loss_of_page(ddp) < before / 2, "it does not learn");
   const auto weights = hfcomm::torch::all_gather(net->parameters()[0]);
-  page_require(torch::equal(weights[0], weights[1]), "the ranks have different parameters");
+  require_of_page(torch::equal(weights[0], weights[1]), "the ranks have different parameters");
 
   hfcomm::run_master_only([&] {
     torch::save(net, "net.pt");
@@ -140,7 +140,7 @@ void page_trains(std::uint64_t epochs) {
     torch::load(net, "net.pt", device);
     torch::load(optimizer, "optimizer.pt", device);
   });
-  page_require(torch::equal(net->parameters()[0], weights[0]), "the checkpoint has other parameters");
+  require_of_page(torch::equal(net->parameters()[0], weights[0]), "the checkpoint has other parameters");
 
   auto shares = torch::data::make_data_loader(page_data().map(torch::data::transforms::Stack<>()),
                                               hfcomm::torch::distributed_sampler(size, {.shuffle = false}), 32);
@@ -154,7 +154,7 @@ void page_trains(std::uint64_t epochs) {
     }
   }
   answers = hfcomm::collect_results(answers, size);
-  page_require(answers.size() == (hfcomm::rank() == 0 ? size : 0), "not every sample has one answer");
+  require_of_page(answers.size() == (hfcomm::rank() == 0 ? size : 0), "not every sample has one answer");
 }
 
 TEST_CASE("torch page: the pieces of programs train, write a checkpoint, evaluate and recover") {
@@ -163,12 +163,12 @@ TEST_CASE("torch page: the pieces of programs train, write a checkpoint, evaluat
   const int status = hfcomm::launch(2, [&] {
     std::filesystem::current_path(folder);
     hfcomm::torch::set_threads_for_ranks();
-    page_require(page_device().is_cpu() != torch::cuda::is_available(), "another device");
-    page_trains(20);
+    require_of_page(device_of_page().is_cpu() != torch::cuda::is_available(), "another device");
+    train_as_page(20);
     const auto net = std::make_shared<page_net>();
-    page_abandons(net);
-    const auto norms = hfcomm::all_gather(page_accumulates(net));
-    page_require(norms[0] > 0 && norms[0] == norms[1], "the gradients are not averages");
+    abandon_as_page(net);
+    const auto norms = hfcomm::all_gather(accumulate_as_page(net));
+    require_of_page(norms[0] > 0 && norms[0] == norms[1], "the gradients are not averages");
   });
   std::filesystem::remove_all(folder);
   CHECK(status == 0);

@@ -112,7 +112,7 @@ class Training(unittest.TestCase):
     def test_resuming_with_other_ranks_is_noted(self):
         self.trained("--processes", 2, "--epochs", 1, "--checkpoint", self.checkpoint)
         result = self.trained("--epochs", 2, "--checkpoint", self.checkpoint, "--resume")
-        self.assertIn("note: not to the bit as without the stop, because it was made by 2 x 1 threads on cpu", result.output)
+        self.assertIn("note: other bits follow than without the stop; it was made with ranks: 2, threads of each: 1, device: cpu", result.output)
 
     def test_checkpoints_that_do_not_fit(self):
         quick = ["--processes", 2, "--epochs", 1, "--checkpoint"]
