@@ -357,6 +357,9 @@ TEST_CASE("torch_backend: errors say what is wrong, and the group goes on") {
     require_error("sparse", [&] { backend.broadcast(sparse, {}); });
     tensors two{filled(1), filled(2)};
     require_error("a process has one", [&] { backend.allreduce(two, {}); });
+    tensors one{filled(1)};
+    require_error("the destination -1 is no rank", [&] { backend.send(one, -1, 0); });
+    require_error("the source -1 is no rank", [&] { backend.recv(one, -1, 0); });
     tensors mine{at::zeros({2 + rank})};
     const auto work = backend.broadcast(mine, {});
     require_error("broadcast", [&] { work->wait(); });

@@ -137,6 +137,7 @@ torch_backend::work_ptr torch_backend::begin_receive(::c10d::OpType type, const 
 inline torch_backend::work_ptr torch_backend::send(tensor_list& tensors, int destination, int tag) {
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to send"));
+  TORCH_CHECK(destination >= 0, "hfcomm: the destination ", destination, " is no rank");
   const auto where = std::source_location::current();
   const auto start = [&](const process_group& group) {
     const auto message =
