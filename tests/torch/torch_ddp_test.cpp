@@ -434,6 +434,29 @@ TEST_CASE("torch ddp: a gradient of other strides or other memory is copied") {
   });
 }
 
+/// A complex parameter whose gradient is the conjugate of (1 + 2i), which LibTorch conjugates lazily.
+struct conjugate_net : torch::nn::Module {
+  conjugate_net() { value = register_parameter("value", torch::ones({3}, at::kComplexDouble)); }
+  at::Tensor forward() {
+    const at::Tensor factor = torch::complex(torch::ones({3}, at::kDouble), torch::full({3}, 2.0, at::kDouble));
+    return torch::real((value.conj() * factor).sum());
+  }
+
+  at::Tensor value;
+};
+
+TEST_CASE("torch ddp: a gradient that LibTorch conjugates lazily is averaged as it is read") {
+  at_each_size([](const process_group& /*world*/) {
+    auto single = std::make_shared<conjugate_net>();
+    single->forward().backward();
+    REQUIRE(single->value.grad().is_conj());
+    auto net = std::make_shared<conjugate_net>();
+    ht::distributed_data_parallel ddp(net);
+    ddp.forward().backward();
+    CHECK(at::equal(net->value.grad().resolve_conj(), single->value.grad().resolve_conj()));
+  });
+}
+
 /// The second layer of a `two_parts`, whose forward runs again in backward: a backward inside of backward.
 struct recomputed_part : torch::autograd::Function<recomputed_part> {
   static inline thread_local two_parts* net = nullptr;

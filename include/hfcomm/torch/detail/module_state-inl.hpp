@@ -201,7 +201,8 @@ HFCOMM_INLINE void module_state::on_dense_gradient(std::size_t index) {
                 "\" is sparse; only those of torch::nn::Embedding and EmbeddingBag with the option sparse may be");
   }
   const at::NoGradGuard no_grad;
-  if (gradient.defined() && gradient.strides() == one.tensor().strides()) {
+  // The bytes of a lazy conjugate or negative are not those of its elements.
+  if (gradient.defined() && gradient.strides() == one.tensor().strides() && !gradient.is_conj() && !gradient.is_neg()) {
     averager_->mark_ready(index, std::span(static_cast<const std::byte*>(gradient.data_ptr()), gradient.nbytes()),
                           where_);
   } else {
