@@ -457,6 +457,26 @@ TEST_CASE("torch ddp: a gradient that LibTorch conjugates lazily is averaged as 
   });
 }
 
+TEST_CASE("torch ddp: a gradient that was dropped after no_sync does not come back") {
+  at_each_size(
+      [](const process_group& world) {
+        auto net = make_net<two_parts>(0);
+        ht::distributed_data_parallel ddp(net, {.ddp = {.find_unused_parameters = true}});
+        {
+          const auto guard = ddp.no_sync();
+          run_pass(ddp, world);
+        }
+        for (auto& parameter : net->parameters()) {
+          parameter.mutable_grad().reset();
+        }
+        ddp.forward(input_of(world, 4), true, world.rank() == 1).backward();
+        const at::Tensor expected = numbers({4, 4}, at::kFloat, 1).sum(0).expand({2, 4}) / world.size();
+        CHECK(difference(net->other->weight.grad(), expected) < 1e-6);
+        CHECK(is_averaged(net->one->weight, world));
+      },
+      2);
+}
+
 /// The second layer of a `two_parts`, whose forward runs again in backward: a backward inside of backward.
 struct recomputed_part : torch::autograd::Function<recomputed_part> {
   static inline thread_local two_parts* net = nullptr;

@@ -114,6 +114,7 @@ HFCOMM_INLINE void module_state::begin_forward() {
   }
   const std::string problem = follow_tensors();
   has_queued_finish_ = false;
+  has_begun_backward_ = false;
   averager_->begin_forward(where_);
   if (!problem.empty()) {
     refuse_pass(problem);
@@ -128,6 +129,7 @@ HFCOMM_INLINE void module_state::refuse_pass(const std::string& text) {
 
 HFCOMM_INLINE void module_state::abandon_pass(std::string_view why, std::source_location where) {
   has_queued_finish_ = false;
+  has_begun_backward_ = false;
   averager_->abandon_pass(why, where);
 }
 
@@ -175,7 +177,15 @@ HFCOMM_INLINE void module_state::clear_undefined() {
   }
 }
 
+HFCOMM_INLINE void module_state::begin_backward() {
+  if (!has_begun_backward_ && averager_->synchronizes()) {
+    clear_undefined();
+  }
+  has_begun_backward_ = true;
+}
+
 HFCOMM_INLINE void module_state::on_gradient(std::size_t number) {
+  begin_backward();
   if (finishes_by_itself_ && !has_queued_finish_) {
     ::torch::autograd::Engine::get_default_engine().queue_callback([this] { finish_after_backward(); });
     has_queued_finish_ = true;
@@ -220,6 +230,8 @@ HFCOMM_INLINE void module_state::finish_after_backward() {
 
 HFCOMM_INLINE void module_state::finish(std::source_location where) {
   has_queued_finish_ = false;
+  begin_backward();  // unless a gradient has come
+  has_begun_backward_ = false;
   averager_->finish(where);
   if (is_alone()) {
     return;

@@ -117,6 +117,9 @@ class module_state {
   void follow_memory();
   /// Clears the memory of undefined gradients. A join scope may average what accumulated, and takes all of it.
   void clear_undefined();
+  /// Called before a bucket of the pass can be reduced: what accumulated in `no_sync`, and was dropped since, does not
+  /// count.
+  void begin_backward();
   void on_dense_gradient(std::size_t index);
   void finish_after_backward();
   /// Returns the averager's memory as a tensor like the parameter.
@@ -135,6 +138,7 @@ class module_state {
   std::optional<hfcomm::distributed_data_parallel> averager_;  // its parameters are `parts_.dense`
   std::vector<void*> bound_;                                   // the memory of each `.grad` that this has set
   bool has_queued_finish_ = false;                             // in the present backward pass
+  bool has_begun_backward_ = false;                            // of the present pass
   std::vector<std::unique_ptr<gradient_hook>> hooks_;          // the last member: they call this object
 };
 
