@@ -75,6 +75,7 @@ TEST_CASE("torch sampler: it continues where it was saved, and follows another s
     file.seekg(0);
     again.load_from(file);
     CHECK_CONTAINS(error_of<hfcomm::usage_error>([&] { shorter.load(again); }).what(), "position 3 is beyond");
+    CHECK(shorter.next(5) == std::vector<std::size_t>{0});  // as if it had not been tried
   });
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
@@ -69,10 +70,12 @@ HFCOMM_INLINE void distributed_sampler::load(::torch::serialize::InputArchive& a
     archive.read(name, number, true);
     return static_cast<std::uint64_t>(number.item<std::int64_t>());
   };
-  state_->next_epoch = read("epoch");
-  state_->sampler.set_epoch(state_->next_epoch);
-  state_->position = read("position");
-  state_->sampler.start_at(state_->position);
+  hfcomm::distributed_sampler continued = state_->sampler;
+  continued.set_epoch(read("epoch"));
+  continued.start_at(read("position"));
+  state_->sampler = std::move(continued);
+  state_->next_epoch = state_->sampler.epoch();
+  state_->position = state_->sampler.position();
 }
 
 }  // namespace hfcomm::torch
