@@ -154,6 +154,24 @@ TEST_CASE("torch tensors: a span on another rank is the same operation") {
   });
 }
 
+TEST_CASE("torch tensors: what all_gather returns may be written, one tensor apart from the others") {
+  at_each_size([](const process_group& world) {
+    for (auto gathered : {ht::all_gather(at::ones({2})), ht::gather(at::ones({2}))}) {
+      if (gathered.empty()) {
+        CHECK(world.rank() != 0);
+        continue;
+      }
+      const at::Tensor leaf = torch::ones({2}, at::requires_grad());
+      const at::Tensor loss = (gathered.back() * leaf).sum();
+      if (world.size() > 1) {
+        gathered.front().mul_(leaf);
+      }
+      loss.backward();
+      CHECK(at::equal(leaf.grad(), at::ones({2})));
+    }
+  });
+}
+
 TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error elsewhere") {
   at_each_size(
       [](const process_group& world) {

@@ -48,6 +48,16 @@ HFCOMM_INLINE at::Tensor table_for(const at::Tensor& data, int ranks) {
   return at::empty(sizes, data.options().requires_grad(false));
 }
 
+/// Returns the parts of a table, one for each rank: tensors in its memory that autograd takes for independent ones.
+HFCOMM_INLINE std::vector<at::Tensor> rows_of(const at::Tensor& table) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& row : table.unbind(0)) {
+    rows.push_back(at::from_blob(
+        row.data_ptr(), row.sizes(), [memory = table](void* /*address*/) mutable { memory.reset(); }, table.options()));
+  }
+  return rows;
+}
+
 }  // namespace detail
 
 HFCOMM_INLINE void all_reduce(const at::Tensor& data, reduce_op op, const process_group& group,
@@ -82,7 +92,7 @@ HFCOMM_INLINE std::vector<at::Tensor> all_gather(const at::Tensor& data, const p
   detail::require_tensors(call, {&data}, group);
   const at::Tensor table = detail::table_for(data, group.size());
   all_gather(data, table, group, where);
-  return table.unbind(0);
+  return detail::rows_of(table);
 }
 
 HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, int root, const process_group& group,
@@ -104,7 +114,7 @@ HFCOMM_INLINE std::vector<at::Tensor> gather(const at::Tensor& data, int root, c
   detail::require_tensors(call, {&data}, group);
   const at::Tensor table = detail::table_for(data, group.rank() == root ? group.size() : 0);
   gather(data, table, root, group, where);
-  return group.rank() == root ? table.unbind(0) : std::vector<at::Tensor>();
+  return detail::rows_of(table);
 }
 
 HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, int root, const process_group& group,
