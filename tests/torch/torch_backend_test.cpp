@@ -2,6 +2,7 @@
 // The backend of torch.distributed. Its ranks are processes, forked before anything of LibTorch runs.
 #include "torch_doctest.hpp"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -346,6 +347,20 @@ TEST_CASE("torch_backend: works complete their futures, in any number, also wher
       require_that(futures[index]->value().toInt() == static_cast<std::int64_t>(2 * index), "a wrong value");
     }
     require_that(backend.getSequenceNumberForGroup() == 51, "a wrong sequence number");
+  });
+}
+
+TEST_CASE("torch_backend: tensors of inference mode") {
+  on_ranks(2, [](torch_backend& backend) {
+    {
+      const c10::InferenceMode mode;
+      const at::Tensor transposed = at::ones({3, 2}).t();
+      (void)all_reduced(backend, transposed, c10d::ReduceOp::SUM);
+      require_equal(transposed, at::full({2, 3}, 2.0), "transposed");
+      const at::Tensor sparse = at::ones({3}).to_sparse();
+      (void)all_reduced(backend, sparse, c10d::ReduceOp::SUM);
+      require_equal(sparse.to_dense(), at::full({3}, 2.0), "sparse");
+    }
   });
 }
 

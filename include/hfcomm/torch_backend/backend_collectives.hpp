@@ -110,10 +110,7 @@ inline torch_backend::work_ptr torch_backend::allreduce_sparse(tensor_list& tens
   return begin(
       ::c10d::OpType::ALLREDUCE, tensors, tensors, opts.timeout,
       [&](const process_group& group) { return sum_of_sparse(mine, group); },
-      [result](const backend_work& /*done*/, const at::Tensor& sum) {
-        const at::NoGradGuard no_grad;
-        result.copy_(sum);
-      });
+      [result](const backend_work& /*done*/, const at::Tensor& sum) { torch::detail::assign(result, sum); });
 }
 
 inline torch_backend::work_ptr torch_backend::allreduce_coalesced(tensor_list& tensors,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <torch/types.h>
 
 #include <complex>
@@ -64,6 +65,13 @@ inline reduce_op reduction_of_bools(reduce_op op) {
   }
 }
 
+/// Copies elements without a record of autograd. The thread need not be in the mode in which `to` was made.
+inline void assign(const at::Tensor& to, const at::Tensor& from) {
+  const at::NoGradGuard no_grad;
+  const c10::InferenceMode mode(to.is_inference() || c10::InferenceMode::is_enabled());
+  to.copy_(from);
+}
+
 /// The elements of a dense tensor in host memory, row by row: its own memory where that is contiguous, otherwise a
 /// copy.
 class tensor_memory {
@@ -85,8 +93,7 @@ class tensor_memory {
   /// Writes the elements into the tensor, if they are a copy.
   void write_back() const {
     if (!is_own_memory()) {
-      const at::NoGradGuard no_grad;
-      tensor_.copy_(contiguous_);
+      assign(tensor_, contiguous_);
     }
   }
 
