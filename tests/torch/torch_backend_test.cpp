@@ -350,7 +350,7 @@ TEST_CASE("torch_backend: works complete their futures, in any number, also wher
   });
 }
 
-TEST_CASE("torch_backend: tensors of inference mode") {
+TEST_CASE("torch_backend: tensors of inference mode, and such as can only be read") {
   on_ranks(2, [](torch_backend& backend) {
     {
       const c10::InferenceMode mode;
@@ -361,6 +361,13 @@ TEST_CASE("torch_backend: tensors of inference mode") {
       (void)all_reduced(backend, sparse, c10d::ReduceOp::SUM);
       require_equal(sparse.to_dense(), at::full({3}, 2.0), "sparse");
     }
+    const at::Tensor expanded = at::full({1}, 3.0).expand({4});
+    tensors data{backend.getRank() == 0 ? expanded : at::zeros({4})};
+    backend.broadcast(data, {})->wait();
+    require_equal(data[0], at::full({4}, 3.0), "broadcast");
+    tensors summand{backend.getRank() == 0 ? at::full({4}, 3.0) : expanded};
+    backend.reduce(summand, {})->wait();
+    require_equal(summand[0], at::full({4}, backend.getRank() == 0 ? 6.0 : 3.0), "reduce");
   });
 }
 

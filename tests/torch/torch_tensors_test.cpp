@@ -172,6 +172,18 @@ TEST_CASE("torch tensors: what all_gather returns may be written, one tensor apa
   });
 }
 
+TEST_CASE("torch tensors: a tensor that cannot be written may be read") {
+  at_each_size([](const process_group& world) {
+    const auto expanded = [] { return at::full({1}, 3.0).expand({4}); };
+    const at::Tensor data = world.rank() == 0 ? expanded() : at::zeros({4});
+    ht::broadcast(data, 0);
+    CHECK(at::equal(data, at::full({4}, 3.0)));
+    const at::Tensor summand = world.rank() == 0 ? at::full({4}, 3.0) : expanded();
+    ht::reduce(summand, 0);
+    CHECK(at::equal(summand, at::full({4}, world.rank() == 0 ? 3.0 * world.size() : 3.0)));
+  });
+}
+
 TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error elsewhere") {
   at_each_size(
       [](const process_group& world) {

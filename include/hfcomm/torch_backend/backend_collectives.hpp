@@ -82,7 +82,8 @@ inline torch_backend::work_ptr torch_backend::broadcast(tensor_list& tensors, co
           hfcomm::detail::broadcast_buffer(std::move(begun), memory, running);
         });
   };
-  return begin(::c10d::OpType::BROADCAST, tensors, tensors, opts.timeout, start, write_back_of(data));
+  return begin(::c10d::OpType::BROADCAST, tensors, tensors, opts.timeout, start,
+               write_back_where(getRank() != opts.rootRank, data));
 }
 
 inline torch_backend::work_ptr torch_backend::allreduce(tensor_list& tensors, const ::c10d::AllreduceOptions& opts) {
@@ -134,7 +135,8 @@ inline torch_backend::work_ptr torch_backend::reduce(tensor_list& tensors, const
     return start_on_buffers(call, group, hfcomm::detail::check_reduce, hfcomm::detail::reduce_buffer, data.memory(),
                             data.memory());
   };
-  return begin(::c10d::OpType::REDUCE, tensors, tensors, opts.timeout, start, write_back_of(data));
+  return begin(::c10d::OpType::REDUCE, tensors, tensors, opts.timeout, start,
+               write_back_where(getRank() == opts.rootRank, data));
 }
 
 inline torch_backend::work_ptr torch_backend::_allgather_base(at::Tensor& output, at::Tensor& input,

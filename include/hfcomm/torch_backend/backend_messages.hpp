@@ -81,6 +81,15 @@ auto write_back_of(Data data, Inputs... inputs) {
   return [data = std::move(data), ... kept = std::move(inputs)](const backend_work& /*done*/) { data.write_back(); };
 }
 
+/// The same for an operation that writes on some ranks only. (Not every tensor that is read can be written.)
+inline auto write_back_where(bool writes, host_tensor data) {
+  return [writes, data = std::move(data)](const backend_work& /*done*/) {
+    if (writes) {
+      data.write_back();
+    }
+  };
+}
+
 }  // namespace torch_backend_detail
 
 inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,

@@ -32,13 +32,15 @@ HFCOMM_INLINE void perform(buffer_operation perform, engines::operation call, co
   to.write_back();
 }
 
-/// Performs an operation in place.
+/// Performs an operation in place. Only where this rank `gets_result` does it write.
 HFCOMM_INLINE void perform(buffer_operation perform, engines::operation call, const at::Tensor& data,
-                           const process_group& group) {
+                           const process_group& group, bool gets_result = true) {
   require_tensors(call, {&data}, group);
   const tensor_memory memory(data);
   perform(std::move(call), memory.elements(), memory.elements(), group);
-  memory.write_back();
+  if (gets_result) {
+    memory.write_back();
+  }
 }
 
 /// Returns a tensor for `ranks` tensors like `data`.
@@ -69,7 +71,8 @@ HFCOMM_INLINE void all_reduce(const at::Tensor& data, reduce_op op, const proces
 HFCOMM_INLINE void reduce(const at::Tensor& data, int root, reduce_op op, const process_group& group,
                           std::source_location where) {
   detail::perform(hfcomm::detail::reduce_buffer,
-                  detail::tensor_reduction("reduce", engines::movement::to_root, data, root, op, where), data, group);
+                  detail::tensor_reduction("reduce", engines::movement::to_root, data, root, op, where), data, group,
+                  group.rank() == root);
 }
 
 HFCOMM_INLINE void broadcast(const at::Tensor& data, int root, const process_group& group, std::source_location where) {
@@ -77,7 +80,9 @@ HFCOMM_INLINE void broadcast(const at::Tensor& data, int root, const process_gro
   detail::require_tensors(call, {&data}, group);
   const detail::tensor_memory memory(data);
   hfcomm::detail::broadcast_buffer(std::move(call), memory.elements(), group);
-  memory.write_back();
+  if (group.rank() != root) {
+    memory.write_back();
+  }
 }
 
 HFCOMM_INLINE void all_gather(const at::Tensor& in, const at::Tensor& out, const process_group& group,
