@@ -154,6 +154,34 @@ TEST_CASE("torch tensors: a span on another rank is the same operation") {
   });
 }
 
+TEST_CASE("torch tensors: autograd knows which tensors were written") {
+  at_each_size(
+      [](const process_group& world) {
+        const auto is_noted = [](const at::Tensor& tensor, auto&& call) {
+          const auto before = tensor._version();
+          call();
+          return tensor._version() != before;
+        };
+        const at::Tensor data = at::ones({4 * world.size()});
+        const at::Tensor part = at::ones({4});
+        const bool is_first = world.rank() == 0;
+        CHECK(is_noted(data, [&] { ht::all_reduce(data); }));
+        CHECK(is_noted(data, [&] { ht::reduce(data, 0); }) == is_first);
+        CHECK(is_noted(data, [&] { ht::broadcast(data, 0); }) != is_first);
+        CHECK(is_noted(data, [&] { ht::all_gather(part, data); }));
+        CHECK_FALSE(is_noted(part, [&] { ht::all_gather(part, data); }));
+        CHECK(is_noted(part, [&] { ht::scatter(data, part); }));
+        CHECK(is_noted(part, [&] {
+                is_first ? ht::send(part, 1) : void(world.rank() == 1 ? ht::recv(part, 0) : void());
+              }) == (world.rank() == 1));
+        const at::Tensor leaf = torch::ones({4}, at::requires_grad());
+        const at::Tensor loss = (leaf * part).sum();
+        ht::all_reduce(part);
+        CHECK_THROWS_AS(loss.backward(), c10::Error);
+      },
+      2);
+}
+
 TEST_CASE("torch tensors: what all_gather returns may be written, one tensor apart from the others") {
   at_each_size([](const process_group& world) {
     for (auto gathered : {ht::all_gather(at::ones({2})), ht::gather(at::ones({2}))}) {

@@ -16,7 +16,7 @@
 /// They are those on spans of the tensors' elements, row by row: the ranks' tensors must have the same type and number
 /// of elements (mismatch_error otherwise); their sizes are not compared. A rank may call the form on spans, and another
 /// rank this one. A tensor that is not contiguous is copied, and copied back where it is written. Autograd records
-/// nothing.
+/// nothing, but knows which tensors were written: a backward pass that needs their old elements throws.
 ///
 /// All throw usage_error, and peer_error on the other ranks, for a tensor that is undefined, sparse, quantized or not
 /// in host memory; and where an output has another type than the input. To send a tensor whose sizes the other ranks do

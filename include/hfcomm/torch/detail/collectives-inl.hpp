@@ -29,7 +29,7 @@ HFCOMM_INLINE void perform(buffer_operation perform, engines::operation call, co
   const tensor_memory from(in);
   const tensor_memory to(out);
   perform(std::move(call), from.elements(), to.elements(), group);
-  to.write_back();
+  to.finish_writing();
 }
 
 /// Performs an operation in place. Only where this rank `gets_result` does it write.
@@ -39,7 +39,7 @@ HFCOMM_INLINE void perform(buffer_operation perform, engines::operation call, co
   const tensor_memory memory(data);
   perform(std::move(call), memory.elements(), memory.elements(), group);
   if (gets_result) {
-    memory.write_back();
+    memory.finish_writing();
   }
 }
 
@@ -81,7 +81,7 @@ HFCOMM_INLINE void broadcast(const at::Tensor& data, int root, const process_gro
   const detail::tensor_memory memory(data);
   hfcomm::detail::broadcast_buffer(std::move(call), memory.elements(), group);
   if (group.rank() != root) {
-    memory.write_back();
+    memory.finish_writing();
   }
 }
 

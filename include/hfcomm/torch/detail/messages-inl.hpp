@@ -32,7 +32,7 @@ HFCOMM_INLINE int receive(const at::Tensor& data, message_source source, hfcomm:
   const tensor_memory memory(data);
   message->into = memory.elements().bytes();
   hfcomm::detail::complete_messages(group, {&message, 1});
-  memory.write_back();
+  memory.finish_writing();
   return message->source;
 }
 

@@ -96,6 +96,13 @@ class tensor_memory {
       assign(tensor_, contiguous_);
     }
   }
+  /// The same, and lets autograd know that the elements have changed: it refuses a backward that needs the old ones.
+  void finish_writing() const {
+    if (is_own_memory() && !tensor_.is_inference()) {
+      tensor_.unsafeGetTensorImpl()->bump_version();
+    }
+    write_back();
+  }
 
  private:
   [[nodiscard]] bool is_own_memory() const { return contiguous_.data_ptr() == tensor_.data_ptr(); }
