@@ -10,6 +10,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <stdlib.h>
@@ -347,6 +348,21 @@ TEST_CASE("torch_backend: works complete their futures, in any number, also wher
       require_that(futures[index]->value().toInt() == static_cast<std::int64_t>(2 * index), "a wrong value");
     }
     require_that(backend.getSequenceNumberForGroup() == 51, "a wrong sequence number");
+  });
+}
+
+TEST_CASE("torch_backend: a work that is completed has a completed future") {
+  on_ranks(2, [](torch_backend& backend) {
+    int early = 0;
+    for (int turn = 0; turn < 2000; ++turn) {
+      tensors data{filled(turn)};
+      const auto work = backend.allreduce(data, {});
+      while (!work->isCompleted()) {
+        std::this_thread::yield();
+      }
+      early += work->getFuture()->completed() ? 0 : 1;
+    }
+    require_that(early == 0, std::to_string(early) + " futures are not completed");
   });
 }
 

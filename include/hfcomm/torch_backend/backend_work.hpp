@@ -39,16 +39,20 @@ class backend_work final : public ::c10d::Work {
     }
   }
 
+  /// Returns whether it is done, and its future completed.
+  bool isCompleted() override { return future_->completed(); }
+
   /// Waits until it is done. Throws its error, and std::runtime_error after `timeout`; the operation continues then.
   /// Returns false where it was aborted.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     const bool has_deadline = timeout > std::chrono::milliseconds::zero();
     help_until(has_deadline ? std::optional(std::chrono::steady_clock::now() + timeout) : std::nullopt);
-    if (has_deadline && !isCompleted()) {
+    if (has_deadline && !Work::isCompleted()) {
       throw std::runtime_error("hfcomm: Timed out waiting " + std::to_string(timeout.count()) +
                                " ms for the operation to complete");
     }
     try {
+      future_->wait();  // it is completed a moment later than the work
       return Work::wait(kNoTimeout);
     } catch (const cancelled_error&) {
       return false;
