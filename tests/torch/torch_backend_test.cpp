@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
@@ -70,15 +71,18 @@ class store_file {
   std::string path_ = "/tmp/hfcomm-torch-XXXXXX";
 };
 
-/// Runs `body(backend)` on ranks that are processes.
-void on_ranks(int size, const std::function<void(torch_backend&)>& body, std::chrono::milliseconds timeout = 30s) {
+void pass_barrier(torch_backend& backend) { backend.barrier({})->wait(); }
+
+/// Runs `body(backend)`, and then `end(backend)`, on ranks that are processes.
+void on_ranks(int size, const std::function<void(torch_backend&)>& body, std::chrono::milliseconds timeout = 30s,
+              const std::function<void(torch_backend&)>& end = pass_barrier) {
   const store_file file;
   processes::child_processes children(size, [&](int rank) {
     const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), size);
     const auto backend =
         c10::make_intrusive<torch_backend>(store, rank, size, hfcomm::torch_backend_options{.timeout = timeout});
     body(*backend);
-    backend->barrier({})->wait();
+    end(*backend);
   });
   for (const auto& outcome : children.wait(60s)) {
     INFO(outcome.output);
@@ -364,6 +368,26 @@ TEST_CASE("torch_backend: a work that is completed has a completed future") {
     }
     require_that(early == 0, std::to_string(early) + " futures are not completed");
   });
+}
+
+TEST_CASE("torch_backend: closing waits for the callbacks of what was started, and ends the group") {
+  on_ranks(
+      2,
+      [](torch_backend& backend) {
+        backend.barrier({})->wait();
+        std::atomic<int> called = 0;
+        for (int turn = 0; turn < 20; ++turn) {
+          tensors data{filled(turn)};
+          backend.allreduce(data, {})->getFuture()->addCallback([&called](c10::ivalue::Future& /*done*/) {
+            std::this_thread::sleep_for(2ms);
+            ++called;
+          });
+        }
+        backend.close();
+        require_that(called == 20, std::to_string(called) + " callbacks were called");
+        require_error("was closed", [&] { (void)all_reduced(backend, filled(1), c10d::ReduceOp::SUM); });
+      },
+      30s, [](torch_backend& /*backend*/) {});
 }
 
 TEST_CASE("torch_backend: tensors of inference mode, and such as can only be read") {

@@ -57,7 +57,8 @@ class torch_backend : public torch_backend_base {
   torch_backend& operator=(const torch_backend&) = delete;
   ~torch_backend() override;
 
-  /// Withdraws the receives that no message has matched, and leaves the group: this object has a group of one then.
+  /// Withdraws the receives that no message has matched, waits for the collectives that were started and for the
+  /// callbacks of their futures, and leaves the group. Operations that are started later throw c10::Error.
   void close();
 
   [[nodiscard]] const std::string getBackendName() const override { return options_.name; }
@@ -104,9 +105,6 @@ class torch_backend : public torch_backend_base {
   template <class Start, class After>
   c10::intrusive_ptr<backend_work> begin(::c10d::OpType type, const tensor_list& inputs, const tensor_list& outputs,
                                          std::chrono::milliseconds timeout, Start start, After after);
-  template <class Start, class After>
-  work_ptr begin_receive(::c10d::OpType type, const tensor_list& tensors, Start start, After after);
-
   torch_backend_options options_;
   c10::intrusive_ptr<::c10d::Store> store_;
   std::uint64_t monitored_barriers_ = 0;
@@ -114,7 +112,8 @@ class torch_backend : public torch_backend_base {
   std::mutex starting_;  ///< A group is used by one thread at a time. Guards all below.
   process_group group_;
   std::uint64_t collectives_ = 0;
-  std::vector<c10::weak_intrusive_ptr<backend_work>> receives_;
+  bool is_closed_ = false;
+  std::vector<c10::weak_intrusive_ptr<backend_work>> pending_;  ///< Collectives and receives, some of them done.
 };
 
 }  // namespace hfcomm

@@ -102,16 +102,22 @@ inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& sto
 inline torch_backend::~torch_backend() { close(); }
 
 inline void torch_backend::close() {
-  std::vector<c10::weak_intrusive_ptr<backend_work>> receives;
+  std::vector<c10::weak_intrusive_ptr<backend_work>> works;
   process_group left;
   {
     const std::lock_guard lock(starting_);
-    std::swap(receives, receives_);
+    is_closed_ = true;
+    std::swap(works, pending_);
     std::swap(left, group_);
   }
-  for (const auto& receive : receives) {
-    if (const auto pending = receive.lock()) {
+  for (const auto& work : works) {
+    if (const auto pending = work.lock()) {
       pending->abort();
+    }
+  }
+  for (const auto& work : works) {
+    if (const auto pending = work.lock()) {
+      pending->await_callbacks();
     }
   }
 }
@@ -124,22 +130,17 @@ c10::intrusive_ptr<torch_backend::backend_work> torch_backend::begin(::c10d::OpT
   auto done = c10::make_intrusive<backend_work>(
       getRank(), type, torch_backend_detail::profiling_title(options_.name, type), inputs, outputs);
   const std::lock_guard lock(starting_);
+  TORCH_CHECK(!is_closed_, "hfcomm: the process group was closed");
   // Zero is at once in c10d, and for ever in hfcomm.
   const auto group =
       timeout < timeout.zero() ? group_ : group_.with_timeout(std::max(timeout, std::chrono::milliseconds(1)));
   auto operation = start(group);
   collectives_ += ::c10d::isP2POp(type) ? 0 : 1;
   done->set_operation(torch_backend_detail::complete_after(std::move(operation), done, std::move(after)));
-  return done;
-}
-
-template <class Start, class After>
-torch_backend::work_ptr torch_backend::begin_receive(::c10d::OpType type, const tensor_list& tensors, Start start,
-                                                     After after) {
-  auto done = begin(type, tensors, tensors, ::c10d::kUnsetTimeout, std::move(start), std::move(after));
-  const std::lock_guard lock(starting_);
-  std::erase_if(receives_, [](const auto& receive) { return receive.expired(); });
-  receives_.emplace_back(done);
+  if (type != ::c10d::OpType::SEND) {  // whose receiver may never come
+    std::erase_if(pending_, [](const auto& work) { return work.expired(); });
+    pending_.emplace_back(done);
+  }
   return done;
 }
 
@@ -164,8 +165,8 @@ inline torch_backend::work_ptr torch_backend::recv(tensor_list& tensors, int sou
   const host_tensor data(only(tensors, "tensors to receive"));
   TORCH_CHECK(source >= 0, "hfcomm: the source ", source, " is no rank");
   const auto where = std::source_location::current();
-  return begin_receive(
-      ::c10d::OpType::RECV, tensors,
+  return begin(
+      ::c10d::OpType::RECV, tensors, tensors, ::c10d::kUnsetTimeout,
       [&](const process_group& group) { return receive_into(data, group, source, tag, where); },
       [data](const backend_work& /*done*/, int /*source*/) { data.write_back(); });
 }
@@ -174,8 +175,8 @@ inline torch_backend::work_ptr torch_backend::recvAnysource(tensor_list& tensors
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to receive"));
   const auto where = std::source_location::current();
-  return begin_receive(
-      ::c10d::OpType::RECVANYSOURCE, tensors,
+  return begin(
+      ::c10d::OpType::RECVANYSOURCE, tensors, tensors, ::c10d::kUnsetTimeout,
       [&](const process_group& group) {
         return receive_into(data, group, hfcomm::detail::any_source_rank, tag, where);
       },

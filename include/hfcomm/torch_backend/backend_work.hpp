@@ -66,6 +66,16 @@ class backend_work final : public ::c10d::Work {
     }
   }
 
+  /// Waits until it has ended, and what was called for its future, too. Not where this very thread calls that.
+  void await_callbacks() noexcept {
+    const std::lock_guard first(waiting_);
+    try {
+      operation_->wait();
+    } catch (...) {
+      return;
+    }
+  }
+
   [[nodiscard]] int sourceRank() const override { return source_; }
   [[nodiscard]] std::vector<at::Tensor> result() override { return outputs_; }
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
