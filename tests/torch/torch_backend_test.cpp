@@ -488,4 +488,28 @@ TEST_CASE("torch_backend: several groups live side by side, made by their member
   }
 }
 
+TEST_CASE("torch_backend: one group after another in the same store") {
+  const store_file file;
+  processes::child_processes children(2, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 2);
+    for (int turn = 0; turn < 3; ++turn) {
+      torch_backend backend(store, rank, 2, {.timeout = 10s});
+      require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "sum");
+      c10d::BarrierOptions options;
+      options.timeout = 10s;
+      const auto before = std::chrono::steady_clock::now();
+      if (rank == 1) {
+        std::this_thread::sleep_for(100ms);
+      }
+      backend.monitoredBarrier(options, false);
+      require_that(std::chrono::steady_clock::now() - before >= 50ms, "the barrier did not wait");
+      backend.barrier({})->wait();
+    }
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
 }  // namespace torch_backend_test

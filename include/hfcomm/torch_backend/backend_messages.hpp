@@ -96,8 +96,8 @@ inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& sto
                                     torch_backend_options options)
     : torch_backend_base(rank, size),
       options_(std::move(options)),
-      store_(store),
-      group_(torch_backend_detail::connect_over(*store, rank, size, options_.timeout)) {}
+      store_(torch_backend_detail::store_of_group(store, rank)),
+      group_(torch_backend_detail::connect_over(*store_, rank, size, options_.timeout)) {}
 
 inline torch_backend::~torch_backend() { close(); }
 

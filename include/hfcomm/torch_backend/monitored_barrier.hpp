@@ -75,7 +75,7 @@ inline std::string await_others(::c10d::Store& store, const std::string& prefix,
 inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, int rank, int size,
                                    std::chrono::milliseconds timeout, bool wait_all_ranks) {
   const barrier_deadline deadline(timeout);
-  const std::string prefix = "hfcomm/monitored_barrier/" + std::to_string(number) + "/";
+  const std::string prefix = "monitored_barrier/" + std::to_string(number) + "/";
   if (rank == 0) {
     const std::string problem = await_others(store, prefix, size, deadline, wait_all_ranks);
     put_text(store, prefix + "0", problem);

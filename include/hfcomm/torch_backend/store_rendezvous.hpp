@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <sys/stat.h>
@@ -38,26 +39,32 @@ inline std::string machine_name() {
   return boot + '/' + std::to_string(network.st_ino);
 }
 
+/// Returns the keys of one group in a store which may have had groups of the same ranks before.
+inline c10::intrusive_ptr<::c10d::Store> store_of_group(const c10::intrusive_ptr<::c10d::Store>& store, int rank) {
+  const auto number = store->add("hfcomm/groups/" + std::to_string(rank), 1);
+  return c10::make_intrusive<::c10d::PrefixStore>("hfcomm/" + std::to_string(number), store);
+}
+
 /// Returns what rank 0 tells the others: the group's name, or why there is no group.
 inline std::string agree_on_name(::c10d::Store& store, int size) {
   const std::string mine = machine_name();
   for (int rank = 1; rank < size; ++rank) {
-    if (get_text(store, "hfcomm/machine/" + std::to_string(rank)) != mine) {
+    if (get_text(store, "machine/" + std::to_string(rank)) != mine) {
       return "!rank " + std::to_string(rank) + " is on another machine, or in another network namespace, than rank 0";
     }
   }
   return "job://torch-" + rendezvous::random_id();
 }
 
-/// Makes the group of the ranks that share `store` with nobody else, as a prefix store of c10d. All ranks call it.
+/// Makes the group of the ranks that share `store`, a store of this group only. All ranks call it.
 /// They are processes of one machine; throws c10::Error otherwise, on every rank.
 inline process_group connect_over(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   if (rank == 0) {
-    put_text(store, "hfcomm/name", agree_on_name(store, size));
+    put_text(store, "name", agree_on_name(store, size));
   } else {
-    put_text(store, "hfcomm/machine/" + std::to_string(rank), machine_name());
+    put_text(store, "machine/" + std::to_string(rank), machine_name());
   }
-  const std::string name = get_text(store, "hfcomm/name");
+  const std::string name = get_text(store, "name");
   TORCH_CHECK(!name.starts_with('!'), "hfcomm: ", name.substr(1), "; this backend is for processes of one machine");
   init_options options;
   options.init_method = name;
