@@ -512,4 +512,17 @@ TEST_CASE("torch_backend: one group after another in the same store") {
   }
 }
 
+TEST_CASE("torch_backend: a rank that does not come is named after the time-out") {
+  const store_file file;
+  processes::child_processes children(1, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 2);
+    require_error("Timed out: rank 1 did not come to make the process group within 1000 ms",
+                  [&] { const torch_backend backend(store, rank, 2, {.timeout = 1s}); });
+  });
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
 }  // namespace torch_backend_test

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -45,11 +46,25 @@ inline c10::intrusive_ptr<::c10d::Store> store_of_group(const c10::intrusive_ptr
   return c10::make_intrusive<::c10d::PrefixStore>("hfcomm/" + std::to_string(number), store);
 }
 
+/// Returns the text that `rank` sets. Throws c10::Error that names the rank where it has not within `timeout`.
+inline std::string await_text(::c10d::Store& store, const std::string& key, int rank,
+                              std::chrono::milliseconds timeout) {
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    store.wait({key}, timeout);
+  } catch (const std::exception&) {
+    TORCH_CHECK(std::chrono::steady_clock::now() < began + timeout, "hfcomm: Timed out: rank ", rank,
+                " did not come to make the process group within ", timeout.count(), " ms");
+    throw;
+  }
+  return get_text(store, key);
+}
+
 /// Returns what rank 0 tells the others: the group's name, or why there is no group.
-inline std::string agree_on_name(::c10d::Store& store, int size) {
+inline std::string agree_on_name(::c10d::Store& store, int size, std::chrono::milliseconds timeout) {
   const std::string mine = machine_name();
   for (int rank = 1; rank < size; ++rank) {
-    if (get_text(store, "machine/" + std::to_string(rank)) != mine) {
+    if (await_text(store, "machine/" + std::to_string(rank), rank, timeout) != mine) {
       return "!rank " + std::to_string(rank) + " is on another machine, or in another network namespace, than rank 0";
     }
   }
@@ -60,11 +75,11 @@ inline std::string agree_on_name(::c10d::Store& store, int size) {
 /// They are processes of one machine; throws c10::Error otherwise, on every rank.
 inline process_group connect_over(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   if (rank == 0) {
-    put_text(store, "name", agree_on_name(store, size));
+    put_text(store, "name", agree_on_name(store, size, timeout));
   } else {
     put_text(store, "machine/" + std::to_string(rank), machine_name());
   }
-  const std::string name = get_text(store, "name");
+  const std::string name = await_text(store, "name", 0, timeout);
   TORCH_CHECK(!name.starts_with('!'), "hfcomm: ", name.substr(1), "; this backend is for processes of one machine");
   init_options options;
   options.init_method = name;
