@@ -109,7 +109,9 @@ class distributed_data_parallel_base {
 /// A gradient lies in memory of this object, in which it is reduced; `.grad` becomes a view of it in each pass.
 /// `.grad` may outlive this object. A graph that `backward` creates (`create_graph`) does not lead through it.
 /// Parameters that no rank used keep the `.grad` that they had, undefined or not; those that another rank used get a
-/// defined one (`find_unused_parameters`).
+/// defined one (`find_unused_parameters`). A rank that has not used such a parameter since the last averaged pass adds
+/// zero, also where its `.grad` still holds an average. So accumulate in `no_sync`, not over averaged passes. (torch's
+/// adds that `.grad`.)
 ///
 /// Each `forward` looks whether `torch::load`, `set_data` or `to` have replaced the memory of a parameter or buffer, or
 /// what its hook is attached to, and follows. Where its type, sizes or strides have changed, it throws usage_error

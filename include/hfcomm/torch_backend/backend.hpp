@@ -38,8 +38,10 @@ struct torch_backend_options {
 /// other through `store`; each makes its own backend, and the constructor waits for the others.
 ///
 /// Every operation is started and returns at once. A collective has one tensor, or one list of tensors, for each
-/// process. A tensor that is not contiguous, or shares memory with another one of the call, is copied, and copied back
-/// where it is written. Of bools, a sum or maximum is whether any is true, and a product or minimum whether all are.
+/// process. A tensor that is not contiguous, or shares memory with another one of its list, is copied, and copied back
+/// where it is written. An input and an output share no memory, or are in place: one is this rank's part of the other
+/// (usage_error otherwise). Of bools, a sum or maximum is whether any is true, and a product or minimum whether all
+/// are.
 ///
 /// Bad arguments are thrown by the call: c10::Error, or hfcomm's usage_error, which is a std::runtime_error. Other
 /// errors are those of the work and of its future, with hfcomm's text. After a deadline or a lost rank the group is
