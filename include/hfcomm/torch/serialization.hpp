@@ -7,7 +7,9 @@
 #include <hfcomm/serialization/archive.hpp>
 
 /// Tensors of LibTorch as objects: `hfcomm::all_gather(tensor)` returns tensors of any types and sizes, and a map of
-/// tensors may be broadcast. hfcomm's archives find these functions in their namespace.
+/// tensors may be broadcast. A received tensor is a new one: `hfcomm::broadcast(parameter)` leaves a module's parameter
+/// as it was, and only `hfcomm::torch::broadcast(parameter)` writes into it. hfcomm's archives find these functions in
+/// their namespace.
 namespace hfcomm::serialization {
 
 /// Writes a tensor's type, sizes and elements, row by row, or that it is undefined. Throws usage_error for one that is
