@@ -27,7 +27,7 @@
 namespace hfcomm::detail {
 
 /// Averages gradients bucket by bucket, in a group of its own, while the caller continues to compute. This base holds
-/// the buckets, and counts which gradients are ready; host_reducer and device_reducer average a bucket.
+/// the buckets, and counts which gradients are ready; the derived classes average a bucket.
 ///
 /// Every rank starts the buckets strictly in their order, whatever order the gradients become ready in, so that the
 /// ranks' reductions match. The caller must not touch a gradient between `mark_ready` and `finish`.
