@@ -108,6 +108,7 @@ inline void run_devices(int ranks, function_ref<void(const process_group&, strea
   CHECK(left.communicators == 0);
   CHECK(left.registrations == 0);
   CHECK(left.red_ops == 0);
+  CHECK(left.registered_ranges == 0);
 
   CHECK(fake_cuda::illegal_accesses() == 0);
 }

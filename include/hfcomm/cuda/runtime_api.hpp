@@ -32,6 +32,8 @@ struct runtime_api {
   decltype(&::cudaFree) cudaFree = nullptr;
   cudaError_t (*cudaHostAlloc)(void**, std::size_t, unsigned) = nullptr;
   decltype(&::cudaFreeHost) cudaFreeHost = nullptr;
+  decltype(&::cudaHostRegister) cudaHostRegister = nullptr;
+  decltype(&::cudaHostUnregister) cudaHostUnregister = nullptr;
   cudaError_t (*cudaMemcpyAsync)(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) = nullptr;
   cudaError_t (*cudaMemsetAsync)(void*, int, std::size_t, cudaStream_t) = nullptr;
   decltype(&::cudaStreamCreateWithPriority) cudaStreamCreateWithPriority = nullptr;
@@ -92,6 +94,8 @@ inline runtime_api load_runtime(const std::source_location& where) {
   HFCOMM_FILL(cudaFree);
   HFCOMM_FILL(cudaHostAlloc);
   HFCOMM_FILL(cudaFreeHost);
+  HFCOMM_FILL(cudaHostRegister);
+  HFCOMM_FILL(cudaHostUnregister);
   HFCOMM_FILL(cudaMemcpyAsync);
   HFCOMM_FILL(cudaMemsetAsync);
   HFCOMM_FILL(cudaStreamCreateWithPriority);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -62,6 +65,9 @@ inline void set_nccl_version(int version, int device = any_device) {
 enum class ranks_are : int { threads = 1, processes = 2 };
 inline void set_ranks(ranks_are mode) { here()->ranks_mode.store(static_cast<int>(mode)); }
 
+/// Makes each copy take that long on its stream, so that who does not wait for it finds old data.
+inline void set_copy_time(std::chrono::microseconds time) { here()->copy_time.store(time); }
+
 // Faults.
 
 /// Makes the nth call (from 1, counted from now) of a function on a device return `result` and do nothing else.
@@ -102,6 +108,16 @@ inline int hanging() {
 /// Returns the number of calls of a function of CUDA or NCCL, by its name.
 [[nodiscard]] inline std::uint64_t calls(const std::string& function) { return here()->book.calls(function); }
 
+/// Returns the copies of a device in the order in which they were put on streams.
+[[nodiscard]] inline std::vector<copy_record> copies(int device) {
+  const auto all = here();
+  const std::scoped_lock lock(all->mutex);
+  std::vector<copy_record> found;
+  std::copy_if(all->copies.begin(), all->copies.end(), std::back_inserter(found),
+               [&](const copy_record& one) { return one.device == device; });
+  return found;
+}
+
 /// Returns the number of accesses of device work to freed memory or to memory of another device.
 [[nodiscard]] inline std::uint64_t illegal_accesses() { return here()->illegal_accesses.load(); }
 
@@ -121,6 +137,7 @@ struct live_objects {
   std::size_t communicators = 0;
   std::size_t registrations = 0;
   std::size_t red_ops = 0;
+  std::size_t registered_ranges = 0;  // of host memory
 
   friend bool operator==(const live_objects&, const live_objects&) = default;
 };
@@ -128,8 +145,9 @@ struct live_objects {
 [[nodiscard]] inline live_objects live() {
   const auto all = here();
   const std::scoped_lock lock(all->mutex);
-  live_objects found{all->streams.size(),       all->events.size(),  all->memory.count(),
-                     all->communicators.size(), all->windows.size(), 0};
+  live_objects found{all->streams.size(),           all->events.size(),  all->memory.count(),
+                     all->communicators.size(),     all->windows.size(), 0,
+                     all->memory.count_registered()};
   for (const auto& [handle, comm] : all->communicators) {
     const std::scoped_lock comm_lock(comm->mutex);
     found.registrations += comm->registrations.size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +16,11 @@
 
 namespace fake_cuda {
 
-enum class memory_kind { device, nccl_device, host };
+enum class memory_kind { device, nccl_device, host, registered_host };
+
+[[nodiscard]] inline bool is_on_host(memory_kind kind) {
+  return kind == memory_kind::host || kind == memory_kind::registered_host;
+}
 
 struct allocation {
   std::byte* base = nullptr;
@@ -24,7 +29,8 @@ struct allocation {
   int device = 0;
 };
 
-/// The ranges of ordinary memory that stand for device memory or pinned host memory.
+/// The ranges of ordinary memory that stand for device memory or pinned host memory, and those of the program's own
+/// memory that it has registered.
 class memory_map {
  public:
   static constexpr std::size_t alignment = 4096;
@@ -62,6 +68,30 @@ class memory_map {
     return true;
   }
 
+  /// Registers a range of the program's own memory. Returns false where a part of it is known already.
+  [[nodiscard]] bool add(void* pointer, std::size_t bytes, int device) {
+    const std::scoped_lock lock(mutex_);
+    const auto after = live_.lower_bound(key(pointer));
+    const bool meets_next = after != live_.end() && after->first - key(pointer) < bytes;
+    const bool meets_last =
+        after != live_.begin() && key(pointer) - std::prev(after)->first < bytes_of(std::prev(after));
+    if (meets_next || meets_last) {
+      return false;
+    }
+    live_[key(pointer)] = {{static_cast<std::byte*>(pointer), bytes, memory_kind::registered_host, device}, {}};
+    return true;
+  }
+  /// Ends a registration. Returns false where none begins at `pointer`.
+  [[nodiscard]] bool remove(void* pointer) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = live_.find(key(pointer));
+    if (found == live_.end() || found->second.what.kind != memory_kind::registered_host) {
+      return false;
+    }
+    live_.erase(found);
+    return true;
+  }
+
   /// Returns the allocation that a byte is in.
   [[nodiscard]] std::optional<allocation> find(const void* pointer) const {
     const std::scoped_lock lock(mutex_);
@@ -77,13 +107,13 @@ class memory_map {
   [[nodiscard]] bool usable(const void* pointer, std::size_t bytes, int device) const {
     const auto what = find(pointer);
     return what && key(pointer) - key(what->base) + bytes <= what->bytes &&
-           (what->kind == memory_kind::host || what->device == device);
+           (is_on_host(what->kind) || what->device == device);
   }
 
-  [[nodiscard]] std::size_t count() const {
-    const std::scoped_lock lock(mutex_);
-    return live_.size();
-  }
+  /// Returns the number of allocations.
+  [[nodiscard]] std::size_t count() const { return count_all(false); }
+  /// Returns the number of registered ranges.
+  [[nodiscard]] std::size_t count_registered() const { return count_all(true); }
 
  private:
   struct release {
@@ -95,6 +125,14 @@ class memory_map {
     owner memory{};
   };
   static constexpr std::size_t most_kept_bytes = std::size_t{64} << 20;
+
+  [[nodiscard]] std::size_t count_all(bool registered) const {
+    const std::scoped_lock lock(mutex_);
+    return static_cast<std::size_t>(std::count_if(live_.begin(), live_.end(), [&](const auto& one) {
+      return (one.second.what.kind == memory_kind::registered_host) == registered;
+    }));
+  }
+  static std::size_t bytes_of(std::map<std::uintptr_t, owned>::const_iterator one) { return one->second.what.bytes; }
 
   static std::uintptr_t key(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 

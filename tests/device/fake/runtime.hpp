@@ -48,6 +48,8 @@ inline const char* get_error_string(cudaError_t error) {
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorNotReady: return "device not ready";
+    case cudaErrorHostMemoryAlreadyRegistered: return "part or all of the requested memory range is already mapped";
+    case cudaErrorHostMemoryNotRegistered: return "pointer does not correspond to a registered memory region";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
@@ -117,7 +119,7 @@ inline cudaError_t pointer_get_attributes(cudaPointerAttributes* attributes, con
     *attributes = {};
     void* writable = const_cast<void*>(pointer);  // NOLINT(cppcoreguidelines-pro-type-const-cast): as CUDA does
     if (const auto found = all.memory.find(pointer)) {
-      const bool on_host = found->kind == memory_kind::host;
+      const bool on_host = is_on_host(found->kind);
       attributes->type = on_host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
       attributes->device = found->device;
       attributes->devicePointer = writable;
@@ -171,6 +173,25 @@ inline cudaError_t free_host(void* pointer) {
     const bool fine =
         pointer == nullptr || all.memory.free(pointer, [](memory_kind kind) { return kind == memory_kind::host; });
     return fine ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
+inline cudaError_t host_register(void* pointer, std::size_t bytes, unsigned flags) {
+  return runtime_call("cudaHostRegister", [&](world& all) {
+    constexpr unsigned known =
+        cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory | cudaHostRegisterReadOnly;
+    if (pointer == nullptr || bytes == 0 || (flags & ~known) != 0) {
+      return cudaErrorInvalidValue;
+    }
+    return all.memory.add(pointer, bytes, facts(all).device) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
+  });
+}
+
+inline cudaError_t host_unregister(void* pointer) {
+  return runtime_call("cudaHostUnregister", [&](world& all) {
+    return pointer == nullptr           ? cudaErrorInvalidValue
+           : all.memory.remove(pointer) ? cudaSuccess
+                                        : cudaErrorHostMemoryNotRegistered;
   });
 }
 

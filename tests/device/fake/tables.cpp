@@ -29,6 +29,8 @@ const hfcomm::cuda::runtime_api& runtime_table() {
     api.cudaFree = detail::free_device;
     api.cudaHostAlloc = detail::host_alloc;
     api.cudaFreeHost = detail::free_host;
+    api.cudaHostRegister = detail::host_register;
+    api.cudaHostUnregister = detail::host_unregister;
     api.cudaMemcpyAsync = detail::memcpy_async;
     api.cudaMemsetAsync = detail::memset_async;
     api.cudaStreamCreateWithPriority = detail::stream_create_with_priority;

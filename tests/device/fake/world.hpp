@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -21,6 +23,13 @@
 #include <fake/memory.hpp>
 
 namespace fake_cuda {
+
+/// A copy that was put on a stream.
+struct copy_record {
+  cudaMemcpyKind kind;
+  std::size_t bytes;
+  int device;
+};
 
 /// The state of the double. Each `install` has its own.
 struct world {
@@ -43,6 +52,7 @@ struct world {
   gate hanging_inits{};
   gate hanging_calls{};
   std::atomic<std::uint64_t> illegal_accesses{0};
+  std::atomic<std::chrono::microseconds> copy_time{};
   std::atomic<int> ranks_mode{0};  // 0: default, 1: threads, 2: processes
 
   std::mutex mutex{};
@@ -55,6 +65,7 @@ struct world {
   std::vector<std::shared_ptr<ncclComm>> ended_communicators{};  // kept, so that their addresses are not used again
   std::map<ncclWindow_vidmem*, std::unique_ptr<ncclWindow_vidmem>> windows{};
 
+  std::vector<copy_record> copies{};
   std::vector<std::thread> helpers{};
   std::vector<std::string> problems{};
   std::map<int, int> versions{};
