@@ -31,7 +31,7 @@ struct ddp_parameter {
   std::span<std::byte> gradient{};
   bool has_gradient = false;  ///< Whether the model gives `gradient`.
   bool on_device = false;
-  detail::reduction_kernel kernel = nullptr;  ///< For `type`; set by `named_parameter` where it is in host memory.
+  detail::reduction_kernel kernel = nullptr;  ///< For `type`, on the host; set by `named_parameter`.
   tensor_layout layout{};
 
   [[nodiscard]] std::size_t count() const noexcept { return value.size() / size_of(type); }
@@ -94,6 +94,7 @@ template <writable_reducible_device_range Values>
   parameter.type = element_type_of<device_value_t<Values>>;
   parameter.value = detail::writable_device_bytes(value);
   parameter.on_device = true;
+  parameter.kernel = &detail::reduce_elements<element_type_of<device_value_t<Values>>>;
   return parameter;
 }
 

@@ -16,6 +16,7 @@
 #include <hfcomm/device/detail/device_watch-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/registered_buffer-inl.hpp>
+#include <hfcomm/engine/device/copy_streams.hpp>
 #include <hfcomm/engine/nccl/nccl.hpp>
 #include <hfcomm/engine/nccl/one_device.hpp>
 
@@ -30,9 +31,14 @@ HFCOMM_INLINE std::shared_ptr<device_engine> make_nccl_engine(const std::shared_
   return std::make_shared<engines::nccl>(host, cuda, cuda::nccl(call.where));
 }
 
-/// Registers the device engines, before main.
+HFCOMM_INLINE std::unique_ptr<device_copies> make_copy_streams(const error_context& context) {
+  return std::make_unique<engines::copy_streams>(cuda::runtime(context.where), context);
+}
+
+/// Registers the device engines and the copies, before main.
 inline const bool has_device_engines = [] {
   device_engines().store(&make_nccl_engine);
+  device_copies_maker().store(&make_copy_streams);
   return true;
 }();
 

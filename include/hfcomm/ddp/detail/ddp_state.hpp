@@ -14,6 +14,8 @@
 
 #include <hfcomm/call/announce_failure.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
+#include <hfcomm/ddp/detail/chunk_ring.hpp>
+#include <hfcomm/ddp/detail/connect_model.hpp>
 #include <hfcomm/ddp/detail/join_session.hpp>
 #include <hfcomm/ddp/detail/make_reducer.hpp>
 #include <hfcomm/ddp/detail/model_shape.hpp>
@@ -21,7 +23,6 @@
 #include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/ddp/pass_record.hpp>
-#include <hfcomm/device/detail/device_call.hpp>
 
 namespace hfcomm::detail {
 
@@ -36,12 +37,10 @@ class ddp_state {
         model_(std::move(parameters), std::move(buffers), options_.ignore) {
     check_model_shape(model_.parameters(), model_.buffers(), model_.has_repeated_names(), group_, where);
     own_group_ = group_.split(0, group_.rank(), where);
-    if (model_.is_on_device()) {
-      connect_device_once(own_group_, where);
-    }
+    ring_ = connect_model(model_, options_, own_group_, where);
     share_values(0, where);
     share_buffers(0, where);
-    reducer_ = make_reducer(own_group_, model_.parameters(), options_, where);
+    reducer_ = make_reducer(own_group_, model_.parameters(), options_, ring_, where);
   }
   ddp_state(const ddp_state&) = delete;
   ddp_state& operator=(const ddp_state&) = delete;
@@ -178,6 +177,10 @@ class ddp_state {
   [[nodiscard]] const ddp_pass_record& last_pass() const noexcept { return reducer_->last_record(); }
   [[nodiscard]] const process_group& group() const noexcept { return group_; }
   [[nodiscard]] const process_group& device_group(std::source_location where) const {
+    if (ring_ != nullptr) {
+      throw usage_error(context(where),
+                        "with host_reduce no work on the device waits for other ranks: wait for the stream itself");
+    }
     if (own_group_.device_backend() == "none") {
       throw usage_error(context(where), "the parameters are in host memory: nothing of it waits on a device");
     }
@@ -306,10 +309,10 @@ class ddp_state {
   }
 
   void share_values(int root, std::source_location where) {
-    share_model(model_.parameters(), &ddp_parameter::value, root, group_, own_group_, options_, where);
+    share_model(model_.parameters(), &ddp_parameter::value, root, group_, own_group_, options_, ring_.get(), where);
   }
   void share_buffers(int root, std::source_location where) {
-    share_model(model_.buffers(), &ddp_buffer::bytes, root, group_, own_group_, options_, where);
+    share_model(model_.buffers(), &ddp_buffer::bytes, root, group_, own_group_, options_, ring_.get(), where);
   }
   void share_buffers_if_wanted(int root, std::source_location where) {
     if (options_.broadcast_buffers) {
@@ -379,7 +382,8 @@ class ddp_state {
   }
 
   process_group group_;
-  process_group own_group_;  // reduces gradients, and carries everything that is on a device
+  process_group own_group_;           // reduces gradients, and carries everything that is on a device
+  std::shared_ptr<chunk_ring> ring_;  // with host_reduce, of gradients on a device
   ddp_options options_;
   registered_model model_;
   int no_sync_depth_ = 0;

@@ -4,21 +4,28 @@
 #include <memory>
 #include <source_location>
 #include <span>
+#include <utility>
 
 #include <hfcomm/ddp/ddp_options.hpp>
+#include <hfcomm/ddp/detail/chunk_ring.hpp>
 #include <hfcomm/ddp/detail/device_reducer.hpp>
 #include <hfcomm/ddp/detail/host_reducer.hpp>
 #include <hfcomm/ddp/detail/local_reducer.hpp>
 #include <hfcomm/ddp/detail/reducer.hpp>
+#include <hfcomm/ddp/detail/staged_reducer.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 
 namespace hfcomm::detail {
 
-/// Returns the reducer for parameters that are all in host memory, or all on a device. Collective. The parameters must
-/// outlive it.
+/// Returns the reducer for parameters that are all in host memory, or all on a device. With a `ring` the latter are
+/// reduced on the host. Collective. The parameters must outlive it.
 inline std::unique_ptr<reducer> make_reducer(const process_group& group, std::span<ddp_parameter> parameters,
-                                             const ddp_options& options, std::source_location where) {
+                                             const ddp_options& options, std::shared_ptr<chunk_ring> ring,
+                                             std::source_location where) {
   if (!parameters.empty() && parameters.front().on_device) {
+    if (ring != nullptr) {
+      return std::make_unique<staged_reducer>(group, parameters, options, std::move(ring), where);
+    }
     return std::make_unique<device_reducer>(group, parameters, options, where);
   }
   if (group.size() == 1) {
