@@ -69,8 +69,12 @@ class copy_streams final : public device_copies {
 
   void register_memory(std::shared_ptr<void> owner, std::span<std::byte> memory, std::source_location where) override {
     parts_->registered.reserve(parts_->registered.size() + 1);
-    const cuda::device_guard on_device(api_, device_);
-    const cudaError_t status = api_.cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+    const cudaError_t status = checked(
+        [&] {
+          const cuda::device_guard on_device(api_, device_);
+          return api_.cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+        },
+        where);
     check(status, "cudaHostRegister", where,
           "; page-locking " + std::to_string(memory.size()) +
               " bytes of the group's shared memory failed: raise the limit of locked memory (ulimit -l, in a container "
@@ -83,9 +87,9 @@ class copy_streams final : public device_copies {
     if (bytes == 0) {
       return nullptr;
     }
-    const cuda::device_guard on_device(api_, device_);
     const auto memory = checked(
         [&] {
+          const cuda::device_guard on_device(api_, device_);
           return std::make_shared<cuda::owned_memory>(cuda::owned_memory::on_device(bytes, sizeof(std::byte), where));
         },
         where);
