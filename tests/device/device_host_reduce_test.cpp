@@ -194,6 +194,14 @@ TEST_CASE("host_reduce: a static graph, no_sync and accumulate work as in host m
   });
 }
 
+TEST_CASE("host_reduce: the calling thread may reduce") {
+  at_every_size([](const process_group& world, stream_ref stream) {
+    auto options = staged(stream, true);
+    options.reduce_on_calling_thread = true;
+    check_bits<float>(world, small_sizes, false, options);
+  });
+}
+
 TEST_CASE("host_reduce: ranks with less data join, with the bits of host memory") {
   at_every_size([](const process_group& world, stream_ref stream) {
     for (const auto divisor : {divide_by::initial_world, divide_by::live_ranks}) {
@@ -223,6 +231,25 @@ TEST_CASE("host_reduce: ranks with less data join, with the bits of host memory"
         CHECK(pair_of_models<bfloat16>::are_same(on_device[step], on_host[step]));
       }
     }
+  });
+}
+
+TEST_CASE("host_reduce: averages for a rank without data come after the work on its stream") {
+  const fake_cuda::install fake;
+  run_devices(2, [](const process_group& world, stream_ref stream) {
+    pair_of_models<float> models({16}, true, world, staged(stream, true), stream);
+    join_scope scope(models.on_device());
+    for (int step = 0; step <= world.rank(); ++step) {
+      models.fill(step);
+      models.device_pass({0});
+    }
+    if (world.rank() == 0) {
+      models.clear_on_stream(50ms);  // rank 1 makes its second pass meanwhile
+    }
+    scope.finish();
+    const auto all = all_gather(models.device_gradient(0), world);
+    CHECK(all[0] == all[1]);
+    CHECK(all[0].front() != 0.0F);
   });
 }
 

@@ -2,6 +2,7 @@
 // The test double itself: streams, events, captures, memory, counters.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -77,6 +78,59 @@ TEST_CASE("fake CUDA: memory is classified by its address") {
   CHECK(nccl().ncclMemFree(symmetric) == ncclUnhandledCudaError);
   CHECK(runtime().cudaFree(nullptr) == cudaSuccess);
   CHECK(fake_cuda::live() == fake_cuda::live_objects{});
+}
+
+TEST_CASE("fake CUDA: host memory is registered once, and unregistered by its beginning") {
+  const fake_cuda::install fake;
+  std::vector<unsigned char> memory(4096);
+  cudaPointerAttributes facts{};
+  CHECK(runtime().cudaHostUnregister(memory.data()) == cudaErrorHostMemoryNotRegistered);
+  CHECK(runtime().cudaHostRegister(nullptr, 10, 0) == cudaErrorInvalidValue);
+  CHECK(runtime().cudaHostRegister(memory.data(), 0, 0) == cudaErrorInvalidValue);
+  CHECK(runtime().cudaHostRegister(memory.data(), 10, 1U << 20) == cudaErrorInvalidValue);
+  REQUIRE(runtime().cudaHostRegister(memory.data() + 100, 1000, cudaHostRegisterPortable) == cudaSuccess);
+  CHECK(runtime().cudaPointerGetAttributes(&facts, memory.data() + 1099) == cudaSuccess);
+  CHECK(facts.type == cudaMemoryTypeHost);
+  CHECK(facts.hostPointer == memory.data() + 1099);
+  CHECK(runtime().cudaPointerGetAttributes(&facts, memory.data() + 1100) == cudaSuccess);
+  CHECK(facts.type == cudaMemoryTypeUnregistered);
+  for (const std::size_t first : {0, 99, 100, 1099}) {
+    CHECK(runtime().cudaHostRegister(memory.data() + first, 2, 0) ==
+          (first == 0 ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered));
+  }
+  CHECK(runtime().cudaHostUnregister(memory.data()) == cudaSuccess);
+  CHECK(runtime().cudaHostRegister(memory.data(), 4096, 0) == cudaErrorHostMemoryAlreadyRegistered);
+  CHECK(fake_cuda::live().registered_ranges == 1);
+  CHECK(fake_cuda::live().allocations == 0);
+  CHECK(runtime().cudaHostUnregister(memory.data() + 101) == cudaErrorHostMemoryNotRegistered);
+  CHECK(runtime().cudaFreeHost(memory.data() + 100) == cudaErrorInvalidValue);
+  CHECK(runtime().cudaHostUnregister(memory.data() + 100) == cudaSuccess);
+  CHECK(runtime().cudaHostUnregister(memory.data() + 100) == cudaErrorHostMemoryNotRegistered);
+  CHECK(fake_cuda::live().registered_ranges == 0);
+}
+
+TEST_CASE("fake CUDA: copies take their time, are logged, and need their memory until they end") {
+  const fake_cuda::install fake;
+  const stream work;
+  const device_array<int> device(1, 7);
+  std::vector<int> host(1, 3);
+  REQUIRE(runtime().cudaHostRegister(host.data(), sizeof(int), 0) == cudaSuccess);
+  fake_cuda::set_copy_time(std::chrono::milliseconds(20));
+  REQUIRE(runtime().cudaMemcpyAsync(host.data(), device.get(), sizeof(int), cudaMemcpyDeviceToHost, work) ==
+          cudaSuccess);
+  CHECK(fake_cuda::copies(0).size() == 1);
+  CHECK(fake_cuda::copies(0).front().kind == cudaMemcpyDeviceToHost);
+  CHECK(fake_cuda::copies(0).front().bytes == sizeof(int));
+  CHECK(fake_cuda::copies(1).empty());
+  work.wait();
+  CHECK(host.front() == 7);
+  host.front() = 5;
+  REQUIRE(runtime().cudaMemcpyAsync(device.get(), host.data(), sizeof(int), cudaMemcpyHostToDevice, work) ==
+          cudaSuccess);
+  CHECK(runtime().cudaHostUnregister(host.data()) == cudaSuccess);
+  work.wait();
+  CHECK(fake_cuda::illegal_accesses() == 1);
+  CHECK(device[0] == 7);
 }
 
 TEST_CASE("fake CUDA: a stream does its work in order on another thread") {

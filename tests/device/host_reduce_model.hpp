@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -125,9 +127,13 @@ class pair_of_models {
     }
     return seen_.span();
   }
-  void clear_on_stream() {
+  /// Puts zeros into the gradients, in stream order, some time later.
+  void clear_on_stream(std::chrono::milliseconds time = {}) {
     for (const auto gradient : gradient_) {
-      fake_cuda::launch(stream_.get(), [gradient] { std::fill_n(gradient.data(), gradient.size(), T{}); });
+      fake_cuda::launch(stream_.get(), [gradient, time] {
+        std::this_thread::sleep_for(time);
+        std::fill_n(gradient.data(), gradient.size(), T{});
+      });
     }
   }
   [[nodiscard]] bool equals_host(device_span<T> all) const {

@@ -7,8 +7,8 @@ namespace hfcomm {
 
 /// Options of all NCCL communicators of the program. To be set before the first one is made.
 struct nccl_options {
-  /// The time that aborting or destroying a communicator, or freeing its memory, may take. After that it continues in
-  /// the background.
+  /// The time that aborting or destroying a communicator, freeing its memory, or ending the copies of host_reduce may
+  /// take. After that it continues in the background.
   std::chrono::nanoseconds teardown_timeout = std::chrono::seconds(5);
 };
 

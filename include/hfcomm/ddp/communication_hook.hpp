@@ -49,7 +49,7 @@ class gradient_bucket {
   struct description {
     std::span<std::byte> data{};
     element_type type = element_type::none;
-    detail::reduction_kernel kernel = nullptr;  // null on a device
+    detail::reduction_kernel kernel = nullptr;  // not used on a device
     std::span<const bucket_gradient> gradients{};
     std::size_t index = 0;
     std::uint64_t pass = 0;

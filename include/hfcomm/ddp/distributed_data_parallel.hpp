@@ -51,7 +51,11 @@ class ddp_state;
 /// and throws, as does a `device_watch` of that group; afterwards the object cannot be used. Ranks that are in
 /// different passes are detected only where the group has device checks (see process_group::with_device_checks).
 ///
-/// Thread-safety: one thread at a time calls. For parameters in host memory a second thread, made here, communicates in
+/// With `ddp_options::host_reduce` gradients on a device are averaged on the CPU. Then `finish` waits for the CPU's
+/// sums, and the caller's stream for the copies of the averages. A pass that a rank does not finish is an error on all,
+/// as for host memory, and the next one works.
+///
+/// Thread-safety: one thread at a time calls. Where the CPU reduces, a second thread, made here, communicates in
 /// a group of its own. The memory that the parameters name must outlive this object, and no gradient may be touched
 /// between its `mark_ready` and `finish`. (Semantics of torch's DistributedDataParallel and haiscale's, without the
 /// module.)
@@ -160,7 +164,8 @@ class distributed_data_parallel {
   [[nodiscard]] std::size_t bucket_count() const noexcept;
   [[nodiscard]] const process_group& group() const noexcept;
   /// Returns the separate group in which gradients on a device are averaged: for `synchronize` and `device_watch`.
-  /// Throws usage_error where they are in host memory, because another thread uses the group then.
+  /// Throws usage_error where they are in host memory, or are averaged there, because another thread uses the group
+  /// then.
   [[nodiscard]] const process_group& device_group(std::source_location where = std::source_location::current()) const;
 
  private:

@@ -20,7 +20,7 @@ namespace hfcomm::engines {
 /// Every function puts work on a stream and returns at once. It throws engine_error where CUDA fails. The destructor
 /// waits for the copies, for a bounded time, before it frees what they use.
 ///
-/// One thread at a time calls.
+/// Any thread may put work on streams and call `is_reached`. One thread at a time calls the other functions.
 class device_copies {
  public:
   using event_handle = CUevent_st*;
