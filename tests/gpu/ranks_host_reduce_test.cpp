@@ -55,7 +55,7 @@ void check_bits(const gpu::stream& stream, std::size_t size) {
   distributed_data_parallel on_host({named_parameter("p", host_values, host_gradients)});
   require(gpu::on_host(values, stream) == std::vector<T>(size, T(2.0F)), "the values are not rank 0's");
   for (int pass = 0; pass < 3; ++pass) {
-    host_gradients = gradients_of<T>(size, rank() + 10 * pass);
+    std::ranges::copy(gradients_of<T>(size, rank() + 10 * pass), host_gradients.begin());
     on_device.begin_forward();
     gpu::put(host_gradients, gradients, stream);
     on_device.mark_ready(0);
