@@ -23,8 +23,8 @@ using host_reduce::pair_of_models;
 using host_reduce::staged;
 
 /// Numbers of elements whose buckets have several chunks of 2 MiB, of which the last ones are not full.
-const std::vector<std::size_t> large_sizes{5, 0, 700'003, 64, 1, 900'001};
-const std::vector<std::size_t> small_sizes{5, 0, 33, 64, 1};
+const std::vector<std::size_t> sizes_of_many_chunks{5, 0, 700'003, 64, 1, 900'001};
+const std::vector<std::size_t> sizes_below_a_chunk{5, 0, 33, 64, 1};
 
 template <class T>
 void check_bits(const process_group& world, const std::vector<std::size_t>& sizes, bool one_piece,
@@ -43,17 +43,17 @@ void check_bits(const process_group& world, const std::vector<std::size_t>& size
 TEST_CASE("host_reduce: averages have the bits of gradients in host memory, in every type") {
   at_every_size([](const process_group& world, stream_ref stream) {
     for (const bool one_piece : {true, false}) {
-      check_bits<float>(world, small_sizes, one_piece, staged(stream, true));
-      check_bits<double>(world, small_sizes, one_piece, staged(stream, true));
-      check_bits<float16>(world, small_sizes, one_piece, staged(stream, true));
-      check_bits<bfloat16>(world, small_sizes, one_piece, staged(stream, true));
+      check_bits<float>(world, sizes_below_a_chunk, one_piece, staged(stream, true));
+      check_bits<double>(world, sizes_below_a_chunk, one_piece, staged(stream, true));
+      check_bits<float16>(world, sizes_below_a_chunk, one_piece, staged(stream, true));
+      check_bits<bfloat16>(world, sizes_below_a_chunk, one_piece, staged(stream, true));
     }
   });
 }
 
 TEST_CASE("host_reduce: buckets may have many chunks, which no parameter ends with") {
   at_every_size([](const process_group& world, stream_ref stream) {
-    check_bits<float>(world, large_sizes, world.rank() % 2 == 0, staged(stream, false));
+    check_bits<float>(world, sizes_of_many_chunks, world.rank() % 2 == 0, staged(stream, false));
   });
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("host_reduce: NCCL is not called, and several ranks may share a GPU") 
       REQUIRE(cuda::runtime().cudaSetDevice(0) == cudaSuccess);
       cudaStream_t stream = nullptr;
       REQUIRE(cuda::runtime().cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0) == cudaSuccess);
-      check_bits<float>(world, small_sizes, true, staged(stream_ref(stream), true));
+      check_bits<float>(world, sizes_below_a_chunk, true, staged(stream_ref(stream), true));
       CHECK(cuda::runtime().cudaStreamDestroy(stream) == cudaSuccess);
     });
     for (const char* function : {"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclAllReduce",
@@ -198,7 +198,7 @@ TEST_CASE("host_reduce: the calling thread may reduce") {
   at_every_size([](const process_group& world, stream_ref stream) {
     auto options = staged(stream, true);
     options.reduce_on_calling_thread = true;
-    check_bits<float>(world, small_sizes, false, options);
+    check_bits<float>(world, sizes_below_a_chunk, false, options);
   });
 }
 
