@@ -305,6 +305,24 @@ TEST_CASE("host_reduce: the next chunks come down before the first one is summed
   });
 }
 
+TEST_CASE("host_reduce: a chunk's memory is not used again before its average is up") {
+  const fake_cuda::install fake;
+  run_devices(2, [](const process_group& world, stream_ref stream) {
+    auto options = staged(stream, false);
+    options.static_graph = true;  // so that the second parameter may never become ready: the host fills its chunks
+    options.first_bucket_bytes = std::size_t{100} << 20;
+    pair_of_models<float> models({3'000'000, 3'000'000}, true, world, options, stream);  // twelve chunks
+    for (int pass = 0; pass < 2; ++pass) {
+      models.fill(pass);
+      fake_cuda::set_copy_time(cudaMemcpyHostToDevice, 10ms);
+      models.pass(world.rank() == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{1, 0});
+      CHECK(models.are_equal());
+      barrier(world);
+      fake_cuda::set_copy_time(0ms);
+    }
+  });
+}
+
 TEST_CASE("host_reduce: mark_ready does not wait for the device or for other ranks") {
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {

@@ -66,7 +66,13 @@ enum class ranks_are : int { threads = 1, processes = 2 };
 inline void set_ranks(ranks_are mode) { here()->ranks_mode.store(static_cast<int>(mode)); }
 
 /// Makes each copy take that long on its stream, so that who does not wait for it finds old data.
-inline void set_copy_time(std::chrono::microseconds time) { here()->copy_time.store(time); }
+inline void set_copy_time(std::chrono::microseconds time) {
+  for (auto& one : here()->copy_times) {
+    one.store(time);
+  }
+}
+/// The same for the copies of one kind.
+inline void set_copy_time(cudaMemcpyKind kind, std::chrono::microseconds time) { here()->copy_times[kind].store(time); }
 
 // Faults.
 

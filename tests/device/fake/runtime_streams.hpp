@@ -44,8 +44,8 @@ inline cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, c
       return cudaErrorInvalidValue;
     }
     all.copies.push_back({kind, bytes, stream.device});
-    return put(all, stream, always([&all, whole, target, source, to, from, bytes] {
-                 std::this_thread::sleep_for(all.copy_time.load());
+    return put(all, stream, always([&all, whole, target, source, to, from, bytes, kind] {
+                 std::this_thread::sleep_for(all.copy_times[kind].load());
                  if (!whole(target, to) || !whole(source, from)) {
                    ++all.illegal_accesses;
                  } else if (bytes != 0) {

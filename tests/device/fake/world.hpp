@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -52,8 +53,8 @@ struct world {
   gate hanging_inits{};
   gate hanging_calls{};
   std::atomic<std::uint64_t> illegal_accesses{0};
-  std::atomic<std::chrono::microseconds> copy_time{};
-  std::atomic<int> ranks_mode{0};  // 0: default, 1: threads, 2: processes
+  std::array<std::atomic<std::chrono::microseconds>, 5> copy_times{};  // by cudaMemcpyKind
+  std::atomic<int> ranks_mode{0};                                      // 0: default, 1: threads, 2: processes
 
   std::mutex mutex{};
   // All members below are protected by the mutex.
