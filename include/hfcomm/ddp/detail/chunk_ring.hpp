@@ -136,9 +136,11 @@ class chunk_ring {
   /// Brings the parts up whose chunks a run left in the slots that follow `first`.
   void bring_up(std::span<const staged_part> parts, std::size_t first, std::source_location where) {
     const auto whole = merged(parts);
+    is_settled_ = false;
     for (std::size_t index = 0; index < chunks_of(length_of(whole)); ++index) {
       bring_up(whole, index, slot(first + index), where);
     }
+    is_settled_ = true;
   }
 
   /// Makes the following work on the stream wait for all copies so far.
