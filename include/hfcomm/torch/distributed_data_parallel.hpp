@@ -67,7 +67,7 @@ class distributed_data_parallel_base {
   /// Makes the `.grad` of each parameter that any rank used in the last averaged pass the tensor that holds the
   /// average. Passes do it by themselves, but for those that a rank without data takes part in:
   /// `join_options::on_shadow` calls it before the optimizer steps.
-  void bind_gradients();
+  void bind_gradients(std::source_location where = std::source_location::current());
 
   /// Returns what the last averaged pass did on this rank.
   [[nodiscard]] const ddp_pass_record& last_pass() const noexcept;
@@ -82,6 +82,9 @@ class distributed_data_parallel_base {
                                  const process_group& group, std::source_location where);
   ~distributed_data_parallel_base();
 
+  /// Begins a pass, whose errors name `where`.
+  void begin_forward(std::source_location where);
+  /// Begins a pass, whose errors name the line of the constructor.
   void begin_forward();
 
  private:
@@ -121,8 +124,8 @@ class distributed_data_parallel_base {
 /// added up and divided by the group's size; not inside a `join_scope`. Sparse gradients of other parameters are a
 /// usage_error that names the parameter.
 ///
-/// Errors of a pass come out of `backward`, and name the line of the constructor. Where forward or backward throws
-/// something else and training continues, call `abandon_pass` in the handler.
+/// Errors of a pass come out of `forward` or `backward`, and name the line that called `forward`. Where forward or
+/// backward throws something else and training continues, call `abandon_pass` in the handler.
 ///
 /// In a group of one there are no hooks and no memory: `forward` is the module's.
 ///
@@ -146,8 +149,38 @@ class distributed_data_parallel : public distributed_data_parallel_base {
 
   /// Returns the module's forward. Where gradients are recorded, it first gives every rank rank 0's buffers, unless
   /// `broadcast_buffers` is off or inside `no_sync`: collective. Without gradients (`torch::NoGradGuard`) nothing is
-  /// communicated, so that one rank alone may evaluate.
+  /// communicated, so that one rank alone may evaluate. The errors of the pass name the line of this call.
+  auto forward(std::source_location where = std::source_location::current()) {
+    begin_forward(where);
+    return module_->forward();
+  }
+  template <class First>
+  auto forward(First&& first, std::source_location where = std::source_location::current()) {
+    begin_forward(where);
+    return module_->forward(std::forward<First>(first));
+  }
+  template <class First, class Second>
+  auto forward(First&& first, Second&& second, std::source_location where = std::source_location::current()) {
+    begin_forward(where);
+    return module_->forward(std::forward<First>(first), std::forward<Second>(second));
+  }
+  template <class First, class Second, class Third>
+  auto forward(First&& first, Second&& second, Third&& third,
+               std::source_location where = std::source_location::current()) {
+    begin_forward(where);
+    return module_->forward(std::forward<First>(first), std::forward<Second>(second), std::forward<Third>(third));
+  }
+  template <class First, class Second, class Third, class Fourth>
+  auto forward(First&& first, Second&& second, Third&& third, Fourth&& fourth,
+               std::source_location where = std::source_location::current()) {
+    begin_forward(where);
+    return module_->forward(std::forward<First>(first), std::forward<Second>(second), std::forward<Third>(third),
+                            std::forward<Fourth>(fourth));
+  }
+  /// The same with more arguments, behind which no parameter can have a default: the errors of the pass name the line
+  /// of the constructor.
   template <class... Arguments>
+    requires(sizeof...(Arguments) > 4)
   auto forward(Arguments&&... arguments) {
     begin_forward();
     return module_->forward(std::forward<Arguments>(arguments)...);

@@ -17,7 +17,11 @@ HFCOMM_INLINE distributed_data_parallel_base::distributed_data_parallel_base(con
 
 HFCOMM_INLINE distributed_data_parallel_base::~distributed_data_parallel_base() = default;
 
-HFCOMM_INLINE void distributed_data_parallel_base::begin_forward() { state_->begin_forward(); }
+HFCOMM_INLINE void distributed_data_parallel_base::begin_forward(std::source_location where) {
+  state_->begin_forward(where);
+}
+
+HFCOMM_INLINE void distributed_data_parallel_base::begin_forward() { state_->begin_forward(state_->made_at()); }
 
 HFCOMM_INLINE void distributed_data_parallel_base::finish(std::source_location where) { state_->finish(where); }
 
@@ -33,7 +37,9 @@ HFCOMM_INLINE bool distributed_data_parallel_base::synchronizes() const noexcept
   return state_->averager().synchronizes();
 }
 
-HFCOMM_INLINE void distributed_data_parallel_base::bind_gradients() { state_->bind_gradients(); }
+HFCOMM_INLINE void distributed_data_parallel_base::bind_gradients(std::source_location where) {
+  state_->bind_gradients(where);
+}
 
 HFCOMM_INLINE const ddp_pass_record& distributed_data_parallel_base::last_pass() const noexcept {
   return state_->averager().last_pass();

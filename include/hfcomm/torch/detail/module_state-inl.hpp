@@ -13,6 +13,7 @@ namespace hfcomm::torch::detail {
 HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module& module, data_parallel_options options,
                                          const process_group& group, std::source_location where)
     : group_(group),
+      made_at_(where),
       where_(where),
       finishes_by_itself_(options.automatic_finish),
       parts_(parts_of(module, options.ddp.ignore)) {
@@ -101,10 +102,11 @@ HFCOMM_INLINE std::string module_state::follow_tensors() {
   return problem;
 }
 
-HFCOMM_INLINE void module_state::begin_forward() {
+HFCOMM_INLINE void module_state::begin_forward(std::source_location where) {
   if (!at::GradMode::is_enabled()) {
     return;
   }
+  where_ = where;
   if (is_alone()) {
     averager_->begin_forward(where_);
     if (finishes_by_itself_) {
@@ -151,9 +153,9 @@ HFCOMM_INLINE void module_state::bind_gradient(std::size_t index) {
   bound_[index] = address;
 }
 
-HFCOMM_INLINE void module_state::bind_gradients() {
+HFCOMM_INLINE void module_state::bind_gradients(std::source_location where) {
   for (std::size_t index = 0; index < bound_.size(); ++index) {
-    if (averager_->used(index, where_)) {
+    if (averager_->used(index, where)) {
       bind_gradient(index);
     }
   }
@@ -243,7 +245,7 @@ HFCOMM_INLINE void module_state::finish(std::source_location where) {
   for (const model_tensor& one : parts_.sparse) {
     one.tensor().mutable_grad() = average_sparse(one.tensor(), group_, where);
   }
-  bind_gradients();
+  bind_gradients(where);
 }
 
 }  // namespace hfcomm::torch::detail

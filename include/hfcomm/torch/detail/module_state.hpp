@@ -93,13 +93,15 @@ class module_state {
   module_state& operator=(const module_state&) = delete;
   ~module_state() = default;
 
-  void begin_forward();
+  /// Begins a pass, whose errors name `where`.
+  void begin_forward(std::source_location where);
   /// Called by LibTorch in backward, when the gradient of a parameter is final: the dense ones count first.
   void on_gradient(std::size_t number);
   void finish(std::source_location where);
   void abandon_pass(std::string_view why, std::source_location where);
-  void bind_gradients();
+  void bind_gradients(std::source_location where);
 
+  [[nodiscard]] std::source_location made_at() const noexcept { return made_at_; }
   [[nodiscard]] hfcomm::distributed_data_parallel& averager() noexcept { return *averager_; }
   [[nodiscard]] const hfcomm::distributed_data_parallel& averager() const noexcept { return *averager_; }
 
@@ -132,7 +134,9 @@ class module_state {
   }
 
   process_group group_;
-  std::source_location where_;  // of the constructor, which errors in backward name
+  std::source_location made_at_;
+  std::source_location
+      where_;  // of the present pass's forward, which errors in backward name; first of the constructor
   bool finishes_by_itself_;
   module_parts parts_;
   std::optional<hfcomm::distributed_data_parallel> averager_;  // its parameters are `parts_.dense`
