@@ -151,6 +151,10 @@ inline cudaError_t free_device(void* pointer) {
           under_way.push_back(stream->thread->last());
         }
       }
+      const auto found = all.default_streams.find(what->device);
+      if (found != all.default_streams.end() && found->second->recording.graph == nullptr) {
+        under_way.push_back(found->second->thread->last());
+      }
     }
     for (const auto& one : under_way) {
       one.wait();
