@@ -14,10 +14,12 @@
 #include <hfcomm/comm.hpp>
 
 #include <hfcomm/torch/collectives.hpp>
+#include <hfcomm/torch/collectives_async.hpp>
 #include <hfcomm/torch/distributed_data_parallel.hpp>
 #include <hfcomm/torch/distributed_sampler.hpp>
 #include <hfcomm/torch/messages.hpp>
 #include <hfcomm/torch/serialization.hpp>
+#include <hfcomm/torch/stream_scope.hpp>
 #include <hfcomm/torch/threads.hpp>
 // IWYU pragma: end_exports
 

@@ -9,8 +9,12 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
+#include <hfcomm/group/work.hpp>
 
 /// Messages of LibTorch's tensors. What torch/collectives.hpp says of tensors holds for them, too.
+///
+/// On a device, messages are those of <hfcomm/nccl.hpp>: `send` and `recv` run on LibTorch's current stream and return
+/// at once. They have no tags and no unknown senders; those, `isend` and `irecv` of device tensors are a usage_error.
 namespace hfcomm::torch {
 
 /// Sends a tensor's elements to one rank, and waits until that rank has received them, in a tensor or span of the same
@@ -26,5 +30,27 @@ void recv(const at::Tensor& data, int source, const process_group& group = world
 /// Receives elements with this tag from any rank; returns the sender.
 [[nodiscard]] int recv(const at::Tensor& data, any_source_t source, const process_group& group = world(), int tag = 0,
                        std::source_location where = std::source_location::current());
+
+/// Receives the next elements from one rank or from any, whatever their tag; returns the sender and the tag.
+message_info recv(const at::Tensor& data, message_source source, const process_group& group, any_tag_t tag,
+                  std::source_location where = std::source_location::current());
+
+/// Starts to send a tensor's elements, which must stay untouched until the work is done; it keeps their memory. A
+/// tensor that is not contiguous is copied at once.
+work<void> isend(const at::Tensor& data, int destination, const process_group& group = world(), int tag = 0,
+                 std::source_location where = std::source_location::current());
+
+/// Starts to receive elements into a tensor, whose memory the work keeps. One that is not contiguous gets them just
+/// before the work is done.
+work<void> irecv(const at::Tensor& data, int source, const process_group& group = world(), int tag = 0,
+                 std::source_location where = std::source_location::current());
+
+/// Starts to receive elements from any rank, this one included; the work's value is the sender.
+work<int> irecv(const at::Tensor& data, any_source_t source, const process_group& group = world(), int tag = 0,
+                std::source_location where = std::source_location::current());
+
+/// Starts to receive elements whatever their tag; the work's value is the sender and the tag.
+work<message_info> irecv(const at::Tensor& data, message_source source, const process_group& group, any_tag_t tag,
+                         std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm::torch

@@ -52,7 +52,7 @@ HFCOMM_INLINE void save(output_archive& archive, const at::Tensor& tensor) {
     archive.write(&tensors::undefined_type, 1);
     return;
   }
-  std::string problem = tensors::memory_problem(tensor);
+  std::string problem = tensors::host_memory_problem(tensor);
   if (problem.empty() && tensors::serialized_width(tensor.scalar_type()) == 0) {
     problem = "a tensor of type " + std::string(tensor.dtype().name()) + " cannot be sent as an object";
   }

@@ -72,15 +72,19 @@ inline void assign(const at::Tensor& to, const at::Tensor& from) {
   to.copy_(from);
 }
 
-/// The elements of a dense tensor in host memory, row by row: its own memory where that is contiguous, otherwise a
-/// copy.
+/// The elements of a dense tensor, row by row: its own memory where that is contiguous, otherwise a copy. An undefined
+/// tensor has none.
 class tensor_memory {
  public:
   explicit tensor_memory(const at::Tensor& tensor)
-      : tensor_(tensor.detach()), contiguous_(tensor_.resolve_conj().resolve_neg().contiguous()) {}
+      : tensor_(tensor.defined() ? tensor.detach() : at::Tensor()),
+        contiguous_(tensor.defined() ? tensor_.resolve_conj().resolve_neg().contiguous() : at::Tensor()) {}
 
   [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
   [[nodiscard]] hfcomm::detail::elements elements() const {
+    if (!contiguous_.defined()) {
+      return {};
+    }
     return {static_cast<std::byte*>(contiguous_.data_ptr()), static_cast<std::size_t>(contiguous_.numel()),
             static_cast<std::size_t>(contiguous_.itemsize())};
   }
@@ -98,14 +102,16 @@ class tensor_memory {
   }
   /// The same, and lets autograd know that the elements have changed: it refuses a backward that needs the old ones.
   void finish_writing() const {
-    if (is_own_memory() && !tensor_.is_inference()) {
+    if (tensor_.defined() && is_own_memory() && !tensor_.is_inference()) {
       tensor_.unsafeGetTensorImpl()->bump_version();
     }
     write_back();
   }
 
  private:
-  [[nodiscard]] bool is_own_memory() const { return contiguous_.data_ptr() == tensor_.data_ptr(); }
+  [[nodiscard]] bool is_own_memory() const {
+    return !contiguous_.defined() || contiguous_.data_ptr() == tensor_.data_ptr();
+  }
 
   at::Tensor tensor_;
   at::Tensor contiguous_;

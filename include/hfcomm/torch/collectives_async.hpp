@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <source_location>
+#include <span>
+#include <vector>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/group/work.hpp>
+
+/// The collectives on tensors, started: they return at once, and the work is done when the operation is. What
+/// torch/collectives.hpp says of the blocking forms holds. Bad arguments are thrown here, all other errors by the work.
+///
+/// The work keeps the tensors' memory until it is done; nobody may touch it before. A tensor that is not contiguous is
+/// copied here, and copied back before the work is done. Counts are copied.
+///
+/// On a device the operation runs on a stream of the group's own, after the work that LibTorch's current stream has by
+/// now (see stream_scope.hpp). `wait` waits on the host until the device is done, and so do the asynchronous operations
+/// that are started later in this group. For a wait in stream order, use the device forms of <hfcomm/nccl.hpp>.
+namespace hfcomm::torch {
+
+work<void> all_reduce_async(const at::Tensor& data, reduce_op op = reduce_op::sum, const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
+work<void> reduce_async(const at::Tensor& data, int root, reduce_op op = reduce_op::sum,
+                        const process_group& group = world(),
+                        std::source_location where = std::source_location::current());
+work<void> broadcast_async(const at::Tensor& data, int root = 0, const process_group& group = world(),
+                           std::source_location where = std::source_location::current());
+
+/// The work's value is every rank's tensor, in rank order.
+work<std::vector<at::Tensor>> all_gather_async(const at::Tensor& data, const process_group& group = world(),
+                                               std::source_location where = std::source_location::current());
+work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
+work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
+
+/// The work's value is every rank's tensor, in rank order, on the root; nothing elsewhere.
+work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, int root = 0, const process_group& group = world(),
+                                           std::source_location where = std::source_location::current());
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, int root = 0, const process_group& group = world(),
+                        std::source_location where = std::source_location::current());
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts, int root = 0,
+                        const process_group& group = world(),
+                        std::source_location where = std::source_location::current());
+
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, int root = 0,
+                         const process_group& group = world(),
+                         std::source_location where = std::source_location::current());
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts, int root = 0,
+                         const process_group& group = world(),
+                         std::source_location where = std::source_location::current());
+
+work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, reduce_op op = reduce_op::sum,
+                                const process_group& group = world(),
+                                std::source_location where = std::source_location::current());
+work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+                                reduce_op op = reduce_op::sum, const process_group& group = world(),
+                                std::source_location where = std::source_location::current());
+
+work<void> all_to_all_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
+work<void> all_to_all_async(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
+                            std::span<const std::size_t> out_counts, const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
+
+}  // namespace hfcomm::torch
