@@ -36,7 +36,8 @@ concept module_holder = requires(const T& holder) {
 /// Options of `distributed_data_parallel`. All must be equal on all ranks.
 struct data_parallel_options {
   /// Sizes of buckets, unused parameters, static graphs, buffers. `ignore` holds names as `named_parameters` and
-  /// `named_buffers` of the module have them. `stream` is not used.
+  /// `named_buffers` of the module have them. `stream` is for parameters on a device: the stream of all passes; by
+  /// default the one that LibTorch uses when distributed_data_parallel is made.
   hfcomm::ddp_options ddp{};
   /// Whether a backward pass finishes by itself. Otherwise `finish` must be called after each one, as models need it
   /// that run backward inside of backward (checkpointing): the inner one would finish too early.
@@ -106,8 +107,9 @@ class distributed_data_parallel_base {
 ///
 /// The constructor is collective. It throws mismatch_error where the ranks' parameters or buffers differ in name, type,
 /// sizes or strides, naming the first. It throws usage_error (peer_error on the other ranks) where one cannot be
-/// averaged: only host memory and floating-point or complex types are supported. A tensor that has several names is one
-/// parameter. Frozen parameters (`requires_grad` is false) are shared once, and must stay frozen.
+/// averaged: only dense tensors of floating-point or complex types are supported, whose parameters are all in host
+/// memory or all on one CUDA device. A tensor that has several names is one parameter. Frozen parameters
+/// (`requires_grad` is false) are shared once, and must stay frozen.
 ///
 /// A gradient lies in memory of this object, in which it is reduced; `.grad` becomes a view of it in each pass.
 /// `.grad` may outlive this object. A graph that `backward` creates (`create_graph`) does not lead through it.
@@ -126,6 +128,11 @@ class distributed_data_parallel_base {
 ///
 /// Errors of a pass come out of `forward` or `backward`, and name the line that called `forward`. Where forward or
 /// backward throws something else and training continues, call `abandon_pass` in the handler.
+///
+/// Parameters on a device are averaged over NCCL, on a stream beside LibTorch's; the host does not wait. A pass must
+/// then run on the stream that `data_parallel_options::ddp` says (usage_error). Sparse gradients are not supported on a
+/// device. See hfcomm::distributed_data_parallel for lost ranks. (This was not run on a GPU, but over a test double of
+/// CUDA and NCCL.)
 ///
 /// In a group of one there are no hooks and no memory: `forward` is the module's.
 ///

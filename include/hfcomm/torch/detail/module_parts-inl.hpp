@@ -38,8 +38,8 @@ HFCOMM_INLINE std::string model_tensor::change() const {
 
 HFCOMM_INLINE std::string model_tensor::sharing_problem() const {
   const std::string start = "the tensor \"" + name_ + "\" ";
-  if (!tensor_.device().is_cpu()) {
-    return start + "is on the device " + tensor_.device().str() + "; only host memory is supported";
+  if (!tensor_.device().is_cpu() && !tensor_.device().is_cuda()) {
+    return start + "is on the device " + tensor_.device().str() + "; only host memory and CUDA are supported";
   }
   if (tensor_.layout() != at::kStrided || tensor_.is_quantized()) {
     return start + "is sparse or quantized; only dense tensors are supported";
@@ -62,6 +62,38 @@ HFCOMM_INLINE element_type averaged_type(const at::Tensor& tensor) noexcept {
   }
 }
 
+HFCOMM_INLINE const model_tensor* module_parts::on_device() const noexcept {
+  for (const auto* group : {&dense, &sparse, &frozen, &buffers}) {
+    for (const model_tensor& one : *group) {
+      if (one.is_on_device()) {
+        return &one;
+      }
+    }
+  }
+  return nullptr;
+}
+
+/// Describes why the parameters' devices are unusable together; empty: they are not.
+HFCOMM_INLINE std::string devices_problem(const module_parts& parts) {
+  const model_tensor* const first = parts.on_device();
+  for (const auto* group : {&parts.dense, &parts.sparse, &parts.frozen, &parts.buffers}) {
+    for (const model_tensor& one : *group) {
+      if (one.is_on_device() && one.tensor().device() != first->tensor().device()) {
+        return "the tensor \"" + first->name() + "\" is on the device " + first->tensor().device().str() + ", \"" +
+               one.name() + "\" on " + one.tensor().device().str() +
+               "; a process trains on one device: start one for each";
+      }
+    }
+  }
+  for (const model_tensor& one : parts.sparse) {
+    if (one.is_on_device()) {
+      return "the gradient of parameter \"" + one.name() +
+             "\" is sparse, on a device; only sparse gradients in host memory can be averaged";
+    }
+  }
+  return {};
+}
+
 HFCOMM_INLINE std::string module_parts::problem() const {
   for (const auto* group : {&dense, &sparse, &frozen, &buffers}) {
     for (const model_tensor& one : *group) {
@@ -69,6 +101,9 @@ HFCOMM_INLINE std::string module_parts::problem() const {
         return found;
       }
     }
+  }
+  if (std::string found = devices_problem(*this); !found.empty()) {
+    return found;
   }
   for (const auto* group : {&dense, &sparse}) {
     for (const model_tensor& one : *group) {
@@ -129,6 +164,10 @@ HFCOMM_INLINE ddp_parameter parameter_of(const model_tensor& one) {
   parameter.type = averaged_type(one.tensor());
   parameter.value = one.bytes();
   parameter.layout = one.layout();
+  parameter.on_device = one.is_on_device();
+  if (parameter.on_device) {
+    return parameter;
+  }
   switch (parameter.type) {
     case element_type::float16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::float16>; break;
     case element_type::bfloat16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::bfloat16>; break;
@@ -138,6 +177,8 @@ HFCOMM_INLINE ddp_parameter parameter_of(const model_tensor& one) {
   return parameter;
 }
 
-HFCOMM_INLINE ddp_buffer buffer_of(const model_tensor& one) { return {one.name(), one.bytes(), false, one.layout()}; }
+HFCOMM_INLINE ddp_buffer buffer_of(const model_tensor& one) {
+  return {one.name(), one.bytes(), one.is_on_device(), one.layout()};
+}
 
 }  // namespace hfcomm::torch::detail

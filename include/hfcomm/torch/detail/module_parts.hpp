@@ -27,6 +27,7 @@ class model_tensor {
   [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
   [[nodiscard]] std::span<std::byte> bytes() const;
   [[nodiscard]] tensor_layout layout() const;
+  [[nodiscard]] bool is_on_device() const noexcept { return tensor_.device().is_cuda(); }
 
   /// Returns whether the tensor has other memory than `bytes()`.
   [[nodiscard]] bool has_moved() const;
@@ -50,6 +51,8 @@ struct module_parts {
   std::vector<model_tensor> frozen;
   std::vector<model_tensor> buffers;
 
+  /// Returns one of the tensors on a device, of which all have the same one; null where all are in host memory.
+  [[nodiscard]] const model_tensor* on_device() const noexcept;
   /// Describes why this rank's module is unusable; empty: it is usable.
   [[nodiscard]] std::string problem() const;
 };

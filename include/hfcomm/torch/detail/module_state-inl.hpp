@@ -3,7 +3,10 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/torch/detail/module_state.hpp>
@@ -19,7 +22,10 @@ HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module& module, data
       parts_(parts_of(module, options.ddp.ignore)) {
   std::vector<ddp_parameter> parameters;
   std::vector<ddp_buffer> buffers;
+  const auto on_device = use_device();
   if (!is_alone()) {
+    problem_ = parts_.problem();
+    choose_stream(options.ddp);
     share_once(options.ddp);
     for (const model_tensor& one : parts_.dense) {
       parameters.push_back(parameter_of(one));
@@ -38,14 +44,42 @@ HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module& module, data
   }
 }
 
+HFCOMM_INLINE current_device_scope module_state::use_device() const {
+  const model_tensor* const any = parts_.on_device();
+  return current_device_scope(any != nullptr ? any->tensor().device() : at::Device(at::kCPU));
+}
+
+HFCOMM_INLINE void module_state::choose_stream(hfcomm::ddp_options& options) {
+  const model_tensor* const any = parts_.on_device();
+  if (any == nullptr) {
+    return;
+  }
+  if (options.stream == stream_ref::legacy_default()) {
+    const auto stream = stream_on(any->tensor().device());
+    problem_ = !problem_.empty() || stream ? problem_ : unknown_stream_text(any->tensor().device());
+    options.stream = stream.value_or(options.stream);
+  }
+  stream_ = options.stream;
+}
+
+HFCOMM_INLINE std::string module_state::stream_problem() const {
+  if (!stream_) {
+    return {};
+  }
+  const auto stream = stream_on(parts_.on_device()->tensor().device());
+  return stream && *stream != *stream_ ? "this pass is on another stream than the one that distributed_data_parallel "
+                                         "was made on, or that its options name"
+                                       : "";
+}
+
 /// Checks the module, and gives every rank rank 0's parameters that the averager does not know.
 HFCOMM_INLINE void module_state::share_once(const hfcomm::ddp_options& options) {
   namespace calls = hfcomm::detail;
-  if (const std::string problem = parts_.problem(); !problem.empty()) {
+  if (!problem_.empty()) {
     auto call = calls::object_call<std::vector<calls::model_part>>("distributed_data_parallel",
                                                                    engines::movement::to_all, -1, where_);
     calls::running_call running(group_, call);
-    running.refuse(problem);
+    running.refuse(problem_);
   }
   std::vector<ddp_buffer> shared;
   for (const auto* group : {&parts_.sparse, &parts_.frozen}) {
@@ -114,7 +148,9 @@ HFCOMM_INLINE void module_state::begin_forward(std::source_location where) {
     }
     return;
   }
-  const std::string problem = follow_tensors();
+  const auto on_device = use_device();
+  std::string problem = follow_tensors();
+  problem = problem.empty() ? stream_problem() : problem;
   has_queued_finish_ = false;
   has_begun_backward_ = false;
   averager_->begin_forward(where_);
@@ -140,7 +176,7 @@ HFCOMM_INLINE at::Tensor module_state::gradient_view(std::size_t index) {
   return at::from_blob(
       gradient_address(index), parameter.sizes(), parameter.strides(),
       [memory = averager_->gradient_memory(index, where_)](void* /*address*/) mutable { memory.reset(); },
-      parameter.options().requires_grad(false));
+      parameter.options().requires_grad(false), parameter.device());
 }
 
 HFCOMM_INLINE void module_state::bind_gradient(std::size_t index) {
@@ -171,10 +207,10 @@ HFCOMM_INLINE void module_state::follow_memory() {
 }
 
 HFCOMM_INLINE void module_state::clear_undefined() {
+  const at::NoGradGuard no_grad;
   for (std::size_t index = 0; index < bound_.size(); ++index) {
     if (!parts_.dense[index].tensor().grad().defined()) {
-      const auto memory = averager_->gradient(index, where_);
-      std::fill(memory.begin(), memory.end(), std::byte{});
+      gradient_view(index).zero_();
     }
   }
 }
@@ -232,6 +268,7 @@ HFCOMM_INLINE void module_state::finish_after_backward() {
 
 HFCOMM_INLINE void module_state::finish(std::source_location where) {
   has_queued_finish_ = false;
+  const auto on_device = use_device();
   begin_backward();  // unless a gradient has come
   has_begun_backward_ = false;
   averager_->finish(where);

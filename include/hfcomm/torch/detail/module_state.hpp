@@ -23,6 +23,7 @@
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
 #include <hfcomm/torch/detail/module_parts.hpp>
 #include <hfcomm/torch/detail/sparse_gradients.hpp>
+#include <hfcomm/torch/detail/streams.hpp>
 #include <hfcomm/torch/distributed_data_parallel.hpp>
 
 namespace hfcomm::torch::detail {
@@ -109,6 +110,12 @@ class module_state {
   [[nodiscard]] bool is_alone() const noexcept { return group_.size() == 1; }
 
   void share_once(const hfcomm::ddp_options& options);
+  /// Sets the stream on which gradients on a device are computed, unless it is given.
+  void choose_stream(hfcomm::ddp_options& options);
+  /// Describes why the present pass cannot run on this thread's stream; empty: it can.
+  [[nodiscard]] std::string stream_problem() const;
+  /// Makes the parameters' device the current one.
+  [[nodiscard]] current_device_scope use_device() const;
   void attach_hooks();
   /// Follows tensors that have moved. Describes the first one that cannot be followed; empty: there is none.
   [[nodiscard]] std::string follow_tensors();
@@ -139,6 +146,8 @@ class module_state {
       where_;  // of the present pass's forward, which errors in backward name; first of the constructor
   bool finishes_by_itself_;
   module_parts parts_;
+  std::string problem_;                                        // of this rank's module; empty: none
+  std::optional<stream_ref> stream_;                           // of the passes, where parameters are on a device
   std::optional<hfcomm::distributed_data_parallel> averager_;  // its parameters are `parts_.dense`
   std::vector<void*> bound_;                                   // the memory of each `.grad` that this has set
   bool has_queued_finish_ = false;                             // in the present backward pass
