@@ -17,3 +17,13 @@ function(hfcomm_add_targets include library)
     target_link_libraries(hfcomm::compiled INTERFACE "${library}" hfcomm::hfcomm)
   endif()
 endfunction()
+
+# hfcomm_add_torch(LIBRARY INCLUDES LINK): adds hfcomm::torch, for <hfcomm/torch.hpp>, whose compiled part is the target or
+# file LIBRARY; nothing where that is empty. INCLUDES are the folders of LibTorch's headers, and LINK what links it.
+function(hfcomm_add_torch library includes link)
+  if(library AND NOT TARGET hfcomm::torch)
+    add_library(hfcomm::torch INTERFACE IMPORTED GLOBAL)
+    target_include_directories(hfcomm::torch SYSTEM INTERFACE ${includes})
+    target_link_libraries(hfcomm::torch INTERFACE "${library}" hfcomm::compiled ${link})
+  endif()
+endfunction()

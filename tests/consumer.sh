@@ -26,7 +26,7 @@ run() {
 }
 skip() {
   echo "$way: $1"
-  skipped=$((skipped + 2))  # header-only and compiled
+  skipped=$((skipped + ${2:-2}))  # header-only and compiled, unless there is another number
 }
 
 # build_with_cmake ARGUMENT...: without an own -std, because hfcomm's targets have to ask for C++20. Ninja is there, make
@@ -60,7 +60,7 @@ case $way in
     ;;
   installed)
     meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false \
-      -Doptimization=0 -Ddebug=false
+      -Doptimization=0 -Ddebug=false -Dtorch=disabled
     meson install -C build
     if command -v pkg-config >/dev/null; then
       PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
@@ -82,6 +82,31 @@ case $way in
       skip 'cereal is not installed, or there is no cmake'
     else
       build_with_cmake -DCMAKE_PREFIX_PATH="$scratch/prefix"
+    fi
+    ;;
+  torch)
+    # With LibTorch: installed, for pkg-config and for CMake. HFCOMM_TORCH_FOLDER is Meson's option torch_folder.
+    set -- "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/torch.cpp"
+    options="-Dtorch=enabled -Dtorch_folder=${HFCOMM_TORCH_FOLDER:-} -Doptimization=0 -Ddebug=false"
+    # shellcheck disable=SC2086
+    meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false $options
+    meson install -C build
+    if command -v pkg-config >/dev/null; then
+      PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
+      export PKG_CONFIG_PATH
+      flags=$(pkg-config --cflags --libs hfcomm-torch)
+      # shellcheck disable=SC2086
+      "$@" $flags -o torch_program
+      run ./torch_program
+    else
+      skip 'there is no pkg-config here' 1
+    fi
+    if [ -n "$cereal" ] || ! command -v cmake >/dev/null; then
+      skip 'cereal is not installed, or there is no cmake' 1
+    else
+      cmake -G Ninja -S "$root/tests/consumer_cmake" -B consumer_cmake -DCMAKE_PREFIX_PATH="$scratch/prefix" -DWITH_TORCH=ON
+      cmake --build consumer_cmake --target torch_program
+      run consumer_cmake/torch_program
     fi
     ;;
   mixed)
