@@ -87,8 +87,10 @@ HFCOMM_INLINE void module_state::share_once(const hfcomm::ddp_options& options) 
       shared.push_back(buffer_of(one));
     }
   }
-  calls::check_model_shape({}, shared, false, group_, where_);
-  calls::share_model(shared, &ddp_buffer::bytes, 0, group_, group_, options, where_);
+  const calls::registered_model model({}, std::move(shared), {});
+  calls::check_model_shape({}, model.buffers(), false, group_, where_);
+  const auto ring = calls::connect_model(model, options, group_, where_);
+  calls::share_model(model.buffers(), &ddp_buffer::bytes, 0, group_, group_, options, ring.get(), where_);
 }
 
 HFCOMM_INLINE void module_state::attach_hooks() {

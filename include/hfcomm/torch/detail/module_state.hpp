@@ -18,7 +18,9 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/ddp/detail/connect_model.hpp>
 #include <hfcomm/ddp/detail/model_shape.hpp>
+#include <hfcomm/ddp/detail/registered_model.hpp>
 #include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
 #include <hfcomm/torch/detail/module_parts.hpp>
