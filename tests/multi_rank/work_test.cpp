@@ -391,6 +391,57 @@ TEST_CASE("work_queue: the continuation of an item does not delay the next items
   wait_until([&] { return after == 8; });
 }
 
+TEST_CASE("work_queue: a thread that waits for the next item runs it, unless the queue's thread was faster") {
+  const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
+  const auto caller = std::this_thread::get_id();
+  int here = 0;
+  int ran = 0;  // no lock: one at a time
+  for (int i = 0; i < 1000; ++i) {
+    queue->push(
+        [&]() -> std::function<void()> {
+          ++ran;
+          here += std::this_thread::get_id() == caller ? 1 : 0;
+          return nullptr;
+        },
+        &queue);
+    queue->run_if_first(&queue);
+    queue->drain();
+    CHECK(ran == i + 1);
+  }
+  CHECK(here > 0);
+  queue->stop();
+}
+
+TEST_CASE("work_queue: a thread that waits runs neither an item of others nor one beside another") {
+  const auto queue = std::make_shared<hfcomm::detail::work_queue>([] {});
+  const auto caller = std::this_thread::get_id();
+  std::atomic<bool> has_begun{false};
+  std::atomic<bool> go_on{false};
+  std::vector<int> order;
+  const auto first = [&]() -> std::function<void()> {
+    has_begun = true;
+    wait_until([&] { return go_on.load(); });
+    order.push_back(1);
+    CHECK(std::this_thread::get_id() != caller);
+    return nullptr;
+  };
+  queue->push(first, &order);
+  queue->run_if_first(&go_on);
+  wait_until([&] { return has_begun.load(); });
+  queue->push(
+      [&]() -> std::function<void()> {
+        order.push_back(2);
+        return nullptr;
+      },
+      &go_on);
+  queue->run_if_first(&go_on);
+  CHECK(order.empty());
+  go_on = true;
+  queue->drain();
+  CHECK(order == std::vector{1, 2});
+  queue->stop();
+}
+
 TEST_CASE("work_queue: an item and its continuation may stop the queue") {
   for (const bool later : {false, true}) {
     std::atomic<bool> stopped{false};

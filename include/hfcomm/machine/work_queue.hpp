@@ -15,6 +15,8 @@ namespace hfcomm::detail {
 /// their own. A blocking operation of the group first waits until the queue is empty (`drain`). So all of a rank's
 /// operations run in the order of its calls.
 ///
+/// A thread that waits for the first operation runs it itself, unless the queue's thread was faster (`run_if_first`).
+///
 /// A coroutine that waited for an operation continues on the thread that ran it, for as long as it needs. Meanwhile
 /// another thread runs the next operations. So the coroutine may wait for them without a deadlock.
 ///
@@ -30,11 +32,12 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   work_queue(const work_queue&) = delete;
   work_queue& operator=(const work_queue&) = delete;
 
-  /// Adds an operation. Throws std::system_error where the system has no thread to give; then nothing was added.
-  void push(item run) {
+  /// Adds an operation, which `owner` identifies. Throws std::system_error where the system has no thread to give; then
+  /// nothing was added.
+  void push(item run, const void* owner = nullptr) {
     {
       const auto held = worker_.lock();
-      items_.push_back(std::move(run));
+      items_.push_back({std::move(run), owner});
       try {
         start_thread_if_none_is_free();
       } catch (const std::system_error&) {
@@ -48,11 +51,20 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
     worker_.wake();
   }
 
+  /// Runs the operation of `owner`, and its continuation, on this thread where it is the next one and none is running.
+  /// A hand-over between threads costs more than a small operation. Not in the child of a fork.
+  void run_if_first(const void* owner) {
+    auto held = worker_.lock();
+    if (!is_running_ && !items_.empty() && items_.front().owner == owner) {
+      run_first_item(held);
+    }
+  }
+
   /// Waits until all operations have run. Returns at once in the child of a fork. Not for the thread that runs one.
   void drain() {
     if (worker_.in_creating_process()) {
       auto held = worker_.lock();
-      worker_.wait(held, [this] { return items_.empty() && !is_running_; });
+      wait_in(held, [this] { return items_.empty() && !is_running_; });
     }
   }
 
@@ -62,7 +74,7 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
     if (worker_.in_creating_process()) {
       worker_.request_stop();
       auto held = worker_.lock();
-      worker_.wait(held, [this] { return free_threads_ == 0 && !is_running_; });
+      wait_in(held, [this] { return free_threads_ == 0 && !is_running_; });
     }
   }
 
@@ -70,6 +82,19 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   [[nodiscard]] bool in_creating_process() const noexcept { return worker_.in_creating_process(); }
 
  private:
+  struct queued {
+    item run;
+    const void* owner;
+  };
+
+  /// Waits on a thread that is none of the queue's.
+  template <class Ready>
+  void wait_in(worker::held_lock& held, Ready is_ready) {
+    ++waiting_;
+    worker_.wait(held, is_ready);
+    --waiting_;
+  }
+
   /// Makes sure that a thread runs the first operation.
   void start_thread_if_none_is_free() {
     if (!items_.empty() && !is_running_ && free_threads_ == 0) {
@@ -98,7 +123,7 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   /// Runs the first operation and its continuation, without the lock. Between the two, other threads may take over.
   void run_first_item(worker::held_lock& held) {
     is_running_ = true;
-    item run = std::move(items_.front());
+    item run = std::move(items_.front().run);
     items_.pop_front();
     held.unlock();
     const std::function<void()> continuation = run();
@@ -111,7 +136,9 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
         // The next operation waits until this thread comes back.
       }
     }
-    worker_.wake();
+    if (!items_.empty() || waiting_ > 0) {
+      worker_.wake();
+    }
     held.unlock();
     run = nullptr;  // may drop the last handle of the group
     if (continuation) {
@@ -121,7 +148,8 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   }
 
   const std::function<void()> on_start_;
-  std::deque<item> items_;
+  std::deque<queued> items_;
+  int waiting_ = 0;  // threads in `drain` and `stop`
   int threads_ = 0;
   int free_threads_ = 0;     // threads that run neither an operation nor a continuation
   bool is_running_ = false;  // an operation

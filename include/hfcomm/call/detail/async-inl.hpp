@@ -45,8 +45,17 @@ class started_state final : public group_work_state {
                   "an operation of this group waits, in a callable or an object of it, for one that comes after it");
   }
 
+  /// Runs the operation on this thread, where it is the next of its group.
+  void help() override {
+    if (const auto keep = group_unless_done()) {
+      const identity_scope own_rank(own_);
+      group_access::state(*keep).queue->run_if_first(this);
+    }
+  }
+
  private:
   const group_state& shared_;  // only its address is used
+  identity* own_ = thread_identity();
   int rank_;
   int size_;
   operation call_;
@@ -90,7 +99,7 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
     return waiter ? std::function<void()>(waiter) : nullptr;
   };
   try {
-    shared.queue->push(run);
+    shared.queue->push(run, state.get());
   } catch (const std::system_error& refusal) {
     // The queue's only thread did not start, so no operation is under way.
     const std::string text = std::string("there is no thread to run it: ") + refusal.what();
