@@ -2,9 +2,11 @@
 #include "ranks.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <coroutine>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/recv.hpp>
@@ -218,6 +220,26 @@ TEST_CASE("co_await: a coroutine continues as this rank when its message arrives
 detached first_waits(process_group group, work<int>& second, std::atomic<int>& got) {
   (void)co_await irecv<int>(any_source, group, 1);
   got = second.wait();  // blocks the thread it is on
+}
+
+work<void> note_thread(work<int> message, std::thread::id& thread) {
+  (void)co_await message;
+  thread = std::this_thread::get_id();
+}
+
+TEST_CASE("co_await: a coroutine that is waited for continues on the waiting thread when its message arrives") {
+  run_noted(2, {}, [](const process_group& world) {
+    for (int turn = 0; turn < 50; ++turn) {
+      if (world.rank() == 0) {
+        std::thread::id thread;
+        note_thread(irecv<int>(1, world), thread).wait();
+        CHECK(thread == std::this_thread::get_id());
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        send(turn, 0, world);
+      }
+    }
+  });
 }
 
 TEST_CASE("co_await: a continuation may wait for another message that arrived at the same time") {

@@ -9,6 +9,7 @@
 #include <span>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/engine/shared_memory/message_progress.hpp>
 #include <hfcomm/machine/waiting.hpp>
@@ -24,9 +25,9 @@ namespace hfcomm::engines {
 /// a ring that one side fills and the other drains. Both sides finish when the receiver has everything. Both fail where
 /// the message is not what the receiver wants.
 ///
-/// A thread that waits moves on all messages of this rank. A worker, started with the first one, does that for
-/// transfers that nobody waits for. Their continuations run on other threads, for as long as they need. Any thread may
-/// call.
+/// A thread that waits moves on all messages of this rank. A worker, started with the first one, does that while no
+/// thread waits. Continuations run on other threads, for as long as they need; that of an awaited transfer on the
+/// thread that waits for it. Any thread may call.
 class point_to_point {
  public:
   explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
@@ -60,26 +61,16 @@ class point_to_point {
     self->report_finished(finished);
   }
 
-  /// Waits until all of them are finished. Their errors stay in the transfers.
+  /// Waits until all of them are finished. Their errors stay in the transfers. Runs their continuations, if this thread
+  /// finishes them.
   void complete(std::span<const std::shared_ptr<transfer>> transfers) {
-    for (const auto& one : transfers) {
-      one->awaited.store(true);
+    listener_list continued;
+    {
+      const waiting_thread waits(*this);
+      finish_all(transfers, continued);
     }
-    const auto all_finished = [&] {
-      return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
-    };
-    bool has_slept = false;  // a rank that has waited long does not wait awake again
-    while (!all_finished()) {
-      const std::uint32_t epoch = endpoint().box().epoch.load();
-      if (advance()) {
-        has_slept = false;
-      } else if (!all_finished()) {
-        const auto has_changed = [&]() noexcept { return endpoint().box().epoch.load() != epoch; };
-        if (has_slept || !brief_wait_.wait_briefly(has_changed)) {
-          sleep_until_change(epoch);
-        }
-        has_slept = true;
-      }
+    for (const auto& listener : continued) {
+      listener->continue_caller();
     }
   }
 
@@ -140,6 +131,36 @@ class point_to_point {
 
  private:
   using clock = pending_message::clock;
+  using transfer_list = std::span<const std::shared_ptr<transfer>>;
+  using listener_list = std::vector<std::shared_ptr<transfer_listener>>;
+
+  /// A thread that waits for transfers, and moves on all of them. The worker would only be in its way.
+  class waiting_thread {
+   public:
+    explicit waiting_thread(point_to_point& messages) : messages_(messages) {
+      const auto held = messages_.worker_.lock();
+      ++messages_.waiting_threads_;
+    }
+    waiting_thread(const waiting_thread&) = delete;
+    waiting_thread& operator=(const waiting_thread&) = delete;
+    ~waiting_thread() {
+      bool needs_worker = false;
+      {
+        const auto held = messages_.worker_.lock();
+        --messages_.waiting_threads_;
+        needs_worker = messages_.needs_worker();
+      }
+      if (needs_worker) {
+        messages_.worker_.wake();
+      }
+    }
+
+   private:
+    point_to_point& messages_;
+  };
+
+  /// Returns whether transfers are under way that no thread moves on. The caller holds the lock.
+  [[nodiscard]] bool needs_worker() const noexcept { return progress_.has_unattended() && waiting_threads_ == 0; }
 
   static constexpr std::chrono::milliseconds check_interval{20};
 
@@ -153,12 +174,36 @@ class point_to_point {
   }
   void notify_own_threads() const noexcept { endpoint().memory().notify(endpoint().rank()); }
 
+  /// Waits until all of them are finished. Adds the listeners of those that this thread has finished and that have a
+  /// continuation.
+  void finish_all(transfer_list transfers, listener_list& continued) {
+    for (const auto& one : transfers) {
+      one->awaited.store(true);
+    }
+    const auto all_finished = [&] {
+      return std::all_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->finished.load(); });
+    };
+    bool has_slept = false;  // a rank that has waited long does not wait awake again
+    while (!all_finished()) {
+      const std::uint32_t epoch = endpoint().box().epoch.load();
+      if (advance(transfers, &continued)) {
+        has_slept = false;
+      } else if (!all_finished()) {
+        const auto has_changed = [&]() noexcept { return endpoint().box().epoch.load() != epoch; };
+        if (has_slept || !brief_wait_.wait_briefly(has_changed)) {
+          sleep_until_change(epoch);
+        }
+        has_slept = true;
+      }
+    }
+  }
+
   void run_worker() {
     while (true) {
       const std::uint32_t epoch = endpoint().box().epoch.load();
       {
         auto held = worker_.lock();
-        if (!worker_.wait_for_work(held, [this] { return progress_.has_unattended(); })) {
+        if (!worker_.wait_for_work(held, [this] { return needs_worker(); })) {
           return;
         }
       }
@@ -168,8 +213,9 @@ class point_to_point {
     }
   }
 
-  /// Moves on all transfers, and checks their peers at intervals. Returns whether anything was done.
-  bool advance() {
+  /// Moves on all transfers, and checks their peers at intervals. Returns whether anything was done. See
+  /// `report_finished`.
+  bool advance(transfer_list own = {}, listener_list* continued = nullptr) {
     finished_transfers finished;
     bool moved = false;
     {
@@ -180,17 +226,24 @@ class point_to_point {
         progress_.check_peers(finished);
       }
     }
-    report_finished(finished);
+    report_finished(finished, own, continued);
     return moved || !finished.empty();
   }
 
-  /// Tells the listeners of finished transfers, and wakes the threads that wait for one.
-  void report_finished(const finished_transfers& finished) {
+  /// Tells the listeners of finished transfers, and wakes the threads that wait for one. The listeners of `own` that
+  /// have a continuation are added to `continued`.
+  void report_finished(const finished_transfers& finished, transfer_list own = {}, listener_list* continued = nullptr) {
     if (finished.empty()) {
       return;
     }
     for (const auto& one : finished) {
-      if (const auto listener = std::exchange(one->listener, nullptr); listener && listener->on_finish()) {
+      const auto listener = std::exchange(one->listener, nullptr);
+      if (!listener || !listener->on_finish()) {
+        continue;
+      }
+      if (std::find(own.begin(), own.end(), one) != own.end()) {
+        continued->push_back(listener);
+      } else {
         run_continuation([listener] { listener->continue_caller(); });
       }
     }
@@ -228,6 +281,7 @@ class point_to_point {
   message_progress progress_;
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
+  int waiting_threads_ = 0;
   detail::worker worker_;  // protects the members before it, except brief_wait_
 };
 
