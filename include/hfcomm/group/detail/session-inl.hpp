@@ -209,10 +209,12 @@ HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::n
   return own;
 }
 
-/// Joins the job, which may have several machines.
+/// Joins the job, which may have several machines. Its ranks find the root by `exchange`; where that is null, as `who`
+/// says.
 HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const init_options& options,
+                                          std::unique_ptr<rendezvous::address_exchange> exchange,
                                           const error_context& context) {
-  if (who.is_one_machine()) {
+  if (!exchange && who.is_one_machine()) {
     return rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout);
   }
   rendezvous::job_options job;
@@ -225,7 +227,7 @@ HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const i
   job.timeout = options.start_timeout;
   job.silence_limit = options.silence_limit;
   job.has_several_machines = who.node_count > 1 || (who.has_local_size && who.local_size != who.world_size);
-  job.exchange = make_address_exchange(who, context);
+  job.exchange = exchange ? std::move(exchange) : make_address_exchange(who, context);
   job.root_ports = who.root_ports;
   job.proof =
       rendezvous::find_credentials(options.secret, [](const char* name) { return read_process_environment(name); });
@@ -261,11 +263,12 @@ HFCOMM_INLINE launch_environment find_job(const init_options& options, const err
 
 /// Joins the job. Its errors have `context` and this rank.
 HFCOMM_INLINE rendezvous::membership join_as(const launch_environment& who, const init_options& options,
-                                             error_context context) {
+                                             error_context context,
+                                             std::unique_ptr<rendezvous::address_exchange> exchange = nullptr) {
   context.rank = who.rank;
   context.size = who.world_size;
   try {
-    return join(who, options, context);
+    return join(who, options, std::move(exchange), context);
   } catch (const usage_error& problem) {
     throw usage_error(context, problem.detail());
   } catch (const timeout_error& problem) {

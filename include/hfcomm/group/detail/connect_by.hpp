@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/core/options.hpp>
+#include <hfcomm/group/environment.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
+
+namespace hfcomm::detail {
+
+/// Does what `connect` does for the job that `who` describes, whose ranks may be on several machines and find the root
+/// by `exchange`. Where that is null, they find it as `who` says. Errors have `context`.
+process_group connect_by(launch_environment who, const init_options& options,
+                         std::unique_ptr<rendezvous::address_exchange> exchange, const error_context& context);
+
+}  // namespace hfcomm::detail
