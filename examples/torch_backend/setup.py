@@ -16,7 +16,7 @@ setup(
             "_hfcomm_torch",
             ["module.cpp"],
             include_dirs=[headers],
-            extra_compile_args=["-std=c++20", "-O2", "-DHFCOMM_UCX=0"],
+            extra_compile_args=["-std=c++20", "-O2"],
         )
     ],
     cmdclass={"build_ext": BuildExtension},

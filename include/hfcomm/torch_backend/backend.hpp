@@ -34,8 +34,12 @@ struct torch_backend_options {
   std::string name = "hfcomm";
 };
 
-/// A group of torch.distributed whose operations are hfcomm's. Its ranks are processes of one machine, which find each
-/// other through `store`; each makes its own backend, and the constructor waits for the others.
+/// A group of torch.distributed whose operations are hfcomm's. Its ranks are processes, which find each other through
+/// `store`; each makes its own backend, and the constructor waits for the others.
+///
+/// On several machines, rank 0's listens at a port of its own, and the machines prove to each other that they know a
+/// secret. It is the user's (HFCOMM_SECRET_FILE, HFCOMM_SECRET) where rank 0 has one, else a random one that rank 0 puts
+/// into the store; then whoever can read the store can join.
 ///
 /// Every operation is started and returns at once. A collective has one tensor, or one list of tensors, for each
 /// process. A tensor that is not contiguous, or shares memory with another one of its list, is copied, and copied back

@@ -97,7 +97,7 @@ inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& sto
     : torch_backend_base(rank, size),
       options_(std::move(options)),
       store_(torch_backend_detail::store_of_group(store, rank)),
-      group_(torch_backend_detail::connect_over(*store_, rank, size, options_.timeout)) {}
+      group_(torch_backend_detail::connect_over(store_, rank, size, options_.timeout)) {}
 
 inline torch_backend::~torch_backend() { close(); }
 

@@ -11,17 +11,27 @@
 #include <cstdint>
 #include <exception>
 #include <fstream>
+#include <memory>
+#include <set>
+#include <source_location>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/core/options.hpp>
-#include <hfcomm/group/connect.hpp>
+#include <hfcomm/group/detail/connect_by.hpp>
+#include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/machine/random_id.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
 
 /// Groups whose ranks find each other through a store of torch.distributed.
 namespace hfcomm::torch_backend_detail {
+
+using store_ptr = c10::intrusive_ptr<::c10d::Store>;
 
 inline void put_text(::c10d::Store& store, const std::string& key, std::string_view text) {
   store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
@@ -30,6 +40,56 @@ inline std::string get_text(::c10d::Store& store, const std::string& key) {
   const auto bytes = store.get(key);
   return {bytes.begin(), bytes.end()};
 }
+
+/// Returns a store of its own connection, where PyTorch has such: a wait in it then keeps no other user of the store.
+template <class Store>
+c10::intrusive_ptr<::c10d::Store> own_connection(const c10::intrusive_ptr<Store>& store) {
+  if constexpr (requires { store->clone(); }) {
+    return store->clone();
+  } else {
+    return store;
+  }
+}
+
+/// Tells the other machines through the store where the root is.
+class exchange_in_store final : public rendezvous::address_exchange {
+ public:
+  explicit exchange_in_store(store_ptr store) : store_(std::move(store)) {}
+
+  [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
+  void publish(const rendezvous::root_address& address) override {
+    put_text(*store_, key, to_text(address));
+    is_done_ = true;
+  }
+  void look_up() override { is_done_ = false; }
+  void attend() override { is_done_ = true; }
+  bool is_done() override {
+    const auto now = std::chrono::steady_clock::now();
+    if (!is_done_ && now >= next_look_) {
+      next_look_ = now + std::chrono::milliseconds(20);
+      refresh();
+      is_done_ = !found_.hosts.empty();
+    }
+    return is_done_;
+  }
+  void refresh() override {
+    if (!store_->check({key})) {
+      return;
+    }
+    auto address = rendezvous::parse_root_address(get_text(*store_, key));
+    if (!address) {
+      throw engine_error({}, "the store of torch.distributed has something else than the root's address");
+    }
+    found_ = std::move(*address);
+  }
+
+ private:
+  static constexpr const char* key = "root";
+
+  store_ptr store_;
+  std::chrono::steady_clock::time_point next_look_{};
+  bool is_done_ = false;
+};
 
 /// Names this machine, and the network namespace in which its processes find each other.
 inline std::string machine_name() {
@@ -60,34 +120,58 @@ inline std::string await_text(::c10d::Store& store, const std::string& key, int 
   return get_text(store, key);
 }
 
-/// Returns what rank 0 tells the others: the group's name, or why there is no group.
-inline std::string agree_on_name(::c10d::Store& store, int size, std::chrono::milliseconds timeout) {
-  const std::string mine = machine_name();
+/// The name of a job, and what its ranks need to start it, as rank 0 tells the others.
+struct job_invitation {
+  std::string name;
+  int machines = 1;
+  std::string secret;  ///< Empty where each machine has it from its user.
+};
+
+/// Returns whether this process has a secret, or the word that there is none, from its user.
+inline bool has_credentials() {
+  const auto is_set = [](const char* name) { return !read_process_environment(name).value_or(std::string()).empty(); };
+  return is_set("HFCOMM_SECRET") || is_set("HFCOMM_SECRET_FILE") || is_set("HFCOMM_AUTH");
+}
+
+/// Puts the invitation into the store when all ranks have told their machine. For rank 0.
+inline job_invitation invite(::c10d::Store& store, int size, std::chrono::milliseconds timeout) {
+  std::set<std::string> machines{machine_name()};
   for (int rank = 1; rank < size; ++rank) {
-    if (await_text(store, "machine/" + std::to_string(rank), rank, timeout) != mine) {
-      return "!rank " + std::to_string(rank) + " is on another machine, or in another network namespace, than rank 0";
-    }
+    machines.insert(await_text(store, "machine/" + std::to_string(rank), rank, timeout));
   }
-  return "job://torch-" + rendezvous::random_id();
+  job_invitation made{"torch-" + rendezvous::random_id(), static_cast<int>(machines.size()), {}};
+  if (made.machines > 1 && !has_credentials()) {
+    made.secret = rendezvous::random_id() + rendezvous::random_id();
+  }
+  put_text(store, "job", made.name + ' ' + std::to_string(made.machines) + ' ' + made.secret);
+  return made;
+}
+
+/// Tells rank 0 this rank's machine, and returns its invitation. For the other ranks.
+inline job_invitation await_invitation(::c10d::Store& store, int rank, std::chrono::milliseconds timeout) {
+  put_text(store, "machine/" + std::to_string(rank), machine_name());
+  std::istringstream text(await_text(store, "job", 0, timeout));
+  job_invitation got;
+  text >> got.name >> got.machines >> got.secret;
+  return got;
 }
 
 /// Makes the group of the ranks that share `store`, a store of this group only. All ranks call it.
-/// They are processes of one machine; throws c10::Error otherwise, on every rank.
-inline process_group connect_over(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  if (rank == 0) {
-    put_text(store, "name", agree_on_name(store, size, timeout));
-  } else {
-    put_text(store, "machine/" + std::to_string(rank), machine_name());
-  }
-  const std::string name = await_text(store, "name", 0, timeout);
-  TORCH_CHECK(!name.starts_with('!'), "hfcomm: ", name.substr(1), "; this backend is for processes of one machine");
+inline process_group connect_over(const store_ptr& store, int rank, int size, std::chrono::milliseconds timeout) {
+  const job_invitation job = rank == 0 ? invite(*store, size, timeout) : await_invitation(*store, rank, timeout);
   init_options options;
-  options.init_method = name;
-  options.rank = rank;
-  options.world_size = size;
   options.timeout = timeout;
   options.start_timeout = timeout;
-  return connect(options);
+  options.secret = job.secret;
+  launch_environment who;
+  who.rank = who.local_rank = rank;
+  who.world_size = who.local_size = size;
+  who.rendezvous = job.name;
+  who.source = "torch.distributed";
+  who.node_count = job.machines;
+  auto exchange = job.machines > 1 ? std::make_unique<exchange_in_store>(store) : nullptr;
+  return hfcomm::detail::connect_by(std::move(who), options, std::move(exchange),
+                                    {rank, size, "connect", 0, std::source_location::current()});
 }
 
 }  // namespace hfcomm::torch_backend_detail
