@@ -8,6 +8,7 @@
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/torch_backend.hpp>
 
@@ -24,6 +25,11 @@ class python_backend final : public hfcomm::torch_backend {
       const py::gil_scoped_release released;
       close();
     }
+  }
+  [[nodiscard]] c10::intrusive_ptr<hfcomm::torch_backend_base> split(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                                     const std::vector<int>& ranks,
+                                                                     const c10::intrusive_ptr<Options>& opts) override {
+    return split_as<python_backend>(store, ranks, opts);
   }
 };
 

@@ -46,7 +46,7 @@ def replace_gloo():
     import torch.distributed.distributed_c10d as c10d
     from hfcomm_torch import make_backend
 
-    def make(store, rank, size, timeout):
+    def make(store, rank, size, timeout, **_of_gloo):
         return make_backend(store, rank, size, timeout, name="gloo")  # the profiler's names begin with it
 
     real = c10d.ProcessGroupGloo
@@ -62,15 +62,19 @@ def replace_gloo():
 
     c10d.ProcessGroupGloo = make
     c10d._create_process_group_wrapper = make_wrapper_with_gloo
+    if hasattr(c10d.ProcessGroup, "BackendType"):
+        # DistributedDataParallel casts what has gloo's type to gloo's C++ class.
+        c10d.ProcessGroup.BackendType.GLOO = c10d.ProcessGroup.BackendType.CUSTOM
 
 
 def make_test_class():
     """Returns PyTorch's test case class; its ranks are forked from this process, which has torch loaded."""
-    from torch.nn.parallel import _replicated_tensor_ddp_utils
     from torch.testing._internal.distributed import distributed_test
     import torch
 
     if sys.version_info >= (3, 11) and torch.__version__.startswith("1."):
+        from torch.nn.parallel import _replicated_tensor_ddp_utils
+
         # Python 3.11 cannot import what the tests of PyTorch 1.13 switch on for DDP.
         _replicated_tensor_ddp_utils._set_ddp_with_replicated_tensor = lambda value: None
 

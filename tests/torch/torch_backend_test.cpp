@@ -236,6 +236,29 @@ TEST_CASE("torch_backend: all forms of all_gather and reduce_scatter") {
   });
 }
 
+TEST_CASE("torch_backend: lists are gathered into and scattered from whole tensors") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    tensors whole{at::empty({6, 3}, at::kLong), at::empty({2, 3}, at::kLong).t()};  // one that is not contiguous
+    tensors mine{filled(rank, at::kLong), at::full({2}, rank + 5, at::kLong)};
+    backend.allgather_into_tensor_coalesced(whole, mine, {})->wait();
+    require_equal(whole[0], at::cat({filled(0, at::kLong), filled(1, at::kLong), filled(2, at::kLong)}), "first");
+    require_equal(whole[1], at::arange(5, 8).unsqueeze(1).expand({3, 2}), "second");
+
+    tensors parts{filled(9, at::kLong), at::empty({2}, at::kLong)};
+    backend.reduce_scatter_tensor_coalesced(parts, whole, {})->wait();
+    require_equal(parts[0], filled(3 * rank, at::kLong), "first part");
+    require_equal(parts[1], at::full({2}, 3 * (rank + 5), at::kLong), "second part");
+
+    tensors short_list{mine[0]};
+    require_error("lists of 2 and 1 tensors", [&] { backend.allgather_into_tensor_coalesced(whole, short_list, {}); });
+    tensors twice{mine[0], mine[0]};
+    require_error("not 3 times", [&] { backend.reduce_scatter_tensor_coalesced(twice, whole, {}); });
+    tensors mixed{mine[0], filled(1)};
+    require_error("several types", [&] { backend.allgather_into_tensor_coalesced(whole, mixed, {}); });
+  });
+}
+
 TEST_CASE("torch_backend: all_to_all of equal rows, of split sizes, and of lists") {
   on_ranks(3, [](torch_backend& backend) {
     const int rank = backend.getRank();
@@ -456,6 +479,37 @@ TEST_CASE("torch_backend: a deadline is an error that says Timed out") {
       c10d::BarrierOptions options;
       options.timeout = 100ms;
       require_error(" Timed out ", [&] { backend.barrier(options)->wait(); });
+      store->set("done", std::vector<std::uint8_t>{1});
+    }
+    store->wait({"done"});
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
+TEST_CASE("torch_backend: a group is split, and has the time limit that is set") {
+  const store_file file;
+  processes::child_processes children(3, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 3);
+    const auto named = [&](const char* name) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
+    torch_backend all(named("all"), rank, 3);
+    all.setTimeout(20s);
+    const auto options = all.getBackendOptions();
+    require_that(options->backend == "hfcomm" && options->timeout == 20s, "the options are not those of the group");
+    const auto pair = all.split(named("pair"), {2, 0}, options);
+    require_that((pair != nullptr) == (rank != 1), "a group of others is not null");
+    if (pair != nullptr) {
+      require_that(pair->getSize() == 2 && pair->getRank() == (rank == 2 ? 0 : 1), "another order of ranks");
+      tensors list{filled(rank)};
+      pair->broadcast(list, {})->wait();
+      require_equal(list[0], filled(2), "broadcast in the pair");
+    }
+    all.barrier({})->wait();
+    if (rank == 0) {
+      all.setTimeout(100ms);
+      require_error("Timed out", [&] { all.barrier({})->wait(); });
       store->set("done", std::vector<std::uint8_t>{1});
     }
     store->wait({"done"});

@@ -20,6 +20,7 @@
 
 namespace hfcomm {
 
+/// The base of process groups. Members of torch_backend without `override` are virtual since some version 2 of PyTorch.
 #if TORCH_VERSION_MAJOR >= 2
 using torch_backend_base = ::c10d::Backend;
 #else
@@ -38,8 +39,8 @@ struct torch_backend_options {
 /// `store`; each makes its own backend, and the constructor waits for the others.
 ///
 /// On several machines, rank 0's listens at a port of its own, and the machines prove to each other that they know a
-/// secret. It is the user's (HFCOMM_SECRET_FILE, HFCOMM_SECRET) where rank 0 has one, else a random one that rank 0 puts
-/// into the store; then whoever can read the store can join.
+/// secret. It is the user's (HFCOMM_SECRET_FILE, HFCOMM_SECRET) where rank 0 has one, else a random one that rank 0
+/// puts into the store; then whoever can read the store can join.
 ///
 /// Every operation is started and returns at once. A collective has one tensor, or one list of tensors, for each
 /// process. A tensor that is not contiguous, or shares memory with another one of its list, is copied, and copied back
@@ -67,28 +68,41 @@ class torch_backend : public torch_backend_base {
   /// callbacks of their futures, and leaves the group. Operations that are started later throw c10::Error.
   void close();
 
-  [[nodiscard]] const std::string getBackendName() const override { return options_.name; }
+  [[nodiscard]] const std::string getBackendName() const override { return name_; }
+  /// Returns the name and the time limit.
+  [[nodiscard]] c10::intrusive_ptr<Options> getBackendOptions();
+  /// Sets the time that operations wait which are started from now on.
+  void setTimeout(std::chrono::milliseconds timeout);
+
+  [[nodiscard]] bool supportsSplitting() const { return true; }
+  /// Makes the group of these ranks of this group, in this order, which meet through `store`. They call it, and others
+  /// may; null on those. `opts` has the group's time limit.
+  [[nodiscard]] virtual c10::intrusive_ptr<torch_backend_base> split(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                                     const std::vector<int>& ranks,
+                                                                     const c10::intrusive_ptr<Options>& opts);
 
   work_ptr broadcast(tensor_list& tensors, const ::c10d::BroadcastOptions& opts) override;
   work_ptr allreduce(tensor_list& tensors, const ::c10d::AllreduceOptions& opts) override;
   /// Adds up sparse tensors of coordinates; `allreduce` does it for such a tensor, too.
-  work_ptr allreduce_sparse(tensor_list& tensors, const ::c10d::AllreduceOptions& opts)
-#if TORCH_VERSION_MAJOR >= 2
-      override
-#endif
-      ;
+  work_ptr allreduce_sparse(tensor_list& tensors, const ::c10d::AllreduceOptions& opts);
   work_ptr allreduce_coalesced(tensor_list& tensors, const ::c10d::AllreduceCoalescedOptions& opts) override;
   work_ptr reduce(tensor_list& tensors, const ::c10d::ReduceOptions& opts) override;
   work_ptr allgather(tensor_lists& outputs, tensor_list& inputs, const ::c10d::AllgatherOptions& opts) override;
   work_ptr _allgather_base(at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) override;
   work_ptr allgather_coalesced(tensor_lists& outputs, tensor_list& inputs,
                                const ::c10d::AllgatherOptions& opts) override;
+  /// Gathers each input into its output, as _allgather_base does; all of one type.
+  work_ptr allgather_into_tensor_coalesced(tensor_list& outputs, tensor_list& inputs,
+                                           const ::c10d::AllgatherOptions& opts);
   work_ptr gather(tensor_lists& outputs, tensor_list& inputs, const ::c10d::GatherOptions& opts) override;
   work_ptr scatter(tensor_list& outputs, tensor_lists& inputs, const ::c10d::ScatterOptions& opts) override;
   work_ptr reduce_scatter(tensor_list& outputs, tensor_lists& inputs,
                           const ::c10d::ReduceScatterOptions& opts) override;
   work_ptr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                 const ::c10d::ReduceScatterOptions& opts) override;
+  /// Reduces and scatters each input into its output, as _reduce_scatter_base does; all of one type.
+  work_ptr reduce_scatter_tensor_coalesced(tensor_list& outputs, tensor_list& inputs,
+                                           const ::c10d::ReduceScatterOptions& opts);
   work_ptr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                          std::vector<std::int64_t>& input_splits, const ::c10d::AllToAllOptions& opts) override;
   work_ptr alltoall(tensor_list& outputs, tensor_list& inputs, const ::c10d::AllToAllOptions& opts) override;
@@ -103,6 +117,13 @@ class torch_backend : public torch_backend_base {
   /// Returns the number of collectives that were started here.
   [[nodiscard]] std::uint64_t getSequenceNumberForGroup() override;
 
+ protected:
+  /// Does what `split` does, for a group of the type `Backend`.
+  template <class Backend>
+  [[nodiscard]] c10::intrusive_ptr<torch_backend_base> split_as(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                                const std::vector<int>& ranks,
+                                                                const c10::intrusive_ptr<Options>& opts);
+
  private:
   using backend_work = torch_backend_detail::backend_work;
 
@@ -111,11 +132,12 @@ class torch_backend : public torch_backend_base {
   template <class Start, class After>
   c10::intrusive_ptr<backend_work> begin(::c10d::OpType type, const tensor_list& inputs, const tensor_list& outputs,
                                          std::chrono::milliseconds timeout, Start start, After after);
-  torch_backend_options options_;
+  const std::string name_;
   c10::intrusive_ptr<::c10d::Store> store_;
   std::uint64_t monitored_barriers_ = 0;
 
   std::mutex starting_;  ///< A group is used by one thread at a time. Guards all below.
+  std::chrono::milliseconds timeout_;
   process_group group_;
   std::uint64_t collectives_ = 0;
   bool is_closed_ = false;

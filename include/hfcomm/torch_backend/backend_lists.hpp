@@ -111,6 +111,22 @@ inline at::Tensor packed(const host_tensors& tensors) {
   return bytes.empty() ? at::empty({0}, at::kByte) : at::cat(bytes);
 }
 
+/// Throws c10::Error unless the lists have tensors of one type, and each of `whole` as many elements as `ranks` of
+/// `pieces`.
+inline void require_parts(const std::vector<at::Tensor>& whole, const std::vector<at::Tensor>& pieces, int ranks) {
+  TORCH_CHECK(!pieces.empty() && whole.size() == pieces.size(), "hfcomm: lists of ", whole.size(), " and ",
+              pieces.size(), " tensors, which have to be equally long and not empty");
+  for (std::size_t index = 0; index < pieces.size(); ++index) {
+    require_host_memory(whole[index]);
+    require_host_memory(pieces[index]);
+    TORCH_CHECK(whole[index].scalar_type() == pieces.front().scalar_type() &&
+                    pieces[index].scalar_type() == pieces.front().scalar_type(),
+                "hfcomm: the tensors of one call have several types");
+    TORCH_CHECK(whole[index].numel() == ranks * pieces[index].numel(), "hfcomm: tensor ", index, " has ",
+                whole[index].numel(), " elements, which are not ", ranks, " times ", pieces[index].numel());
+  }
+}
+
 /// Writes what `packed` has returned into tensors of the same types and numbers of elements.
 inline void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tensors) {
   std::int64_t first = 0;
@@ -179,6 +195,29 @@ inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& 
                });
 }
 
+inline torch_backend::work_ptr torch_backend::allgather_into_tensor_coalesced(tensor_list& outputs, tensor_list& inputs,
+                                                                              const ::c10d::AllgatherOptions& opts) {
+  using namespace torch_backend_detail;
+  require_parts(outputs, inputs, getSize());
+  const host_tensor mine(packed(host_tensors(inputs)));
+  const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
+  const auto call = typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1,
+                               std::source_location::current());
+  const auto start = [&](const process_group& group) {
+    return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
+                            mine.memory(), all.memory());
+  };
+  return begin(::c10d::OpType::ALLGATHER_COALESCED, inputs, outputs, opts.timeout, start,
+               [mine, all, outputs](const backend_work& /*done*/) {
+                 std::int64_t first = 0;
+                 for (const at::Tensor& output : outputs) {
+                   const std::int64_t bytes = static_cast<std::int64_t>(output.nbytes()) / all.tensor().size(0);
+                   unpack(all.tensor().narrow(1, first, bytes).contiguous(), {output});
+                   first += bytes;
+                 }
+               });
+}
+
 inline torch_backend::work_ptr torch_backend::gather(tensor_lists& outputs, tensor_list& inputs,
                                                      const ::c10d::GatherOptions& opts) {
   using namespace torch_backend_detail;
@@ -224,6 +263,30 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& output
     return start_reduce_scatter(call, group, in.const_parts(), out.memory());
   };
   return begin(::c10d::OpType::REDUCE_SCATTER, inputs.front(), outputs, opts.timeout, start, write_back_of(out, in));
+}
+
+inline torch_backend::work_ptr torch_backend::reduce_scatter_tensor_coalesced(
+    tensor_list& outputs, tensor_list& inputs, const ::c10d::ReduceScatterOptions& opts) {
+  using namespace torch_backend_detail;
+  require_parts(inputs, outputs, getSize());
+  tensor_list by_rank;
+  for (int rank = 0; rank < getSize(); ++rank) {
+    tensor_list parts;
+    for (const at::Tensor& input : inputs) {
+      const std::int64_t count = input.numel() / getSize();
+      parts.push_back(input.detach().reshape({-1}).narrow(0, rank * count, count));
+    }
+    by_rank.push_back(at::cat(parts));
+  }
+  const host_tensors in(by_rank);
+  const host_tensor out(at::empty_like(by_rank.front()));
+  const auto call = reduction_call("reduce_scatter_coalesced", movement::to_all, out.tensor(), 0, -1, opts.reduceOp,
+                                   std::source_location::current());
+  const auto start = [&](const process_group& group) {
+    return start_reduce_scatter(call, group, in.const_parts(), out.memory());
+  };
+  return begin(::c10d::OpType::REDUCE_SCATTER, inputs, outputs, opts.timeout, start,
+               [in, out, outputs](const backend_work& /*done*/) { unpack(out.tensor(), outputs); });
 }
 
 inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, at::Tensor& input,

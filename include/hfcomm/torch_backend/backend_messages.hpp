@@ -95,9 +95,10 @@ inline auto write_back_where(bool writes, host_tensor data) {
 inline torch_backend::torch_backend(const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
                                     torch_backend_options options)
     : torch_backend_base(rank, size),
-      options_(std::move(options)),
+      name_(std::move(options.name)),
       store_(torch_backend_detail::store_of_group(store, rank)),
-      group_(torch_backend_detail::connect_over(store_, rank, size, options_.timeout)) {}
+      timeout_(options.timeout),
+      group_(torch_backend_detail::connect_over(store_, rank, size, options.timeout)) {}
 
 inline torch_backend::~torch_backend() { close(); }
 
@@ -122,13 +123,43 @@ inline void torch_backend::close() {
   }
 }
 
+inline c10::intrusive_ptr<torch_backend::Options> torch_backend::getBackendOptions() {
+  const std::lock_guard lock(starting_);
+  return c10::make_intrusive<Options>(name_, timeout_);
+}
+
+inline void torch_backend::setTimeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(starting_);
+  timeout_ = timeout;
+  group_ = group_.with_timeout(std::max(timeout, std::chrono::milliseconds(1)));
+}
+
+template <class Backend>
+c10::intrusive_ptr<torch_backend_base> torch_backend::split_as(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                               const std::vector<int>& ranks,
+                                                               const c10::intrusive_ptr<Options>& opts) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
+  if (mine == ranks.end()) {
+    return {};
+  }
+  return c10::make_intrusive<Backend>(torch_backend_detail::own_connection(store),
+                                      static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
+                                      torch_backend_options{.timeout = opts->timeout, .name = name_});
+}
+
+inline c10::intrusive_ptr<torch_backend_base> torch_backend::split(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                                   const std::vector<int>& ranks,
+                                                                   const c10::intrusive_ptr<Options>& opts) {
+  return split_as<torch_backend>(store, ranks, opts);
+}
+
 template <class Start, class After>
 c10::intrusive_ptr<torch_backend::backend_work> torch_backend::begin(::c10d::OpType type, const tensor_list& inputs,
                                                                      const tensor_list& outputs,
                                                                      std::chrono::milliseconds timeout, Start start,
                                                                      After after) {
-  auto done = c10::make_intrusive<backend_work>(
-      getRank(), type, torch_backend_detail::profiling_title(options_.name, type), inputs, outputs);
+  auto done = c10::make_intrusive<backend_work>(getRank(), type, torch_backend_detail::profiling_title(name_, type),
+                                                inputs, outputs);
   const std::lock_guard lock(starting_);
   TORCH_CHECK(!is_closed_, "hfcomm: the process group was closed");
   // Zero is at once in c10d, and for ever in hfcomm.
@@ -193,7 +224,7 @@ inline torch_backend::work_ptr torch_backend::barrier(const ::c10d::BarrierOptio
 }
 
 inline void torch_backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const auto timeout = opts.timeout < opts.timeout.zero() ? options_.timeout : opts.timeout;
+  const auto timeout = opts.timeout < opts.timeout.zero() ? getBackendOptions()->timeout : opts.timeout;
   torch_backend_detail::pass_monitored_barrier(*store_, ++monitored_barriers_, getRank(), getSize(), timeout,
                                                wait_all_ranks);
 }

@@ -8,17 +8,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
+#include <string_view>
 #include <type_traits>
 
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/float16.hpp>
+#include <hfcomm/core/float8.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/engine/operation.hpp>
 
 /// The elements of tensors, for the collectives on tensors and for the backend of torch.distributed.
 namespace hfcomm::torch::detail {
+
+/// Does what `with_type` does for types that only some versions of PyTorch have, by their names.
+template <class Use>
+auto with_later_type(std::string_view name, Use use) {
+  if (name == "UInt16") {
+    return use(std::type_identity<std::uint16_t>{});
+  }
+  if (name == "UInt32") {
+    return use(std::type_identity<std::uint32_t>{});
+  }
+  if (name == "UInt64") {
+    return use(std::type_identity<std::uint64_t>{});
+  }
+  if (name == "Float8_e4m3fn") {
+    return use(std::type_identity<float8_e4m3>{});
+  }
+  if (name == "Float8_e5m2") {
+    return use(std::type_identity<float8_e5m2>{});
+  }
+  return use(std::type_identity<std::byte>{});
+}
 
 /// Returns `use(std::type_identity<T>{})`, where T is the C++ type of a tensor's elements; std::byte where hfcomm has
 /// none.
@@ -37,7 +60,7 @@ auto with_type(at::ScalarType type, Use use) {
     case at::kDouble: return use(std::type_identity<double>{});
     case at::kComplexFloat: return use(std::type_identity<std::complex<float>>{});
     case at::kComplexDouble: return use(std::type_identity<std::complex<double>>{});
-    default: return use(std::type_identity<std::byte>{});
+    default: return with_later_type(c10::toString(type), use);
   }
 }
 
