@@ -16,7 +16,7 @@
 
 namespace hfcomm::detail {
 
-/// A function that the group's worker thread runs once.
+/// A function that the group's worker thread runs once, or the thread that waits for it.
 class started_call {
  public:
   started_call() = default;

@@ -144,8 +144,9 @@ class [[nodiscard]] work {
   /// Returns whether it is done, with a value or an error. Never blocks.
   [[nodiscard]] bool done() const { return shared()->done(); }
 
-  /// Waits until it is done; returns its value, or throws its error. The value can be taken once (usage_error after
-  /// that), the error is thrown every time. In a callable that an asynchronous operation of the same group calls,
+  /// Waits until it is done; returns its value, or throws its error. This thread may do the operation itself, and run
+  /// the coroutines that it continues. The value can be taken once (usage_error after that), the error is thrown every
+  /// time. In a callable that an asynchronous operation of the same group calls,
   /// waiting for a later one is a usage_error.
   T wait() {
     (void)shared()->wait_until(nullptr);
