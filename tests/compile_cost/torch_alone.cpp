@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+#include <torch/torch.h>
+
+int main() {}
