@@ -1,11 +1,98 @@
 # SPDX-License-Identifier: MIT
-"""Tables and summaries of the records of bench/compare."""
+"""Judges the records of bench/compare, and makes its tables of them.
 
+A record is what one system took for one line. Its `rounds_us` has a list of times for each launch, one for each turn; in a
+round, which is a turn of a launch, all systems are measured one after the other. Records of earlier versions have none.
+"""
+
+import collections
+import dataclasses
 import math
 import statistics
 
 TITLES = {'hfcomm': 'hfcomm', 'before': 'before', 'open_mpi': 'Open MPI', 'mpich': 'MPICH', 'gloo': 'Gloo',
           'boost_mpi': 'Boost.MPI', 'torch': 'PyTorch', 'limit': 'limit'}
+AHEAD, BEHIND, UNDECIDED, NOT_JUDGED = VERDICTS = ('ahead', 'behind', 'undecided', 'not judged')
+MARKS = {AHEAD: '', BEHIND: '', UNDECIDED: '~', NOT_JUDGED: '?'}
+# Systems of equal speed would be in the same order in all of six rounds in 1 case out of 32.
+LEAST_ROUNDS = 6
+# One round in so many may be an outlier, on each side.
+ROUNDS_PER_OUTLIER = 10
+WORST_CELLS = 5
+
+
+def rounds_of(record):
+    """{(launch, turn): time}."""
+    return {(launch, turn): time for launch, times in enumerate(record.get('rounds_us', []))
+            for turn, time in enumerate(times)}
+
+
+def range_of(ratios):
+    """(lowest, highest) without outliers: a tenth of the ratios at each end, rounded down."""
+    outliers = len(ratios) // ROUNDS_PER_OUTLIER
+    kept = sorted(ratios)[outliers:len(ratios) - outliers]
+    return kept[0], kept[-1]
+
+
+def verdict_of(one, others):
+    """Whether hfcomm's record `one` is ahead of all peers, behind one of them, or neither, in all rounds but outliers.
+
+    Ratios of the same round are compared with 1, because the speed of a machine changes from round to round. A peer that
+    was too slow to be measured again takes part in its rounds only.
+    """
+    mine = rounds_of(one)
+    ratios = [{moment: time / mine[moment] for moment, time in rounds_of(other).items() if moment in mine}
+              for other in others]
+    best = [min(found[moment] for found in ratios if moment in found) for moment in set().union(*ratios)]
+    if len(best) < LEAST_ROUNDS:
+        return NOT_JUDGED
+    if range_of(best)[0] > 1:
+        return AHEAD
+    if any(len(found) >= LEAST_ROUNDS and range_of(found.values())[1] < 1 for found in ratios):
+        return BEHIND
+    return UNDECIDED
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One line of hfcomm beside its peers; `ratio` is the best peer's median time / hfcomm's."""
+    record: dict
+    peer: str
+    ratio: float
+    verdict: str
+
+    def ratio_text(self):
+        return f'{self.ratio:.2f}{MARKS[self.verdict]}'
+
+    def work_text(self):
+        """Such as "all_reduce of 64K, float32 in shared buffers"."""
+        one = self.record
+        words = f'{one["operation"]} of {text_of(one["bytes"])}, {one["type"]}' if one['bytes'] else one['operation']
+        return words + (' in shared buffers' if one['buffer'] == 'shared' else '')
+
+
+def cell_of(records, one):
+    """The cell of hfcomm's record `one`, or None where no peer was measured."""
+    others = peers_of(records, one)
+    if not others:
+        return None
+    best = min(others, key=lambda other: other['median_us'])
+    return Cell(one, best['system'], best['median_us'] / one['median_us'], verdict_of(one, others))
+
+
+def cells_of(records):
+    cells = (cell_of(records, one) for one in records if one['system'] == 'hfcomm')
+    return [cell for cell in cells if cell]
+
+
+def count_verdicts(cells):
+    """{verdict: number}, of every verdict."""
+    return {**dict.fromkeys(VERDICTS, 0), **collections.Counter(cell.verdict for cell in cells)}
+
+
+def worst_cells(cells, count=WORST_CELLS, verdicts=(AHEAD, BEHIND)):
+    """The cells of the lowest ratios, lowest first, among those of the verdicts."""
+    return sorted((cell for cell in cells if cell.verdict in verdicts), key=lambda cell: cell.ratio)[:count]
 
 
 def peers_of(records, one):
@@ -40,15 +127,15 @@ def table(records, systems):
     peers = [system for system in systems if system not in ('hfcomm', 'limit')]
     lines = []
     head = f'{"operation":<14} {"buffer":<8} {"type":<13} {"ranks":>5} {"bytes":>6} {"hfcomm":>9}'
-    head += ''.join(f' {TITLES[system]:>9}' for system in peers) + f' {"ratio":>7}'
-    lines.append(head + (f' {"limit":>9} {"of limit":>8}' if 'limit' in systems else ''))
+    head += ''.join(f' {TITLES[system]:>9}' for system in peers) + f' {"ratio":>7} '
+    lines.append((head + (f' {"limit":>9} {"of limit":>8}' if 'limit' in systems else '')).rstrip())
     for one in (record for record in records if record['system'] == 'hfcomm'):
         line = (f'{one["operation"]:<14} {one["buffer"]:<8} {one["type"]:<13} {one["ranks"]:>5} '
                 f'{text_of(one["bytes"]):>6} {number(one["median_us"]):>9}')
         others = {other['system']: other['median_us'] for other in peers_of(records, one)}
         line += ''.join(f' {number(others[system]) if system in others else "":>9}' for system in peers)
-        ratio = min(others.values()) / one['median_us'] if others else None
-        line += f' {ratio:>7.2f}' if ratio else ' ' * 8
+        cell = cell_of(records, one)
+        line += f' {cell.ratio:>7.2f}{MARKS[cell.verdict] or " "}' if cell else ' ' * 9
         limit = limit_of(records, one) if one['buffer'] != 'object' else None
         if limit:
             line += f' {number(limit["median_us"]):>9} {limit["median_us"] / one["median_us"]:>8.2f}'
@@ -57,18 +144,36 @@ def table(records, systems):
 
 
 def summary(records):
-    """The geometric mean of the ratios for each operation and buffer, and its worst line."""
+    """For each operation and buffer the geometric mean of the ratios, the numbers of verdicts and the lowest ratio; then
+    the worst of the decided cells."""
     groups = {}
-    for one in (record for record in records if record['system'] == 'hfcomm'):
-        others = peers_of(records, one)
-        if others:
-            ratio = min(other['median_us'] for other in others) / one['median_us']
-            groups.setdefault((one['ranks'], one['operation'], one['buffer']), []).append((ratio, one['bytes']))
-    lines = [f'{"operation":<14} {"buffer":<8} {"ranks":>5} {"mean ratio":>10} {"worst":>7}  at']
-    for (ranks, operation, buffer), ratios in groups.items():
-        mean = math.exp(statistics.fmean(math.log(ratio) for ratio, _ in ratios))
-        worst, size = min(ratios)
-        lines.append(f'{operation:<14} {buffer:<8} {ranks:>5} {mean:>10.2f} {worst:>7.2f}  {text_of(size)}')
+    for cell in cells_of(records):
+        one = cell.record
+        groups.setdefault((one['ranks'], one['operation'], one['buffer']), []).append(cell)
+    lines = [f'{"operation":<14} {"buffer":<8} {"ranks":>5} {"mean ratio":>10}' +
+             ''.join(f' {verdict:>10}' for verdict in VERDICTS) + f' {"lowest":>7}   at']
+    for (ranks, operation, buffer), cells in groups.items():
+        mean = math.exp(statistics.fmean(math.log(cell.ratio) for cell in cells))
+        lowest = min(cells, key=lambda cell: cell.ratio)
+        lines.append(f'{operation:<14} {buffer:<8} {ranks:>5} {mean:>10.2f}' +
+                     ''.join(f' {count:>10}' for count in count_verdicts(cells).values()) +
+                     f' {lowest.ratio:>7.2f}{MARKS[lowest.verdict] or " "}  {text_of(lowest.record["bytes"])}')
+    return lines + decisions([cell for cells in groups.values() for cell in cells])
+
+
+def decisions(cells):
+    """Lines of text: how many cells have which verdict, and the worst of the decided ones. None without cells."""
+    if not cells:
+        return []
+    counts = count_verdicts(cells)
+    line = f'of {len(cells)} cells: {counts[AHEAD]} ahead, {counts[BEHIND]} behind, {counts[UNDECIDED]} undecided (~)'
+    if counts[NOT_JUDGED]:
+        line += f', {counts[NOT_JUDGED]} not judged (?: fewer than {LEAST_ROUNDS} rounds)'
+    worst = worst_cells(cells)
+    lines = ['', line, *(['worst of the decided cells:'] if worst else [])]
+    for cell in worst:
+        lines.append(f'{cell.ratio:>7.2f}  {cell.verdict:<6}  {cell.work_text()}, {cell.record["ranks"]} ranks; '
+                     f'best peer {TITLES[cell.peer]}')
     return lines
 
 
@@ -83,8 +188,8 @@ def table_of_ratios(records, systems):
         others = {other['system']: other for other in peers_of(records, one)}
         line = f'{one["operation"]:<14} {one["type"]:<13} {text_of(one["bytes"]):>6}'
         for system in peers:
-            ratio = f'{others[system]["median_us"] / one["median_us"]:.2f}' if system in others else ''
-            line += f' {ratio:>11}'
+            cell = cell_of([one, others[system]], one) if system in others else None
+            line += f' {cell.ratio_text() if cell else "":>11}'
         for found in [one, *(others.get(system) for system in peers)]:
             amount = f'{found["sent_bytes"] / found["bytes"]:.2f}' if found and found['bytes'] else ''
             line += f' {amount:>15}'

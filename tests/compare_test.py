@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""compare_test.py SOURCE_ROOT: how bench/compare judges what it measured, and what it keeps of it."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(sys.argv.pop(1))
+sys.path.insert(0, str(ROOT / "bench"))
+import judging
+import kept_results
+
+
+
+def import_program(path):
+    """Imports a program, whose name has no suffix."""
+    loader = importlib.machinery.SourceFileLoader(path.name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+compare = import_program(ROOT / "bench" / "compare")
+ONCE = [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
+
+def record(system, launches, **others):
+    """A record of a broadcast of 1 KiB whose median is that of the rounds."""
+    times = sorted(time for turns in launches for time in turns)
+    return {"operation": "broadcast", "ranks": 2, "bytes": 1024, "buffer": "ordinary", "type": "float32", "system": system,
+            "median_us": times[len(times) // 2], "best_us": times[0], "rounds_us": launches, **others}
+
+
+def verdict(mine, *peers):
+    return judging.verdict_of(record("hfcomm", mine), [record("open_mpi", peer) for peer in peers])
+
+
+def cell(ratio, verdict, **others):
+    return judging.Cell(record("hfcomm", ONCE, **others), "mpich", ratio, verdict)
+
+
+class Verdicts(unittest.TestCase):
+    def test_faster_in_every_round_is_ahead(self):
+        self.assertEqual(verdict(ONCE, [[1.1, 2, 3], [1.1, 1.2, 1.01]]), judging.AHEAD)
+
+    def test_slower_in_every_round_is_behind(self):
+        self.assertEqual(verdict(ONCE, [[0.9, 0.5, 0.99], [0.9, 0.8, 0.7]]), judging.BEHIND)
+
+    def test_rounds_on_both_sides_are_undecided(self):
+        self.assertEqual(verdict(ONCE, [[2, 2, 2], [2, 2, 0.99]]), judging.UNDECIDED)
+        self.assertEqual(verdict(ONCE, [[0.5, 0.5, 0.5], [0.5, 0.5, 1.01]]), judging.UNDECIDED)
+
+    def test_equal_times_are_undecided(self):
+        self.assertEqual(verdict(ONCE, ONCE), judging.UNDECIDED)
+
+    def test_ratios_are_of_one_round(self):
+        # All times of the two overlap, because the second launch ran on a slower machine.
+        self.assertEqual(verdict([[1, 1, 1], [10, 10, 10]], [[1.1, 1.1, 1.1], [11, 11, 11]]), judging.AHEAD)
+        self.assertEqual(verdict([[1, 1, 1], [10, 10, 10]], [[0.9, 0.9, 0.9], [9, 9, 9]]), judging.BEHIND)
+
+    def test_ahead_is_ahead_of_every_peer(self):
+        slow, fast = [[2.0] * 3] * 2, [[0.5] * 3] * 2
+        self.assertEqual(verdict(ONCE, slow, [[2, 2, 2], [0.9, 2, 2]]), judging.UNDECIDED)
+        self.assertEqual(verdict(ONCE, slow, fast), judging.BEHIND)
+
+    def test_behind_is_behind_one_peer(self):
+        # In each round another peer is faster, but none is always.
+        self.assertEqual(verdict(ONCE, [[0.9, 2, 0.9], [2, 0.9, 2]], [[2, 0.9, 2], [0.9, 2, 0.9]]), judging.UNDECIDED)
+
+    def test_few_rounds_are_not_judged(self):
+        self.assertEqual(verdict([[1, 1], [1, 1, 1]], [[9, 9], [9, 9, 9]]), judging.NOT_JUDGED)
+        self.assertEqual(verdict([[1, 1, 1], [1, 1, 1]], [[9, 9, 9], [9, 9, 9]]), judging.AHEAD)
+
+    def test_records_without_rounds_are_not_judged(self):
+        old = [record("hfcomm", ONCE), record("mpich", [[9.0] * 3] * 2)]
+        for one in old:
+            del one["rounds_us"]
+        self.assertEqual(judging.verdict_of(old[0], old[1:]), judging.NOT_JUDGED)
+
+    def test_a_tenth_at_each_end_are_outliers(self):
+        nine, ten, twenty = [2.0] * 9, [2.0] * 10, [2.0] * 20
+        one_slow = lambda rounds: [[0.1, *rounds[1:]]]
+        self.assertEqual(verdict([[1.0] * 9], one_slow(nine)), judging.UNDECIDED)
+        self.assertEqual(verdict([[1.0] * 10], one_slow(ten)), judging.AHEAD)
+        self.assertEqual(verdict([[1.0] * 20], [[0.1, 0.1, *twenty[2:]]]), judging.AHEAD)
+        self.assertEqual(verdict([[1.0] * 20], [[0.1, 0.1, 0.1, *twenty[3:]]]), judging.UNDECIDED)
+        self.assertEqual(verdict([[1.0] * 10], [[9.0, *[0.5] * 9]]), judging.BEHIND)
+
+    def test_a_peer_that_was_not_measured_again_does_not_count_again(self):
+        slow = [[9, 9, 9], []]
+        self.assertEqual(verdict(ONCE, slow, [[2, 2, 2], [2, 2, 2]]), judging.AHEAD)
+        self.assertEqual(verdict(ONCE, slow, [[2, 2, 2], [2, 0.9, 2]]), judging.UNDECIDED)
+        # The launch of a round counts: these are the rounds of the second one.
+        self.assertEqual(verdict([[1, 1, 1], [5, 5, 5]], [[2, 2, 2], [6, 6, 6]], [[], [4, 4, 4]]), judging.UNDECIDED)
+
+
+class Tables(unittest.TestCase):
+    def setUp(self):
+        # Ratios 2 (ahead), 0.5 (behind), 1.5 (undecided) and 3 (not judged).
+        self.records = []
+        for size, peer in ((8, [[2.0] * 3] * 2), (64, [[0.5] * 3] * 2), (512, [[0.9, 1.5, 1.5], [1.5, 1.5, 1.5]]), (1024, [[3.0]])):
+            self.records += [record("hfcomm", ONCE if size < 1024 else [[1.0]], bytes=size), record("mpich", peer, bytes=size)]
+
+    def test_the_best_peer_is_the_one_of_the_lowest_median(self):
+        one = record("hfcomm", ONCE)
+        found = judging.cell_of([one, record("gloo", [[5.0] * 3] * 2), record("mpich", [[4.0] * 3] * 2)], one)
+        self.assertEqual((found.peer, found.ratio, found.verdict), ("mpich", 4, judging.AHEAD))
+
+    def test_a_line_without_peers_is_no_cell(self):
+        self.assertEqual(judging.cells_of([record("hfcomm", ONCE), record("limit", ONCE)]), [])
+
+    def test_shared_buffers_are_compared_with_ordinary_ones(self):
+        records = [record("hfcomm", ONCE, buffer="shared"), record("mpich", [[2.0] * 3] * 2)]
+        self.assertEqual([found.verdict for found in judging.cells_of(records)], [judging.AHEAD])
+
+    def test_undecided_and_unjudged_ratios_are_marked(self):
+        lines = judging.table(self.records, ["hfcomm", "mpich"])
+        self.assertEqual([line.split()[-1] for line in lines], ["ratio", "2.00", "0.50", "1.50~", "3.00?"])
+        self.assertEqual({line.rindex(".") for line in lines[1:]}, {lines[1].rindex(".")})
+
+    def test_each_verdict_is_counted(self):
+        self.assertEqual(judging.count_verdicts(judging.cells_of(self.records)),
+                         {judging.AHEAD: 1, judging.BEHIND: 1, judging.UNDECIDED: 1, judging.NOT_JUDGED: 1})
+
+    def test_worst_cells_are_decided_and_lowest_first(self):
+        cells = [cell(0.8, judging.UNDECIDED), cell(1.2, judging.AHEAD), cell(0.1, judging.NOT_JUDGED),
+                 cell(0.9, judging.BEHIND), cell(1.1, judging.AHEAD)]
+        self.assertEqual([one.ratio for one in judging.worst_cells(cells)], [0.9, 1.1, 1.2])
+        self.assertEqual([one.ratio for one in judging.worst_cells(cells, 2)], [0.9, 1.1])
+
+    def test_the_summary_counts_and_names_the_worst(self):
+        lines = judging.summary(self.records)
+        self.assertEqual(lines[1].split()[4:8], ["1", "1", "1", "1"])
+        self.assertIn("of 4 cells: 1 ahead, 1 behind, 1 undecided (~), 1 not judged (?: fewer than 6 rounds)", lines)
+        worst = [line.split(maxsplit=2) for line in lines[lines.index("worst of the decided cells:") + 1:]]
+        self.assertEqual(worst, [["0.50", "behind", "broadcast of 64, float32, 2 ranks; best peer MPICH"],
+                                 ["2.00", "ahead", "broadcast of 8, float32, 2 ranks; best peer MPICH"]])
+
+    def test_ratios_across_machines_are_judged_by_peer(self):
+        records = [record("hfcomm", ONCE, sent_bytes=1024), record("gloo", [[2.0] * 3] * 2, sent_bytes=1024),
+                   record("mpich", [[0.5, 2, 2], [2, 2, 2]], sent_bytes=2048)]
+        line = judging.table_of_ratios(records, ["hfcomm", "gloo", "mpich"])[1]
+        self.assertEqual(line.split()[3:], ["2.00", "2.00~", "1.00", "1.00", "2.00"])
+
+
+class Quick(unittest.TestCase):
+    def test_it_has_few_sizes_and_the_rounds_to_judge(self):
+        quick, whole = self.arguments("--quick"), self.arguments()
+        self.assertGreaterEqual(quick.launches * quick.rounds, judging.LEAST_ROUNDS)
+        self.assertGreater(quick.launches, whole.launches)
+        self.assertLess(len(compare.lines_of(quick)), len(compare.lines_of(whole)) / 2)
+        for size in compare.QUICK_SIZES:
+            self.assertEqual(compare.effort_of(quick, size, 0)[0], quick.rounds)
+
+    def test_what_is_much_slower_at_half_of_the_lines_is_left_out(self):
+        lines = [{"hfcomm": [[1.0]], "mpich": [[slow]], "gloo": [[much]], "limit": [[0.01]]}
+                 for slow, much in ((1.0, 9.0), (1.0, 6.0), (90.0, 1.0))]
+        self.assertEqual(compare.much_slower(dict(enumerate(lines))), ["gloo"])
+
+    def test_hfcomm_is_never_left_out(self):
+        self.assertEqual(compare.much_slower({1: {"hfcomm": [[9.0]], "mpich": [[1.0]]}}), [])
+
+    def arguments(self, *words):
+        with unittest.mock.patch.object(sys, "argv", ["compare", *words]):
+            return compare.parse_arguments()
+
+
+XEON = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {}\nmodel name\t: Intel(R) Xeon(R) Processor @ 2.50GHz\n" \
+    "stepping\t: {}\n\nprocessor\t: 1\nmodel\t\t: 1\n"
+
+
+class Kept(unittest.TestCase):
+    def test_the_folder_names_the_make(self):
+        self.assertEqual(kept_results.folder_name(XEON.format(85, 7), 2), "cascade-lake-2-cores")
+        self.assertEqual(kept_results.folder_name(XEON.format(85, 4), 8), "skylake-8-cores")
+        self.assertEqual(kept_results.folder_name(XEON.format(143, 8), 8), "sapphire-rapids-8-cores")
+        self.assertEqual(kept_results.folder_name(XEON.format(9999, 1), 8), "xeon-8-cores")
+        amd = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : {}\nmodel name : {}\n"
+        self.assertEqual(kept_results.folder_name(amd.format(17, "AMD EPYC"), 2), "epyc-2-cores")
+        self.assertEqual(kept_results.folder_name(amd.format(97, "AMD Ryzen 9 7950X 16-Core Processor"), 16), "ryzen-9-7950x-16-cores")
+        self.assertEqual(kept_results.folder_name("processor : 0\n", 4), "unknown-4-cores")
+
+    def test_runs_of_all_lines_have_names(self):
+        self.assertEqual(kept_results.name_of_run([2, 4], 1, None, False), "2-4-ranks")
+        self.assertEqual(kept_results.name_of_run([4], 2, "2gbit", True), "quick-2-machines-2gbit")
+
+    def test_what_is_kept_is_read_again(self):
+        with tempfile.TemporaryDirectory() as name:
+            records = [record("hfcomm", ONCE, machines=2), record("mpich", [[0.5] * 3] * 2, machines=2)]
+            text = "# AMD EPYC, 2 cores, 2026-11-25; load before 1.00\n# 2 machines out of network namespaces, 2gbit\n"
+            kept_results.keep(pathlib.Path(name) / "epyc-2-cores", "2-machines", text, records)
+            self.assertEqual(kept_results.kept_runs(pathlib.Path(name)),
+                             [kept_results.Kept("epyc-2-cores", "2026-11-25", "2gbit", records)])
+
+
+if __name__ == "__main__":
+    unittest.main()
