@@ -68,8 +68,10 @@ def keep(folder, name, text, records):
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """One run. `machine` is the folder's name, `network` what limits the network between machines, if there are several."""
+    """One run. `machine` is the folder's name, `name` that of the files, `network` what limits the network between machines,
+    if there are several."""
     machine: str
+    name: str
     date: str
     network: str
     records: list
@@ -86,4 +88,5 @@ def read_run(file):
     network = re.search(r'^# \d+ machines out of network namespaces, (.*)$', text, re.MULTILINE)
     if not date:
         raise ValueError(f'{file.with_suffix(".txt")}: the first line names no date')
-    return Kept(file.parent.name, date[1], network[1] if network else '', json.loads(file.read_text(encoding='utf-8')))
+    records = json.loads(file.read_text(encoding='utf-8'))
+    return Kept(file.parent.name, file.stem, date[1], network[1] if network else '', records)

@@ -5,6 +5,7 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -104,8 +105,9 @@ class Tables(unittest.TestCase):
     def setUp(self):
         # Ratios 2 (ahead), 0.5 (behind), 1.5 (undecided) and 3 (not judged).
         self.records = []
-        for size, peer in ((8, [[2.0] * 3] * 2), (64, [[0.5] * 3] * 2), (512, [[0.9, 1.5, 1.5], [1.5, 1.5, 1.5]]), (1024, [[3.0]])):
-            self.records += [record("hfcomm", ONCE if size < 1024 else [[1.0]], bytes=size), record("mpich", peer, bytes=size)]
+        for size, mine, peer in ((8, ONCE, [[2.0] * 3] * 2), (64, ONCE, [[0.5] * 3] * 2),
+                                 (512, ONCE, [[0.9, 1.5, 1.5], [1.5, 1.5, 1.5]]), (1024, [[1.0]], [[3.0]])):
+            self.records += [record("hfcomm", mine, bytes=size), record("mpich", peer, bytes=size)]
 
     def test_the_best_peer_is_the_one_of_the_lowest_median(self):
         one = record("hfcomm", ONCE)
@@ -171,8 +173,8 @@ class Quick(unittest.TestCase):
             return compare.parse_arguments()
 
 
-XEON = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {}\nmodel name\t: Intel(R) Xeon(R) Processor @ 2.50GHz\n" \
-    "stepping\t: {}\n\nprocessor\t: 1\nmodel\t\t: 1\n"
+XEON = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {}\n" \
+    "model name\t: Intel(R) Xeon(R) Processor @ 2.50GHz\nstepping\t: {}\n\nprocessor\t: 1\nmodel\t\t: 1\n"
 
 
 class Kept(unittest.TestCase):
@@ -183,7 +185,8 @@ class Kept(unittest.TestCase):
         self.assertEqual(kept_results.folder_name(XEON.format(9999, 1), 8), "xeon-8-cores")
         amd = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : {}\nmodel name : {}\n"
         self.assertEqual(kept_results.folder_name(amd.format(17, "AMD EPYC"), 2), "epyc-2-cores")
-        self.assertEqual(kept_results.folder_name(amd.format(97, "AMD Ryzen 9 7950X 16-Core Processor"), 16), "ryzen-9-7950x-16-cores")
+        ryzen = amd.format(97, "AMD Ryzen 9 7950X 16-Core Processor")
+        self.assertEqual(kept_results.folder_name(ryzen, 16), "ryzen-9-7950x-16-cores")
         self.assertEqual(kept_results.folder_name("processor : 0\n", 4), "unknown-4-cores")
 
     def test_runs_of_all_lines_have_names(self):
@@ -196,7 +199,33 @@ class Kept(unittest.TestCase):
             text = "# AMD EPYC, 2 cores, 2026-11-25; load before 1.00\n# 2 machines out of network namespaces, 2gbit\n"
             kept_results.keep(pathlib.Path(name) / "epyc-2-cores", "2-machines", text, records)
             self.assertEqual(kept_results.kept_runs(pathlib.Path(name)),
-                             [kept_results.Kept("epyc-2-cores", "2026-11-25", "2gbit", records)])
+                             [kept_results.Kept("epyc-2-cores", "2-machines", "2026-11-25", "2gbit", records)])
+            printed = self.worst_cells("--results", name)
+        link = "[epyc-2-cores/2-machines](bench/results/epyc-2-cores/2-machines.txt)"
+        self.assertIn(f"| {link} | 2026-11-25 | 1 | 0 | 1 | 0 | 0 |\n", printed)
+        self.assertIn(f"| {link} | 2 | broadcast of 1K, float32, 2gbit | 1.00 | 0.50 | MPICH | 0.50 | behind |\n", printed)
+
+    def test_each_make_has_its_worst_cells(self):
+        with tempfile.TemporaryDirectory() as name:
+            for make, ratios in (("epyc-2-cores", (0.2, 0.3)), ("xeon-8-cores", (0.8, 0.9))):
+                records = []
+                for size, ratio in enumerate(ratios, 8):
+                    records += [record("hfcomm", ONCE, bytes=size), record("mpich", [[ratio] * 3] * 2, bytes=size)]
+                kept_results.keep(pathlib.Path(name) / make, "2-ranks", "# 2026-11-25\n", records)
+            printed = self.worst_cells("--results", name, "--count", "1")
+        rows = [[word.strip() for word in line.split("|")] for line in printed.splitlines()]
+        self.assertEqual([row[7] for row in rows if row[-2:] == ["behind", ""] and row[3].startswith("broadcast")], ["0.20", "0.80"])
+
+    def test_the_readme_has_the_worst_cells_of_the_kept_runs(self):
+        printed = self.worst_cells()
+        self.assertGreater(len(printed.splitlines()), 6)
+        readme = (ROOT / "README.md").read_text()
+        for table in printed.split("\n\n"):
+            self.assertTrue(table.strip() in readme, f"these lines of bench/worst_cells are not in README.md:\n{table}")
+
+    def worst_cells(self, *arguments):
+        return subprocess.run([sys.executable, ROOT / "bench" / "worst_cells", *arguments], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
 
 
 if __name__ == "__main__":
