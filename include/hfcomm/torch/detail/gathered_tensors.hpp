@@ -23,8 +23,8 @@ namespace hfcomm::torch::detail {
 [[nodiscard]] inline std::vector<at::Tensor> tensors_in(const at::Tensor& table) {
   std::vector<at::Tensor> tensors;
   for (const at::Tensor& row : table.defined() ? table.unbind(0) : tensors) {
-    tensors.push_back(at::from_blob(
-        row.data_ptr(), row.sizes(), [memory = table](void* /*address*/) mutable { memory.reset(); }, table.options()));
+    const auto drop = [memory = table](void* /*address*/) mutable { memory.reset(); };
+    tensors.push_back(at::from_blob(row.data_ptr(), row.sizes(), row.strides(), drop, table.options(), table.device()));
   }
   return tensors;
 }
