@@ -78,8 +78,8 @@ class Kept:
 
 
 def kept_runs(folder=FOLDER):
-    """All runs, sorted by folder and name."""
-    return [read_run(file) for file in sorted(folder.glob('*/*.json'))]
+    """All runs of bench/compare, sorted by folder and name."""
+    return [read_run(file) for file in sorted(folder.glob('*/*.json')) if not file.name.startswith('torch_')]
 
 
 def read_run(file):

@@ -22,12 +22,12 @@ namespace hfcomm::detail {
 /// Describes why a model cannot be reduced on the host; empty: it can.
 inline std::string staging_problem(const registered_model& model, device_copies& copies) {
   const auto problem = [&](const char* what, const std::string& name, std::span<const std::byte> bytes) {
-    const std::string found = copies.problem_of({bytes.data(), bytes.size()});
+    std::string found = copies.problem_of({bytes.data(), bytes.size()});
     return found.empty() ? found : std::string(what) + " \"" + name + "\": " + found;
   };
   for (const auto& one : model.parameters()) {
     const std::string value = problem("the values of parameter", one.name, one.value);
-    const std::string found = value.empty() ? problem("the gradient of parameter", one.name, one.gradient) : value;
+    std::string found = value.empty() ? problem("the gradient of parameter", one.name, one.gradient) : value;
     if (!found.empty()) {
       return found;
     }
@@ -67,7 +67,7 @@ inline std::shared_ptr<chunk_ring> make_chunk_ring(const registered_model& model
     ring = running.attempt("it has no memory for host_reduce: ",
                            [&] { return std::make_shared<chunk_ring>(group, std::max(values, buffers), where); });
     const std::string problem = staging_problem(model, ring->copies());
-    running.require(problem.empty(), [&] { return problem; });
+    running.require(problem.empty(), [&] { return std::string(problem); });
   }
   no_receiver nothing;
   running.engine().exchange(call, {}, nothing);

@@ -42,7 +42,7 @@ class queued_reducer : public reducer {
   /// Starts the thread, which first calls `begin()`. To be called by the constructors of derived classes, last. Throws
   /// engine_error where there is no thread for the reductions.
   template <class Begin>
-  void start_thread(std::source_location where, Begin begin) {
+  void start_thread(std::source_location where, const Begin& begin) {
     if (!has_thread_) {
       return;
     }

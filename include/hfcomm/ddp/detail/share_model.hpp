@@ -30,9 +30,10 @@ inline void share_on_host(const std::vector<std::span<std::byte>>& on_device, in
   const auto broadcast = [&](std::span<std::byte> chunk) {
     operation one = call;
     one.bytes = chunk.size();
-    broadcast_buffer(std::move(one), {chunk.data(), chunk.size(), 1}, group);
+    broadcast_buffer(operation(one), {chunk.data(), chunk.size(), 1}, group);
   };
   std::vector<staged_part> parts;
+  parts.reserve(on_device.size());
   for (const auto bytes : on_device) {
     parts.push_back({.bytes = bytes, .goes_down = group.rank() == root, .goes_up = group.rank() != root});
   }

@@ -137,6 +137,7 @@ class staged_reducer final : public queued_reducer {
   /// go up that any rank used.
   [[nodiscard]] std::vector<staged_part> parts_of(const bucket& target, bool go_up) const {
     std::vector<staged_part> parts;
+    parts.reserve(target.places.size());
     for (const auto& place : target.places) {
       parts.push_back({.bytes = parameters_[place.parameter].gradient,
                        .goes_down = !adds_nothing_ && is_used(place),

@@ -174,7 +174,7 @@ class copy_streams final : public device_copies {
 
   /// Returns `work()`, whose errors then name this rank.
   template <class Work>
-  std::invoke_result_t<Work> checked(Work work, std::source_location where) const {
+  [[nodiscard]] std::invoke_result_t<Work> checked(Work work, std::source_location where) const {
     try {
       return work();
     } catch (const engine_error& problem) {
