@@ -438,6 +438,8 @@ TEST_CASE("torch_backend: errors say what is wrong, and the group goes on") {
   on_ranks(2, [](torch_backend& backend) {
     const int rank = backend.getRank();
     require_error("average", [&] { (void)all_reduced(backend, filled(1, at::kLong), c10d::ReduceOp::AVG); });
+    require_error("the average of bool elements is not defined",
+                  [&] { (void)all_reduced(backend, filled(1, at::kBool), c10d::ReduceOp::AVG); });
     tensors sparse{filled(1).to_sparse()};
     require_error("sparse", [&] { backend.broadcast(sparse, {}); });
     tensors two{filled(1), filled(2)};
@@ -447,7 +449,9 @@ TEST_CASE("torch_backend: errors say what is wrong, and the group goes on") {
     require_error("the source -1 is no rank", [&] { backend.recv(one, -1, 0); });
     tensors mine{at::zeros({2 + rank})};
     const auto work = backend.broadcast(mine, {});
-    require_error("broadcast", [&] { work->wait(); });
+    const std::string mismatch = error_of([&] { work->wait(); });
+    require_that(mismatch.find("broadcast") != std::string::npos, "expected the operation in: " + mismatch);
+    require_that(mismatch.find(".hpp:") == std::string::npos, "expected no line of hfcomm's own in: " + mismatch);
     require_that(work->isCompleted() && !work->isSuccess(), "an error is no success");
     require_that(work->getFuture()->hasError(), "the future has no error");
     require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "after errors");

@@ -237,6 +237,10 @@ TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error 
             "the average of int32 elements is not defined",
             [] { ht::all_reduce(at::ones({3}, at::kInt), reduce_op::average); }, reduce_numbers);
         check_refused(
+            "the average of bool elements is not defined",
+            [] { ht::all_reduce(at::ones({3}, at::kBool), reduce_op::average); }, reduce_numbers);
+        check_refused("ComplexHalf", [] { ht::all_reduce(at::empty({3}, at::kComplexHalf)); }, reduce_numbers);
+        check_refused(
             "the output has 4 elements", [] { ht::all_gather(at::ones({3}), at::ones({4})); }, gather_numbers);
         CHECK_CONTAINS(error_of<usage_error>([] { ht::broadcast(at::ones({3}), 7); }).what(), "7");
         CHECK_CONTAINS(error_of<mismatch_error>([&] {

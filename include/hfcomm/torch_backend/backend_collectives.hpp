@@ -74,7 +74,7 @@ inline torch_backend::work_ptr torch_backend::broadcast(tensor_list& tensors, co
   const host_tensor data(only(tensors, "tensors to broadcast"));
   const auto memory = data.memory();
   const auto call = typed_call("broadcast", movement::from_root, data.type(), data.bytes(),
-                               static_cast<int>(opts.rootRank), std::source_location::current());
+                               static_cast<int>(opts.rootRank), unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_call(
         call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_broadcast(running, memory); },
@@ -92,8 +92,8 @@ inline torch_backend::work_ptr torch_backend::allreduce(tensor_list& tensors, co
     return allreduce_sparse(tensors, opts);
   }
   const host_tensor data(tensors.front());
-  const auto call = reduction_call("all_reduce", movement::to_all, data.tensor(), data.bytes(), -1, opts.reduceOp,
-                                   std::source_location::current());
+  const auto call =
+      reduction_call("all_reduce", movement::to_all, data.tensor(), data.bytes(), -1, opts.reduceOp, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_reduce, hfcomm::detail::all_reduce_buffer,
                             data.memory(), data.memory());
@@ -121,7 +121,7 @@ inline torch_backend::work_ptr torch_backend::allreduce_coalesced(tensor_list& t
   const host_tensors data(tensors);
   data.require_type(tensors.front().scalar_type());
   const auto call = reduction_call("all_reduce_coalesced", movement::to_all, tensors.front(), 0, -1, opts.reduceOp,
-                                   std::source_location::current());
+                                   unknown_call_site);
   const auto start = [&](const process_group& group) { return start_on_pieces(call, group, pieces_of(data, call)); };
   return begin(::c10d::OpType::ALLREDUCE_COALESCED, tensors, tensors, opts.timeout, start, write_back_of(data));
 }
@@ -130,7 +130,7 @@ inline torch_backend::work_ptr torch_backend::reduce(tensor_list& tensors, const
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to reduce"));
   const auto call = reduction_call("reduce", movement::to_root, data.tensor(), data.bytes(),
-                                   static_cast<int>(opts.rootRank), opts.reduceOp, std::source_location::current());
+                                   static_cast<int>(opts.rootRank), opts.reduceOp, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_reduce, hfcomm::detail::reduce_buffer, data.memory(),
                             data.memory());
@@ -145,8 +145,7 @@ inline torch_backend::work_ptr torch_backend::_allgather_base(at::Tensor& output
   const host_tensor in(input);
   const host_tensor out(output);
   require_one_type(in, out);
-  const auto call =
-      typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, std::source_location::current());
+  const auto call = typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
                             in.memory(), out.memory());
@@ -160,8 +159,8 @@ inline torch_backend::work_ptr torch_backend::_reduce_scatter_base(at::Tensor& o
   const host_tensor in(input);
   const host_tensor out(output);
   require_one_type(in, out);
-  const auto call = reduction_call("reduce_scatter", movement::to_all, in.tensor(), in.bytes(), -1, opts.reduceOp,
-                                   std::source_location::current());
+  const auto call =
+      reduction_call("reduce_scatter", movement::to_all, in.tensor(), in.bytes(), -1, opts.reduceOp, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_reduce_scatter, hfcomm::detail::reduce_scatter_buffer,
                             in.memory(), out.memory());

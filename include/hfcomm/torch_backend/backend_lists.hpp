@@ -159,8 +159,7 @@ inline torch_backend::work_ptr torch_backend::allgather(tensor_lists& outputs, t
   const host_tensor in(only(inputs, "input tensors"));
   const host_tensors out(only(outputs, "lists of output tensors"));
   out.require_type(in.type());
-  const auto call =
-      uneven(typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, std::source_location::current()));
+  const auto call = uneven(typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, unknown_call_site));
   const auto start = [&](const process_group& group) {
     return start_all_gather(call, group, in.memory(), out.parts());
   };
@@ -181,8 +180,8 @@ inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& 
   }
   const host_tensor mine(packed(in));
   const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
-  const auto call = typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1,
-                               std::source_location::current());
+  const auto call =
+      typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
                             mine.memory(), all.memory());
@@ -227,7 +226,7 @@ inline torch_backend::work_ptr torch_backend::gather(tensor_lists& outputs, tens
   const host_tensors out(is_root ? only(outputs, "lists of output tensors") : tensor_list());
   out.require_type(in.type());
   const auto call = uneven(typed_call("gather", movement::to_root, in.type(), in.bytes(),
-                                      static_cast<int>(opts.rootRank), std::source_location::current()));
+                                      static_cast<int>(opts.rootRank), unknown_call_site));
   const auto start = [&](const process_group& group) { return start_gather(call, group, in.memory(), out.parts()); };
   return begin(::c10d::OpType::GATHER, inputs, is_root ? outputs.front() : tensor_list(), opts.timeout, start,
                write_back_of(out, in));
@@ -243,7 +242,7 @@ inline torch_backend::work_ptr torch_backend::scatter(tensor_list& outputs, tens
       std::make_shared<const host_tensors>(is_root ? only(inputs, "lists of input tensors") : tensor_list());
   in->require_type(out.type());
   const auto call = uneven(typed_call("scatter", movement::from_root, out.type(), out.bytes(),
-                                      static_cast<int>(opts.rootRank), std::source_location::current()));
+                                      static_cast<int>(opts.rootRank), unknown_call_site));
   const auto start = [&](const process_group& group) {
     return start_scatter(call, group, in->const_parts(), out.memory());
   };
@@ -257,8 +256,8 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& output
   const host_tensor out(only(outputs, "output tensors"));
   const host_tensors in(only(inputs, "lists of input tensors"));
   in.require_type(out.type());
-  const auto call = reduction_call("reduce_scatter", movement::to_all, out.tensor(), 0, -1, opts.reduceOp,
-                                   std::source_location::current());
+  const auto call =
+      reduction_call("reduce_scatter", movement::to_all, out.tensor(), 0, -1, opts.reduceOp, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_reduce_scatter(call, group, in.const_parts(), out.memory());
   };
@@ -299,8 +298,7 @@ inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, 
   require_one_type(in, out);
   const auto from = split_rows(in, input_splits, getSize());
   const auto to = split_rows(out, output_splits, getSize());
-  const auto call =
-      uneven(typed_call("all_to_all", movement::to_all, in.type(), 0, -1, std::source_location::current()));
+  const auto call = uneven(typed_call("all_to_all", movement::to_all, in.type(), 0, -1, unknown_call_site));
   const auto start = [&](const process_group& group) {
     return start_all_to_all(call, group, const_parts(from.begin(), from.end()), to);
   };
@@ -315,8 +313,8 @@ inline torch_backend::work_ptr torch_backend::alltoall(tensor_list& outputs, ten
   TORCH_CHECK(!inputs.empty() && !outputs.empty(), "hfcomm: an all-to-all needs a tensor for each rank");
   in.require_type(inputs.front().scalar_type());
   out.require_type(inputs.front().scalar_type());
-  const auto call = uneven(
-      typed_call("all_to_all", movement::to_all, inputs.front().scalar_type(), 0, -1, std::source_location::current()));
+  const auto call =
+      uneven(typed_call("all_to_all", movement::to_all, inputs.front().scalar_type(), 0, -1, unknown_call_site));
   const auto start = [&](const process_group& group) {
     return start_all_to_all(call, group, in.const_parts(), out.parts());
   };

@@ -67,10 +67,10 @@ inline std::shared_ptr<engines::transfer> message_of(engines::operation call, co
 }
 
 /// Starts to receive the elements of `data`; the work's value is the sender.
-inline work<int> receive_into(const host_tensor& data, const process_group& group, int source, int tag,
-                              std::source_location where) {
-  const auto message = message_of(
-      typed_call("irecv", engines::movement::receive, data.type(), data.bytes(), source, where), group, source, tag);
+inline work<int> receive_into(const host_tensor& data, const process_group& group, int source, int tag) {
+  const auto message =
+      message_of(typed_call("irecv", engines::movement::receive, data.type(), data.bytes(), source, unknown_call_site),
+                 group, source, tag);
   message->into = data.memory().bytes();
   return hfcomm::detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
 }
@@ -179,11 +179,10 @@ inline torch_backend::work_ptr torch_backend::send(tensor_list& tensors, int des
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to send"));
   TORCH_CHECK(destination >= 0, "hfcomm: the destination ", destination, " is no rank");
-  const auto where = std::source_location::current();
   const auto start = [&](const process_group& group) {
-    const auto message =
-        message_of(typed_call("isend", engines::movement::send, data.type(), data.bytes(), destination, where), group,
-                   destination, tag);
+    const auto message = message_of(
+        typed_call("isend", engines::movement::send, data.type(), data.bytes(), destination, unknown_call_site), group,
+        destination, tag);
     message->data = data.memory().bytes();
     return hfcomm::detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
   };
@@ -195,22 +194,18 @@ inline torch_backend::work_ptr torch_backend::recv(tensor_list& tensors, int sou
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to receive"));
   TORCH_CHECK(source >= 0, "hfcomm: the source ", source, " is no rank");
-  const auto where = std::source_location::current();
   return begin(
       ::c10d::OpType::RECV, tensors, tensors, ::c10d::kUnsetTimeout,
-      [&](const process_group& group) { return receive_into(data, group, source, tag, where); },
+      [&](const process_group& group) { return receive_into(data, group, source, tag); },
       [data](const backend_work& /*done*/, int /*source*/) { data.write_back(); });
 }
 
 inline torch_backend::work_ptr torch_backend::recvAnysource(tensor_list& tensors, int tag) {
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to receive"));
-  const auto where = std::source_location::current();
   return begin(
       ::c10d::OpType::RECVANYSOURCE, tensors, tensors, ::c10d::kUnsetTimeout,
-      [&](const process_group& group) {
-        return receive_into(data, group, hfcomm::detail::any_source_rank, tag, where);
-      },
+      [&](const process_group& group) { return receive_into(data, group, hfcomm::detail::any_source_rank, tag); },
       [data](backend_work& done, int source) {
         data.write_back();
         done.set_source(source);
@@ -219,7 +214,8 @@ inline torch_backend::work_ptr torch_backend::recvAnysource(tensor_list& tensors
 
 inline torch_backend::work_ptr torch_backend::barrier(const ::c10d::BarrierOptions& opts) {
   return begin(
-      ::c10d::OpType::BARRIER, {}, {}, opts.timeout, [](const process_group& group) { return barrier_async(group); },
+      ::c10d::OpType::BARRIER, {}, {}, opts.timeout,
+      [](const process_group& group) { return barrier_async(group, torch_backend_detail::unknown_call_site); },
       [](const backend_work& /*done*/) {});
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <source_location>
 
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 #include <hfcomm/torch_backend/tensors.hpp>
@@ -51,6 +52,8 @@ inline engines::operation reduction_call(engines::operation_name name, engines::
   if (tensor.scalar_type() == at::kBool) {
     call.element = element_type::uint8;
     reduction = torch::detail::reduction_of_bools(reduction);
+    TORCH_CHECK(hfcomm::detail::valid(reduction.kind(), call.element),
+                "hfcomm: ", hfcomm::detail::undefined_reduction(reduction.kind(), "bool"));
   }
   TORCH_CHECK(call.element != element_type::none, "hfcomm: tensors of type ", tensor.scalar_type(),
               " cannot be reduced");

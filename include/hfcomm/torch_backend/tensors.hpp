@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <source_location>
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
@@ -19,6 +20,9 @@ namespace hfcomm::torch_backend_detail {
 using hfcomm::detail::const_elements;
 using hfcomm::detail::elements;
 using torch::detail::typed_call;
+
+/// The call site of all operations: c10d does not tell it.
+inline constexpr std::source_location unknown_call_site{};
 
 /// Throws c10::Error unless the tensor's elements are in host memory.
 inline void require_host_memory(const at::Tensor& tensor) {

@@ -11,6 +11,9 @@ namespace hfcomm {
 namespace detail {
 
 HFCOMM_INLINE std::string describe(const std::source_location& where) {
+  if (where.line() == 0) {
+    return "an unknown line";
+  }
   const std::string_view path = where.file_name();
   const auto slash = path.find_last_of('/');
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ':' +
@@ -26,7 +29,7 @@ HFCOMM_INLINE std::string describe(const error_context& context, std::string_vie
   if (context.sequence != 0) {
     text += " #" + std::to_string(context.sequence);
   }
-  if (!context.operation.empty()) {  // else the place is in hfcomm
+  if (!context.operation.empty() && context.where.line() != 0) {  // else the place is in hfcomm, or unknown
     text += " at " + describe(context.where);
   }
   text += ": ";

@@ -73,6 +73,7 @@ inline engines::operation typed_call(engines::operation_name name, engines::move
   call.bytes = bytes;
   if (call.type_hash == hfcomm::type_hash<std::byte>()) {
     call.type_hash = hfcomm::detail::mix(call.type_hash, static_cast<std::uint64_t>(type));
+    call.type_name = c10::toString(type);
   }
   return call;
 }

@@ -49,6 +49,10 @@ HFCOMM_INLINE std::string arguments_problem(const tensor_arguments& of, const at
 HFCOMM_INLINE void set_reduction(tensor_operation& operation, const at::Tensor& main, reduce_op op) {
   auto& call = operation.call;
   const bool is_bool = main.scalar_type() == at::kBool;
+  if (is_bool && !hfcomm::detail::valid(op.kind(), element_type::uint8)) {
+    operation.problem = hfcomm::detail::undefined_reduction(op.kind(), "bool");
+    return;
+  }
   call.element = is_bool ? element_type::uint8 : call.element;
   hfcomm::detail::set_reduction(call, is_bool ? reduction_of_bools(op) : op);
   if (operation.device) {
