@@ -434,6 +434,33 @@ TEST_CASE("torch_backend: tensors of inference mode, and such as can only be rea
   });
 }
 
+TEST_CASE("torch_backend: memory that elements share is refused before the operation, where it would be written") {
+  on_ranks(2, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    const auto expanded = [] { return at::full({1}, 3.0).expand({4}); };
+    const auto check_refused = [](const std::function<void()>& call) {
+      require_error("elements of the tensor share", call);
+    };
+    tensors one{expanded()};
+    tensors whole{at::zeros({4})};
+    tensors mixed{at::zeros({4}), expanded()};
+    std::vector<tensors> list{mixed};
+    std::vector<tensors> lists{whole, one};
+    at::Tensor table = at::full({1}, 3.0).expand({8});
+    check_refused([&] { backend.allreduce(one, {}); });
+    check_refused([&] { backend.allreduce_coalesced(mixed, {}); });
+    check_refused([&] { backend.allgather(list, whole, {}); });
+    check_refused([&] { backend._allgather_base(table, whole[0], {}); });
+    check_refused([&] { backend.allgather_coalesced(lists, whole, {}); });
+    check_refused([&] { backend.recv(one, 1 - rank, 0); });
+    check_refused([&] { backend.recvAnysource(one, 0); });
+    c10d::BroadcastOptions from_other;
+    from_other.rootRank = 1 - rank;
+    check_refused([&] { backend.broadcast(one, from_other); });
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "after errors");
+  });
+}
+
 TEST_CASE("torch_backend: errors say what is wrong, and the group goes on") {
   on_ranks(2, [](torch_backend& backend) {
     const int rank = backend.getRank();

@@ -241,6 +241,17 @@ TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error 
             [] { ht::all_reduce(at::ones({3}, at::kBool), reduce_op::average); }, reduce_numbers);
         check_refused("ComplexHalf", [] { ht::all_reduce(at::empty({3}, at::kComplexHalf)); }, reduce_numbers);
         check_refused(
+            "several elements of the tensor share memory", [] { ht::all_reduce(at::ones({1}).expand({3})); },
+            reduce_numbers);
+        check_refused(
+            "several elements of the tensor share memory",
+            [&] { ht::all_gather(at::ones({3}), at::ones({1}).expand({3 * world.size()})); }, gather_numbers);
+        check_refused(
+            "several elements of the tensor share memory",
+            [] { ht::all_reduce_async(at::ones({1}).expand({3})).wait(); }, reduce_numbers);
+        CHECK_CONTAINS(error_of<usage_error>([] { ht::irecv(at::ones({1}).expand({3}), 0).wait(); }).what(),
+                       "several elements of the tensor share memory");
+        check_refused(
             "the output has 4 elements", [] { ht::all_gather(at::ones({3}), at::ones({4})); }, gather_numbers);
         CHECK_CONTAINS(error_of<usage_error>([] { ht::broadcast(at::ones({3}), 7); }).what(), "7");
         CHECK_CONTAINS(error_of<mismatch_error>([&] {

@@ -139,12 +139,14 @@ inline void unpack(const at::Tensor& bytes, const std::vector<at::Tensor>& tenso
   }
 }
 
-/// Throws c10::Error unless the lists have tensors of equal types and numbers of elements.
+/// Throws c10::Error unless the lists have tensors of equal types and numbers of elements, and the outputs can be
+/// written.
 inline void require_alike(const std::vector<at::Tensor>& outputs, const host_tensors& inputs) {
   TORCH_CHECK(outputs.size() == inputs.size(), "hfcomm: a list of ", outputs.size(), " output tensors for ",
               inputs.size(), " inputs");
   for (std::size_t index = 0; index < outputs.size(); ++index) {
     require_host_memory(outputs[index]);
+    require_writable(outputs[index]);
     TORCH_CHECK(outputs[index].scalar_type() == inputs[index].type() &&
                     outputs[index].numel() == inputs[index].tensor().numel(),
                 "hfcomm: output ", index, " has another type or number of elements than the input");

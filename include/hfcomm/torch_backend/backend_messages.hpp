@@ -76,13 +76,18 @@ inline work<int> receive_into(const host_tensor& data, const process_group& grou
 }
 
 /// Returns the end of an operation that writes into `data`, a tensor or a list. It keeps the operation's `inputs`.
+/// Throws c10::Error where results cannot be written into it.
 template <class Data, class... Inputs>
 auto write_back_of(Data data, Inputs... inputs) {
+  data.require_writable();
   return [data = std::move(data), ... kept = std::move(inputs)](const backend_work& /*done*/) { data.write_back(); };
 }
 
 /// The same for an operation that writes on some ranks only. (Not every tensor that is read can be written.)
 inline auto write_back_where(bool writes, host_tensor data) {
+  if (writes) {
+    data.require_writable();
+  }
   return [writes, data = std::move(data)](const backend_work& /*done*/) {
     if (writes) {
       data.write_back();
@@ -193,6 +198,7 @@ inline torch_backend::work_ptr torch_backend::send(tensor_list& tensors, int des
 inline torch_backend::work_ptr torch_backend::recv(tensor_list& tensors, int source, int tag) {
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to receive"));
+  data.require_writable();
   TORCH_CHECK(source >= 0, "hfcomm: the source ", source, " is no rank");
   return begin(
       ::c10d::OpType::RECV, tensors, tensors, ::c10d::kUnsetTimeout,
@@ -203,6 +209,7 @@ inline torch_backend::work_ptr torch_backend::recv(tensor_list& tensors, int sou
 inline torch_backend::work_ptr torch_backend::recvAnysource(tensor_list& tensors, int tag) {
   using namespace torch_backend_detail;
   const host_tensor data(only(tensors, "tensors to receive"));
+  data.require_writable();
   return begin(
       ::c10d::OpType::RECVANYSOURCE, tensors, tensors, ::c10d::kUnsetTimeout,
       [&](const process_group& group) { return receive_into(data, group, hfcomm::detail::any_source_rank, tag); },

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <numeric>
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
@@ -39,6 +40,12 @@ inline const at::Tensor& in_host_memory(const at::Tensor& tensor) {
   return tensor;
 }
 
+/// Throws c10::Error where results cannot be written into the tensor.
+inline void require_writable(const at::Tensor& tensor) {
+  const std::string problem = torch::detail::writing_problem(tensor);
+  TORCH_CHECK(problem.empty(), "hfcomm: ", problem);
+}
+
 /// A tensor of a call.
 class host_tensor : public torch::detail::tensor_memory {
  public:
@@ -47,6 +54,7 @@ class host_tensor : public torch::detail::tensor_memory {
   [[nodiscard]] at::ScalarType type() const { return tensor().scalar_type(); }
   [[nodiscard]] std::size_t bytes() const { return tensor().nbytes(); }
   [[nodiscard]] hfcomm::detail::elements memory() const { return elements(); }
+  void require_writable() const { torch_backend_detail::require_writable(tensor()); }
   /// Returns `count` rows of the first dimension, from row `first` on.
   [[nodiscard]] hfcomm::detail::elements rows(std::int64_t first, std::int64_t count) const {
     const std::int64_t row = tensor().size(0) == 0 ? 0 : tensor().numel() / tensor().size(0);
@@ -88,6 +96,11 @@ class host_tensors {
   void require_type(at::ScalarType type) const {
     for (const host_tensor& one : tensors_) {
       TORCH_CHECK(one.type() == type, "hfcomm: the tensors of one call have the types ", type, " and ", one.type());
+    }
+  }
+  void require_writable() const {
+    for (const host_tensor& one : tensors_) {
+      one.require_writable();
     }
   }
   [[nodiscard]] std::vector<elements> parts() const {

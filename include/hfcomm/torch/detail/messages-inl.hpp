@@ -26,14 +26,15 @@ struct tensor_message {
   tensor_memory memory;
 };
 
-/// Returns a message to send or receive. Throws usage_error for a tensor without elements in host memory, of which a
-/// receiver is told.
+/// Returns a message to send or receive. Throws usage_error for an unusable tensor, of which a receiver is told.
 HFCOMM_INLINE tensor_message message_of(engines::operation_name name, engines::movement pattern, const at::Tensor& data,
                                         int other, allowed_peer allowed, const process_group& group, message_tag tag,
                                         std::source_location where) {
   auto transfer =
       hfcomm::detail::message(tensor_call(name, pattern, data, other, where), group, pattern, other, allowed, tag);
-  if (std::string problem = host_memory_problem(data); !problem.empty()) {
+  std::string problem = host_memory_problem(data);
+  problem = problem.empty() && pattern == engines::movement::receive ? writing_problem(data) : problem;
+  if (!problem.empty()) {
     hfcomm::detail::fail_message_memory(
         group, transfer->call,
         is_on_device(data) ? problem + ": on a device there are only send, and recv from one rank without a tag"

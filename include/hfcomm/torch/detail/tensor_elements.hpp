@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/types.h>
 
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -87,6 +89,14 @@ inline reduce_op reduction_of_bools(reduce_op op) {
     case reduce_kind::bit_and: return reduce_op::min;
     default: return op;
   }
+}
+
+/// Describes why results cannot be written into a dense tensor; empty: they can.
+inline std::string writing_problem(const at::Tensor& tensor) {
+  return at::has_internal_overlap(tensor) == at::MemOverlap::Yes
+             ? "several elements of the tensor share memory, as those of an expanded one do; results cannot be written "
+               "into it: give its clone()"
+             : "";
 }
 
 /// Copies elements without a record of autograd. The thread need not be in the mode in which `to` was made.

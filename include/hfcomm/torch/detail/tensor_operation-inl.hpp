@@ -46,6 +46,11 @@ HFCOMM_INLINE std::string arguments_problem(const tensor_arguments& of, const at
   return of.in.defined() && of.out.defined() ? difference_problem(of.in, of.out) : "";
 }
 
+/// Returns whether a rank writes its output. What a broadcast's root sends in place is not written.
+HFCOMM_INLINE bool writes_output(const tensor_arguments& of, bool has_sender) {
+  return of.out.defined() && !(has_sender && of.in.is_same(of.out));
+}
+
 HFCOMM_INLINE void set_reduction(tensor_operation& operation, const at::Tensor& main, reduce_op op) {
   auto& call = operation.call;
   const bool is_bool = main.scalar_type() == at::kBool;
@@ -122,16 +127,19 @@ HFCOMM_INLINE tensor_operation prepare(const tensor_collective& what, tensor_arg
   of.out = what.pattern == engines::movement::to_root && !is_root ? at::Tensor() : of.out;
   const at::Tensor main = has_sender ? of.out : of.in;
   auto name = is_on_device(main) ? what.device_name : what.name;
-  if (std::string problem = arguments_problem(of, main); !problem.empty()) {
+  const bool is_written = writes_output(of, has_sender);
+  std::string problem = arguments_problem(of, main);
+  problem = problem.empty() && is_written ? writing_problem(of.out) : problem;
+  if (!problem.empty()) {
     const tensor_memory nothing{at::Tensor()};
-    tensor_operation refused{tensor_call(name, what.pattern, main, of.root, where), nothing, nothing};
+    tensor_operation refused{tensor_call(name, what.pattern, main, of.root, where), nothing, nothing, false};
     refused.device = is_on_device(main) ? std::optional(main.device()) : std::nullopt;
     refused.problem = std::move(problem);
     return refused;
   }
   const tensor_memory out(of.out);
   tensor_operation operation{tensor_call(name, what.pattern, main, of.root, where),
-                             of.in.is_same(of.out) ? out : tensor_memory(of.in), out};
+                             of.in.is_same(of.out) ? out : tensor_memory(of.in), out, is_written};
   if (what.has_part_for_each && !of.rows && !is_on_device(main)) {
     operation.call.bytes /= static_cast<std::uint64_t>(group.size());
   }

@@ -60,6 +60,7 @@ struct tensor_operation {
   engines::operation call;
   tensor_memory in;
   tensor_memory out;
+  bool is_written;                     ///< Whether this rank writes `out`. A broadcast's root does not.
   std::string problem{};               ///< Why the arguments are unusable; empty: they are not.
   std::optional<at::Device> device{};  ///< The CUDA device that it runs on.
   stream_ref stream = stream_ref::legacy_default();
@@ -67,9 +68,9 @@ struct tensor_operation {
   std::vector<std::size_t> counts{};
   std::vector<std::size_t> out_counts{};
 
-  /// Ends the operation on this rank. What a broadcast's root sends in place is not written.
+  /// Ends the operation on this rank.
   void finish_writing() const {
-    if (call.pattern != engines::movement::from_root || !in.tensor().is_same(out.tensor())) {
+    if (is_written) {
       out.finish_writing();
     }
   }
