@@ -501,6 +501,35 @@ TEST_CASE("torch_backend: a monitored barrier names the missing ranks, and the g
   });
 }
 
+TEST_CASE("torch_backend: a monitored barrier leaves no keys in the store, also of several threads") {
+  const store_file file;
+  processes::child_processes children(3, [&](int rank) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(file.path(), 3);
+    torch_backend backend(store, rank, 3, {.timeout = 30s});
+    pass_barrier(backend);
+    const auto keys = store->getNumKeys();
+    pass_barrier(backend);
+    for (int turn = 0; turn < 3; ++turn) {
+      backend.monitoredBarrier({}, false);
+    }
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 4; ++number) {
+      threads.emplace_back([&] { backend.monitoredBarrier({}, false); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    pass_barrier(backend);
+    const auto left = store->getNumKeys() - keys;
+    pass_barrier(backend);  // a store that ends sets a key
+    require_that(left == 0, std::to_string(left) + " keys are left");
+  });
+  for (const auto& outcome : children.wait(60s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
 TEST_CASE("torch_backend: a deadline is an error that says Timed out") {
   const store_file file;
   processes::child_processes children(2, [&](int rank) {

@@ -132,13 +132,15 @@ class torch_backend : public torch_backend_base {
   template <class Start, class After>
   c10::intrusive_ptr<backend_work> begin(::c10d::OpType type, const tensor_list& inputs, const tensor_list& outputs,
                                          std::chrono::milliseconds timeout, Start start, After after);
+  [[nodiscard]] std::uint64_t next_monitored_barrier();
+
   const std::string name_;
   c10::intrusive_ptr<::c10d::Store> store_;
-  std::uint64_t monitored_barriers_ = 0;
 
   std::mutex starting_;  ///< A group is used by one thread at a time. Guards all below.
   std::chrono::milliseconds timeout_;
   process_group group_;
+  std::uint64_t monitored_barriers_ = 0;
   std::uint64_t collectives_ = 0;
   bool is_closed_ = false;
   std::vector<c10::weak_intrusive_ptr<backend_work>> pending_;  ///< Collectives and receives, some of them done.

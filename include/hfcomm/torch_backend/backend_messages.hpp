@@ -228,8 +228,13 @@ inline torch_backend::work_ptr torch_backend::barrier(const ::c10d::BarrierOptio
 
 inline void torch_backend::monitoredBarrier(const ::c10d::BarrierOptions& opts, bool wait_all_ranks) {
   const auto timeout = opts.timeout < opts.timeout.zero() ? getBackendOptions()->timeout : opts.timeout;
-  torch_backend_detail::pass_monitored_barrier(*store_, ++monitored_barriers_, getRank(), getSize(), timeout,
+  torch_backend_detail::pass_monitored_barrier(*store_, next_monitored_barrier(), getRank(), getSize(), timeout,
                                                wait_all_ranks);
+}
+
+inline std::uint64_t torch_backend::next_monitored_barrier() {
+  const std::lock_guard lock(starting_);
+  return ++monitored_barriers_;
 }
 
 inline std::uint64_t torch_backend::getSequenceNumberForGroup() {

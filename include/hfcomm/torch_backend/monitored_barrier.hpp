@@ -70,11 +70,29 @@ inline std::string await_others(::c10d::Store& store, const std::string& prefix,
              : (several ? "Ranks " : "Rank ") + missing + " failed to pass monitoredBarrier in " + deadline.text();
 }
 
+/// Deletes the keys of a barrier that all ranks have passed. They remain where the store cannot delete keys, or has
+/// ended with the process that serves it.
+inline void delete_keys(::c10d::Store& store, const std::string& prefix, int rank, int size) {
+  try {
+    (void)store.deleteKey(prefix + std::to_string(rank));
+    if (store.add(prefix + "readers", 1) == size - 1) {  // nobody needs rank 0's answer any more
+      (void)store.deleteKey(prefix + "readers");
+      (void)store.deleteKey(prefix + "0");
+    }
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
 /// Waits until all ranks have come; `number` is the same for all of them, and for no other barrier. Throws c10::Error
-/// where some have not within `timeout`: rank 0 names them, and the others refer to rank 0.
+/// where some have not within `timeout`: rank 0 names them, and the others refer to rank 0. Leaves no key in a store
+/// that can delete, unless it throws: ranks may come later.
 inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, int rank, int size,
                                    std::chrono::milliseconds timeout, bool wait_all_ranks) {
   const barrier_deadline deadline(timeout);
+  if (size == 1) {
+    return;
+  }
   const std::string prefix = "monitored_barrier/" + std::to_string(number) + "/";
   if (rank == 0) {
     const std::string problem = await_others(store, prefix, size, deadline, wait_all_ranks);
@@ -87,6 +105,7 @@ inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, i
   TORCH_CHECK(has_answer && get_text(store, prefix + "0").empty(), "Rank ", rank,
               " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. ",
               "Please check rank 0 logs for faulty rank.");
+  delete_keys(store, prefix, rank, size);
 }
 
 }  // namespace hfcomm::torch_backend_detail
