@@ -156,9 +156,27 @@ TEST_CASE("torch_backend: sparse tensors are summed, whatever entries each rank 
       require_equal(sum.to_dense(), expected, "sparse");
     }
     const at::Tensor other = at::zeros({2 + rank, 2}).to_sparse();
-    require_error("all_gather_v", [&] { (void)all_reduced(backend, other, c10d::ReduceOp::SUM); });
+    require_error("sparse all_reduce", [&] { (void)all_reduced(backend, other, c10d::ReduceOp::SUM); });
     require_error("SUM only", [&] { (void)all_reduced(backend, other, c10d::ReduceOp::MAX); });
     require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(3), "after errors");
+  });
+}
+
+TEST_CASE("torch_backend: sparse tensors of 16 bits and of bools are added up, too") {
+  on_ranks(3, [](torch_backend& backend) {
+    const int rank = backend.getRank();
+    for (const auto type : {at::kHalf, at::kBFloat16}) {
+      // The sum is 1 + 2 times half a step: added up with 16 bits it would stay 1.
+      const double step = type == at::kHalf ? 0x1p-10 : 0x1p-7;
+      const at::Tensor values = at::full({1}, rank == 0 ? 1.0 : step / 2, at::dtype(type));
+      const at::Tensor mine = at::sparse_coo_tensor(at::full({1, 1}, 2, at::kLong), values, {4});
+      const at::Tensor sum = all_reduced(backend, mine, c10d::ReduceOp::SUM);
+      require_equal(sum._values(), at::full({1}, 1 + step, at::dtype(type)), std::string("sparse ") + toString(type));
+    }
+    const at::Tensor any = all_reduced(
+        backend, at::sparse_coo_tensor(at::full({1, 1}, rank % 2, at::kLong), at::full({1}, rank != 1, at::kBool), {2}),
+        c10d::ReduceOp::SUM);
+    require_equal(any._values(), at::tensor({1, 0}).to(at::kBool), "sparse bools");
   });
 }
 

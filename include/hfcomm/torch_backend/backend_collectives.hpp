@@ -107,10 +107,10 @@ inline torch_backend::work_ptr torch_backend::allreduce_sparse(tensor_list& tens
   const at::Tensor result = only(tensors, "tensors to reduce");
   require_sparse(result);
   TORCH_CHECK(opts.reduceOp.op_ == ::c10d::ReduceOp::SUM, "hfcomm: sparse tensors have the reduction SUM only");
-  const at::Tensor mine = result.detach().coalesce();
+  const at::Tensor mine = result.detach();
   return begin(
       ::c10d::OpType::ALLREDUCE, tensors, tensors, opts.timeout,
-      [&](const process_group& group) { return sum_of_sparse(mine, group); },
+      [&](const process_group& group) { return sum_of_sparse(mine, group, unknown_call_site); },
       [result](const backend_work& /*done*/, const at::Tensor& sum) { torch::detail::assign(result, sum); });
 }
 

@@ -7,12 +7,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include <hfcomm/collectives/all_gather_v.hpp>
+#include <hfcomm/call/argument_checks.hpp>
+#include <hfcomm/call/async.hpp>
+#include <hfcomm/call/uneven_parts.hpp>
+#include <hfcomm/collectives/detail/collect_parts.hpp>
 #include <hfcomm/collectives/received_parts.hpp>
 #include <hfcomm/core/hash.hpp>
+#include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>
@@ -72,18 +78,52 @@ inline at::Tensor sparse_part(const at::Tensor& mine, std::span<const std::byte>
   return at::sparse_coo_tensor(indices, values, mine.sizes());
 }
 
-/// Starts to add up the ranks' tensors, which are coalesced and of one type and size (mismatch_error otherwise). Takes
-/// memory for the entries of all ranks.
-inline work<at::Tensor> sum_of_sparse(at::Tensor mine, process_group group) {
+/// Starts to gather the entries of all ranks, which must stay until the work is done.
+inline work<received_parts<std::byte>> gather_entries(std::span<const std::byte> entries, const process_group& group,
+                                                      std::source_location where) {
+  const hfcomm::detail::const_elements in{entries.data(), entries.size(), 1};
+  const auto call =
+      hfcomm::detail::uneven_call<std::byte>("sparse all_reduce", engines::movement::to_all, entries.size(), -1, where);
+  const auto collect = [in, begun = engines::operation(call)](const process_group& running,
+                                                              std::source_location /*where*/) mutable {
+    return hfcomm::detail::receive_parts<std::byte>([&](hfcomm::detail::parts_memory memory) {
+      hfcomm::detail::collect_parts(std::move(begun), in, memory, running);
+    });
+  };
+  return hfcomm::detail::start_checked(
+      call, [in](hfcomm::detail::checked_call& running) { hfcomm::detail::check_contribution(running, in); }, collect,
+      group);
+}
+
+/// Returns the type in which tensors of a type are added up. LibTorch adds up no sparse ones of 16 bits, nor bools.
+inline at::ScalarType type_of_sum(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+    case at::kBFloat16: return at::kFloat;
+    case at::kBool: return at::kInt;
+    default: return type;
+  }
+}
+
+/// Returns a sparse tensor with its entries as another type.
+inline at::Tensor with_value_type(const at::Tensor& tensor, at::ScalarType type) {
+  return at::sparse_coo_tensor(tensor._indices(), tensor._values().to(type), tensor.sizes());
+}
+
+/// Starts to add up the ranks' tensors, which are of one type and size (mismatch_error otherwise). Takes memory for the
+/// entries of all ranks. Sums of 16-bit floats are rounded once; one of bools is whether any is true.
+inline work<at::Tensor> sum_of_sparse(at::Tensor mine, process_group group, std::source_location where) {
+  const at::ScalarType type = mine.scalar_type();
+  mine = with_value_type(mine, type_of_sum(type)).coalesce();
   const auto entries = sparse_entries(mine);
   // Two floats and one double are equally many bytes: the tag keeps them apart.
-  const auto tagged = group.with_tag(shape_hash(mine));
-  const received_parts<std::byte> all = co_await all_gather_v_async(std::span<const std::byte>(entries), tagged);
+  const auto tagged = group.with_tag(hfcomm::detail::mix(shape_hash(mine), static_cast<std::uint64_t>(type)));
+  const received_parts<std::byte> all = co_await gather_entries(entries, tagged, where);
   at::Tensor sum = sparse_part(mine, all.part(0));
   for (int rank = 1; rank < group.size(); ++rank) {
     sum = sum + sparse_part(mine, all.part(rank));
   }
-  co_return sum.coalesce();
+  co_return with_value_type(sum.coalesce(), type).coalesce();
 }
 
 }  // namespace hfcomm::torch_backend_detail
