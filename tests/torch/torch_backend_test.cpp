@@ -396,6 +396,20 @@ TEST_CASE("torch_backend: works complete their futures, in any number, also wher
   });
 }
 
+TEST_CASE("torch_backend: a callback that throws does not concern later operations") {
+  on_ranks(2, [](torch_backend& backend) {
+    tensors data{filled(1)};
+    const auto work = backend.allreduce(data, {});
+    work->getFuture()->addCallback(
+        [](c10::ivalue::Future& /*done*/) { throw std::runtime_error("a callback's error"); });
+    work->wait();
+    require_equal(data[0], filled(2), "the operation itself");
+    for (int turn = 0; turn < 10; ++turn) {
+      require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "a later operation");
+    }
+  });
+}
+
 TEST_CASE("torch_backend: a work that is completed has a completed future") {
   on_ranks(2, [](torch_backend& backend) {
     int early = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
@@ -84,13 +85,18 @@ class backend_work final : public ::c10d::Work {
   /// To be called once, before anybody else has this object.
   void set_operation(hfcomm::work<void> operation) { operation_.emplace(std::move(operation)); }
 
-  /// Ends it, with an error unless `problem` is null.
+  /// Ends it, with an error unless `problem` is null. A callback of the future that throws gets a warning: no caller
+  /// waits for it.
   void complete(const std::exception_ptr& problem) {
     finish(problem);
-    if (problem) {
-      future_->setError(problem);
-    } else {
-      future_->markCompleted(c10::IValue(outputs_));
+    try {
+      if (problem) {
+        future_->setError(problem);
+      } else {
+        future_->markCompleted(c10::IValue(outputs_));
+      }
+    } catch (...) {
+      TORCH_WARN("hfcomm: a callback of a work's future threw: ", hfcomm::detail::current_exception_text());
     }
   }
 
