@@ -540,4 +540,30 @@ TEST_CASE("torch ddp: ignored buffers stay each rank's own, also after they were
   });
 }
 
+/// A parameter times a buffer, which the gradient needs.
+struct scaled_net : torch::nn::Module {
+  scaled_net() {
+    value = register_parameter("value", torch::ones({3}));
+    scale = register_buffer("scale", torch::full({3}, 2.0));
+  }
+  at::Tensor forward() { return (value * scale).sum(); }
+
+  at::Tensor value, scale;
+};
+
+TEST_CASE("torch ddp: a null module and an empty holder are a usage_error") {
+  at_each_size([](const process_group& world) {
+    const bool is_last = world.rank() == world.size() - 1;
+    const auto check_refused = [&](auto&& wrap) {
+      CHECK_CONTAINS(is_last ? error_of<usage_error>(wrap).what() : error_of<peer_error>(wrap).what(),
+                     "the module is null, or its holder empty");
+      check_usable(world);
+    };
+    const auto module = is_last ? nullptr : std::make_shared<scaled_net>();
+    check_refused([&] { ht::distributed_data_parallel ddp(module); });
+    const torch::nn::Linear holder = is_last ? torch::nn::Linear(nullptr) : torch::nn::Linear(3, 2);
+    check_refused([&] { ht::distributed_data_parallel ddp(holder); });
+  });
+}
+
 }  // namespace

@@ -29,6 +29,7 @@ class module_state;
 template <class T>
 concept module_holder = requires(const T& holder) {
   typename T::ContainedType;
+  { holder.is_empty() } -> std::convertible_to<bool>;
   { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename T::ContainedType>>;
 };
 }  // namespace detail
@@ -79,7 +80,7 @@ class distributed_data_parallel_base {
   [[nodiscard]] hfcomm::distributed_data_parallel& averager() noexcept;
 
  protected:
-  distributed_data_parallel_base(const ::torch::nn::Module& module, data_parallel_options options,
+  distributed_data_parallel_base(const ::torch::nn::Module* module, data_parallel_options options,
                                  const process_group& group, std::source_location where);
   ~distributed_data_parallel_base();
 
@@ -106,9 +107,10 @@ class distributed_data_parallel_base {
 ///     }
 ///
 /// The constructor is collective. It throws mismatch_error where the ranks' parameters or buffers differ in name, type,
-/// sizes or strides, naming the first. It throws usage_error (peer_error on the other ranks) where one cannot be
-/// averaged: only dense tensors of floating-point or complex types are supported, whose parameters are all in host
-/// memory or all on one CUDA device. A tensor that has several names is one parameter. Frozen parameters
+/// sizes or strides, naming the first. It throws usage_error (peer_error on the other ranks) for a null pointer or an
+/// empty holder, and where a parameter cannot be averaged: only dense tensors of floating-point or complex types are
+/// supported, whose parameters are all in host memory or all on one CUDA device. A tensor that has several names is one
+/// parameter. Frozen parameters
 /// (`requires_grad` is false) are shared once, and must stay frozen.
 ///
 /// A gradient lies in memory of this object, in which it is reduced; `.grad` becomes a view of it in each pass.
@@ -145,14 +147,14 @@ class distributed_data_parallel : public distributed_data_parallel_base {
   explicit distributed_data_parallel(std::shared_ptr<Module> module, data_parallel_options options = {},
                                      const process_group& group = world(),
                                      std::source_location where = std::source_location::current())
-      : distributed_data_parallel_base(*module, std::move(options), group, where), module_(std::move(module)) {}
+      : distributed_data_parallel_base(module.get(), std::move(options), group, where), module_(std::move(module)) {}
   /// The same with a holder, such as `torch::nn::Sequential`.
   template <detail::module_holder Holder>
     requires std::same_as<typename Holder::ContainedType, Module>
   explicit distributed_data_parallel(const Holder& holder, data_parallel_options options = {},
                                      const process_group& group = world(),
                                      std::source_location where = std::source_location::current())
-      : distributed_data_parallel(holder.ptr(), std::move(options), group, where) {}
+      : distributed_data_parallel(holder.is_empty() ? nullptr : holder.ptr(), std::move(options), group, where) {}
 
   /// Returns the module's forward. Where gradients are recorded, it first gives every rank rank 0's buffers, unless
   /// `broadcast_buffers` is off or inside `no_sync`: collective. Without gradients (`torch::NoGradGuard`) nothing is

@@ -9,7 +9,7 @@
 
 namespace hfcomm::torch {
 
-HFCOMM_INLINE distributed_data_parallel_base::distributed_data_parallel_base(const ::torch::nn::Module& module,
+HFCOMM_INLINE distributed_data_parallel_base::distributed_data_parallel_base(const ::torch::nn::Module* module,
                                                                              data_parallel_options options,
                                                                              const process_group& group,
                                                                              std::source_location where)

@@ -13,19 +13,23 @@
 
 namespace hfcomm::torch::detail {
 
-HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module& module, data_parallel_options options,
+HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module* module, data_parallel_options options,
                                          const process_group& group, std::source_location where)
     : group_(group),
       made_at_(where),
       where_(where),
       finishes_by_itself_(options.automatic_finish),
-      parts_(parts_of(module, options.ddp.ignore)) {
+      parts_(module != nullptr ? parts_of(*module, options.ddp.ignore) : module_parts()),
+      problem_(module != nullptr ? "" : "the module is null, or its holder empty") {
   std::vector<ddp_parameter> parameters;
   std::vector<ddp_buffer> buffers;
   const auto on_device = use_device();
   if (!is_alone()) {
-    problem_ = parts_.problem();
+    problem_ = problem_.empty() ? parts_.problem() : problem_;
     choose_stream(options.ddp);
+  }
+  refuse_unusable_module();
+  if (!is_alone()) {
     share_once(options.ddp);
     for (const model_tensor& one : parts_.dense) {
       parameters.push_back(parameter_of(one));
@@ -72,8 +76,7 @@ HFCOMM_INLINE std::string module_state::stream_problem() const {
                                        : "";
 }
 
-/// Checks the module, and gives every rank rank 0's parameters that the averager does not know.
-HFCOMM_INLINE void module_state::share_once(const hfcomm::ddp_options& options) {
+HFCOMM_INLINE void module_state::refuse_unusable_module() {
   namespace calls = hfcomm::detail;
   if (!problem_.empty()) {
     auto call = calls::object_call<std::vector<calls::model_part>>("distributed_data_parallel",
@@ -81,6 +84,11 @@ HFCOMM_INLINE void module_state::share_once(const hfcomm::ddp_options& options) 
     calls::running_call running(group_, call);
     running.refuse(problem_);
   }
+}
+
+/// Compares the modules, and gives every rank rank 0's parameters that the averager does not know.
+HFCOMM_INLINE void module_state::share_once(const hfcomm::ddp_options& options) {
+  namespace calls = hfcomm::detail;
   std::vector<ddp_buffer> shared;
   for (const auto* group : {&parts_.sparse, &parts_.frozen}) {
     for (const model_tensor& one : *group) {

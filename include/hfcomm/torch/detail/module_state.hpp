@@ -90,7 +90,7 @@ class gradient_hook {
 /// to the averager, and the averager's memory into `.grad`.
 class module_state {
  public:
-  module_state(const ::torch::nn::Module& module, data_parallel_options options, const process_group& group,
+  module_state(const ::torch::nn::Module* module, data_parallel_options options, const process_group& group,
                std::source_location where);
   module_state(const module_state&) = delete;
   module_state& operator=(const module_state&) = delete;
@@ -111,6 +111,8 @@ class module_state {
  private:
   [[nodiscard]] bool is_alone() const noexcept { return group_.size() == 1; }
 
+  /// Throws usage_error with the problem of this rank's module, and tells the other ranks, if there is one.
+  void refuse_unusable_module();
   void share_once(const hfcomm::ddp_options& options);
   /// Sets the stream on which gradients on a device are computed, unless it is given.
   void choose_stream(hfcomm::ddp_options& options);
