@@ -551,6 +551,36 @@ struct scaled_net : torch::nn::Module {
   at::Tensor value, scale;
 };
 
+TEST_CASE("torch ddp: a backward that needs buffers which a later forward has changed throws") {
+  at_each_size(
+      [](const process_group& world) {
+        auto net = std::make_shared<scaled_net>();
+        ht::distributed_data_parallel ddp(net);
+        const at::Tensor first = ddp.forward();
+        if (world.rank() == 0) {
+          net->scale.mul_(2);
+        }
+        const at::Tensor second = ddp.forward();
+        CHECK_THROWS_AS(first.backward(), c10::Error);
+        second.backward();
+        CHECK(at::equal(net->value.grad(), at::full({3}, 4.0)));
+      },
+      2);
+}
+
+TEST_CASE("torch ddp: two forwards with equal buffers may come before their two backwards") {
+  at_each_size([](const process_group& world) {
+    auto net = std::make_shared<scaled_net>();
+    ht::distributed_data_parallel ddp(net);
+    const at::Tensor first = ddp.forward();
+    const at::Tensor second = ddp.forward();
+    first.backward();
+    second.backward();
+    CHECK(at::equal(net->value.grad(), at::full({3}, 4.0)));
+    check_same_tensor(net->value.grad(), world);
+  });
+}
+
 TEST_CASE("torch ddp: a null module and an empty holder are a usage_error") {
   at_each_size([](const process_group& world) {
     const bool is_last = world.rank() == world.size() - 1;

@@ -3,6 +3,8 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +21,7 @@ HFCOMM_INLINE module_state::module_state(const ::torch::nn::Module* module, data
       made_at_(where),
       where_(where),
       finishes_by_itself_(options.automatic_finish),
+      shares_buffers_(options.ddp.broadcast_buffers),
       parts_(module != nullptr ? parts_of(*module, options.ddp.ignore) : module_parts()),
       problem_(module != nullptr ? "" : "the module is null, or its holder empty") {
   std::vector<ddp_parameter> parameters;
@@ -163,11 +166,32 @@ HFCOMM_INLINE void module_state::begin_forward(std::source_location where) {
   problem = problem.empty() ? stream_problem() : problem;
   has_queued_finish_ = false;
   has_begun_backward_ = false;
-  averager_->begin_forward(where_);
+  begin_averager_pass();
   if (!problem.empty()) {
     refuse_pass(problem);
   }
   follow_memory();
+}
+
+// Where a broadcast brings the bytes that a buffer has, as in a pass without a step in between, older graphs stay
+// usable. Reading a buffer on a device would wait for the stream: there a broadcast counts as a change on all ranks but
+// rank 0.
+HFCOMM_INLINE void module_state::begin_averager_pass() {
+  std::vector<std::vector<std::byte>> before(parts_.buffers.size());
+  for (std::size_t index = 0; shares_buffers_ && index < before.size(); ++index) {
+    if (const model_tensor& one = parts_.buffers[index]; !one.is_on_device()) {
+      before[index].assign(one.bytes().begin(), one.bytes().end());
+    }
+  }
+  averager_->begin_forward(where_);
+  for (std::size_t index = 0; shares_buffers_ && index < before.size(); ++index) {
+    const model_tensor& one = parts_.buffers[index];
+    const bool has_changed = one.is_on_device() ? group_.rank() != 0 && averager_->synchronizes()
+                                                : !std::ranges::equal(before[index], one.bytes());
+    if (has_changed && !one.tensor().is_inference()) {
+      one.tensor().unsafeGetTensorImpl()->bump_version();
+    }
+  }
 }
 
 HFCOMM_INLINE void module_state::refuse_pass(const std::string& text) {

@@ -114,6 +114,8 @@ class module_state {
   /// Throws usage_error with the problem of this rank's module, and tells the other ranks, if there is one.
   void refuse_unusable_module();
   void share_once(const hfcomm::ddp_options& options);
+  /// Begins the averager's pass, and lets autograd know which buffers it has changed.
+  void begin_averager_pass();
   /// Sets the stream on which gradients on a device are computed, unless it is given.
   void choose_stream(hfcomm::ddp_options& options);
   /// Describes why the present pass cannot run on this thread's stream; empty: it can.
@@ -149,6 +151,7 @@ class module_state {
   std::source_location
       where_;  // of the present pass's forward, which errors in backward name; first of the constructor
   bool finishes_by_itself_;
+  bool shares_buffers_;
   module_parts parts_;
   std::string problem_;                                        // of this rank's module; empty: none
   std::optional<stream_ref> stream_;                           // of the passes, where parameters are on a device
