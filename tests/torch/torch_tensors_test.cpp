@@ -272,6 +272,21 @@ TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error 
       2);
 }
 
+template <class T>
+concept broadcast_as_object = requires(T& value) { hfcomm::broadcast(value, 0); };
+template <class T>
+concept broadcast_as_object_async = requires(T& value) { hfcomm::broadcast_async(value); };
+
+TEST_CASE("torch tensors: one tensor is not broadcast as an object, a list is") {
+  static_assert(!broadcast_as_object<at::Tensor> && !broadcast_as_object_async<at::Tensor>);
+  static_assert(broadcast_as_object<std::vector<at::Tensor>> && broadcast_as_object_async<std::vector<at::Tensor>>);
+  at_each_size([](const process_group& world) {
+    std::vector<at::Tensor> list(1, at::full({world.rank() + 1}, world.rank(), at::kLong));
+    hfcomm::broadcast(list);
+    CHECK(at::equal(list[0], at::zeros({1}, at::kLong)));
+  });
+}
+
 TEST_CASE("torch tensors: as objects they may have any type and sizes") {
   at_each_size([](const process_group& world) {
     static_assert(hfcomm::serializable<at::Tensor>);

@@ -3,13 +3,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <source_location>
+
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/group/process_group.hpp>
+#include <hfcomm/group/session.hpp>
+#include <hfcomm/group/work.hpp>
 #include <hfcomm/serialization/archive.hpp>
 
-/// Tensors of LibTorch as objects: `hfcomm::all_gather(tensor)` returns tensors of any types and sizes, and a map of
-/// tensors may be broadcast. A received tensor is a new one: `hfcomm::broadcast(parameter)` leaves a module's parameter
-/// as it was, and only `hfcomm::torch::broadcast(parameter)` writes into it. hfcomm's archives find these functions in
-/// their namespace.
+/// Tensors of LibTorch as objects: `hfcomm::all_gather(tensor)` returns tensors of any types and sizes, and a list or
+/// map of tensors may be broadcast. A received tensor is a new one. So `hfcomm::broadcast(parameter)` would leave a
+/// module's parameter as it was, and does not compile; `hfcomm::torch::broadcast(parameter)` writes into it. hfcomm's
+/// archives find these functions in their namespace.
 namespace hfcomm::serialization {
 
 /// Writes a tensor's type, sizes and elements, row by row, or that it is undefined. Throws usage_error for one that is
@@ -20,3 +25,14 @@ void save(output_archive& archive, const at::Tensor& tensor);
 void load(input_archive& archive, at::Tensor& tensor);
 
 }  // namespace hfcomm::serialization
+
+namespace hfcomm {
+
+// Calls that are refused: the variable would get another tensor, and a module's parameter stay as it was.
+
+void broadcast(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast
+               std::source_location = std::source_location::current()) = delete;
+work<void> broadcast_async(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast_async
+                           std::source_location = std::source_location::current()) = delete;
+
+}  // namespace hfcomm
