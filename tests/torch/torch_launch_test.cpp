@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "nets.hpp"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
 #include <stdexcept>
-#include <thread>
+
+#include "../process/processes.hpp"
 
 // Ranks as processes. No case of this file may use LibTorch before the ranks are forked.
 
@@ -17,14 +22,26 @@ void require(bool condition, const char* text) {
   }
 }
 
+/// Returns the number of cores that this process may use.
+int usable_cores() {
+  cpu_set_t cores;
+  require(::sched_getaffinity(0, sizeof(cores), &cores) == 0, "the cores are unknown");
+  return CPU_COUNT(&cores);
+}
+
 TEST_CASE("torch threads: the ranks of a machine divide its cores") {
-  const int status = hfcomm::launch(2, [] {
-    const int threads = ht::set_threads_for_ranks();
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    require(threads >= 1 && (threads * 2 <= cores || threads == 1), "more threads than cores");
-    require(at::get_num_threads() == threads, "LibTorch has another number of threads");
-  });
-  CHECK(status == 0);
+  CHECK(ht::detail::threads_of_rank(8, 1) == 8);
+  CHECK(ht::detail::threads_of_rank(8, 2) == 4);
+  CHECK(ht::detail::threads_of_rank(7, 2) == 3);
+  CHECK(ht::detail::threads_of_rank(2, 3) == 1);
+  const auto check_threads = [](int ranks) {
+    const int expected = std::max(usable_cores() / ranks, 1);
+    require(ht::set_threads_for_ranks() == expected, "a wrong number of threads");
+    require(at::get_num_threads() == expected, "LibTorch has another number of threads");
+  };
+  CHECK(hfcomm::launch(2, [&] { check_threads(2); }) == 0);
+  processes::child_processes alone(1, [&](int /*index*/) { check_threads(1); });
+  CHECK(alone.wait(std::chrono::seconds(30)).front().exited_with(0));
 }
 
 TEST_CASE("torch launch: processes that share a batch train as one does on the whole") {

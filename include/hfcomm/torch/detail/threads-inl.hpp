@@ -3,8 +3,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-
 #include <sched.h>
 
 #include <hfcomm/core/config.hpp>
@@ -17,7 +15,7 @@ HFCOMM_INLINE int set_threads_for_ranks() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const int count = ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  const int threads = std::max(count / local_size(), 1);
+  const int threads = detail::threads_of_rank(count, local_size());
   at::set_num_threads(threads);
   return threads;
 }
