@@ -410,6 +410,142 @@ TEST_CASE("torch_backend: a callback that throws does not concern later operatio
   });
 }
 
+TEST_CASE("torch_backend: after a deadline of wait the work goes on, and another wait gets its result") {
+  on_ranks(2, [](torch_backend& backend) {
+    tensors signal{filled(0)};
+    tensors data{filled(1)};
+    if (backend.getRank() == 1) {
+      backend.recv(signal, 0, 0)->wait();
+      backend.allreduce(data, {})->wait();
+    } else {
+      const auto work = backend.allreduce(data, {});
+      require_error("Timed out waiting 50 ms", [&] { work->wait(50ms); });
+      require_that(!work->isCompleted(), "it cannot be done");
+      backend.send(signal, 1, 0)->wait();
+      require_that(work->wait(), "the second wait failed");
+    }
+    require_equal(data[0], filled(2), "after the deadline");
+  });
+}
+
+TEST_CASE("torch_backend: abort ends a wait of another thread") {
+  on_ranks(2, [](torch_backend& backend) {
+    if (backend.getRank() == 0) {
+      tensors data{filled(0)};
+      const auto work = backend.recv(data, 1, 7);
+      std::atomic<bool> has_result = true;
+      std::thread waiter([&] { has_result = work->wait(); });
+      std::this_thread::sleep_for(50ms);
+      work->abort();
+      waiter.join();
+      require_that(!has_result, "an aborted receive has no result");
+    }
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "after the abort");
+  });
+}
+
+TEST_CASE("torch_backend: messages of four threads reach those of the same tag") {
+  on_ranks(2, [](torch_backend& backend) {
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (int tag = 0; tag < 4; ++tag) {
+      threads.emplace_back([&backend, &wrong, tag] {
+        const std::string problem = error_of([&] {
+          const int other = 1 - backend.getRank();
+          for (int turn = 0; turn < 50; ++turn) {
+            tensors out{filled(100 * tag + turn + 1000 * backend.getRank())};
+            tensors in{filled(-1)};
+            const auto sent = backend.send(out, other, tag);
+            backend.recv(in, other, tag)->wait();
+            sent->wait();
+            require_equal(in[0], filled(100 * tag + turn + 1000 * other), "message");
+          }
+        });
+        wrong += problem == "no error" ? 0 : 1;
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    require_that(wrong == 0, "messages were lost or mixed up");
+  });
+}
+
+TEST_CASE("torch_backend: a rank that leaves completes the collectives that it started") {
+  on_ranks(
+      2,
+      [](torch_backend& backend) {
+        tensors data{filled(1)};
+        if (backend.getRank() == 1) {
+          (void)backend.allreduce(data, {});
+          (void)backend.recv(data, 0, 3);  // never sent
+          backend.close();
+          require_equal(data[0], filled(2), "closed");
+        } else {
+          std::this_thread::sleep_for(50ms);
+          backend.allreduce(data, {})->wait();
+          require_equal(data[0], filled(2), "the other rank");
+        }
+      },
+      30s, [](torch_backend& /*backend*/) {});
+}
+
+TEST_CASE("torch_backend: a collective that another rank never joins ends with an error that names it") {
+  on_ranks(
+      2,
+      [](torch_backend& backend) {
+        if (backend.getRank() == 0) {
+          tensors data{filled(1)};
+          const auto work = backend.allreduce(data, {});
+          const auto receive = backend.recv(data, 1, 3);
+          const auto before = std::chrono::steady_clock::now();
+          require_error("rank 1", [&] { work->wait(); });
+          require_error("rank 1", [&] { receive->wait(); });
+          require_that(std::chrono::steady_clock::now() - before < 20s, "it took the deadline");
+        }
+        backend.close();
+      },
+      30s, [](torch_backend& /*backend*/) {});
+}
+
+TEST_CASE("torch_backend: tensors without elements pass through every operation") {
+  on_ranks(2, [](torch_backend& backend) {
+    const int other = 1 - backend.getRank();
+    const auto none = [] { return at::empty({0, 3}); };
+    tensors one{none()};
+    tensors two{none(), none()};
+    tensors received{none()};
+    std::vector<tensors> list{{none(), none()}};
+    std::vector<tensors> rooted;
+    if (backend.getRank() == 0) {
+      rooted = list;
+    }
+    at::Tensor in = none();
+    at::Tensor out = none();
+    std::vector<std::int64_t> splits;
+    std::vector<tensors> coalesced{{none()}, {none()}};
+    const std::vector<torch_backend::work_ptr> works{backend.broadcast(one, {}),
+                                                     backend.allreduce(one, {}),
+                                                     backend.allreduce_coalesced(two, {}),
+                                                     backend.reduce(one, {}),
+                                                     backend.allgather(list, one, {}),
+                                                     backend._allgather_base(out, in, {}),
+                                                     backend.allgather_coalesced(coalesced, one, {}),
+                                                     backend.gather(rooted, one, {}),
+                                                     backend.scatter(one, rooted, {}),
+                                                     backend.reduce_scatter(one, list, {}),
+                                                     backend._reduce_scatter_base(out, in, {}),
+                                                     backend.alltoall_base(out, in, splits, splits, {}),
+                                                     backend.alltoall(two, list[0], {}),
+                                                     backend.send(one, other, 0),
+                                                     backend.recv(received, other, 0)};
+    for (const auto& work : works) {
+      require_that(work->wait(), "an operation failed");
+    }
+    require_equal(all_reduced(backend, filled(1), c10d::ReduceOp::SUM), filled(2), "afterwards");
+  });
+}
+
 TEST_CASE("torch_backend: a work that is completed has a completed future") {
   on_ranks(2, [](torch_backend& backend) {
     int early = 0;

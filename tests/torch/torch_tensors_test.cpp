@@ -272,6 +272,37 @@ TEST_CASE("torch tensors: unusable ones are a usage_error here and a peer_error 
       2);
 }
 
+TEST_CASE("torch tensors: those without elements pass through every operation") {
+  at_each_size([](const process_group& world) {
+    const auto none = [] { return at::empty({0, 3}); };
+    const std::vector<std::size_t> no_rows(as_index(world.size()), 0);
+    ht::all_reduce(none());
+    ht::reduce(none(), 0);
+    ht::broadcast(none(), 0);
+    ht::all_gather(none(), none());
+    ht::all_gather(none(), none(), no_rows);
+    ht::gather(none(), none(), 0);
+    ht::gather(none(), none(), no_rows, 0);
+    ht::scatter(none(), none(), 0);
+    ht::scatter(none(), none(), no_rows, 0);
+    ht::reduce_scatter(none(), none());
+    ht::reduce_scatter(none(), none(), no_rows);
+    ht::all_to_all(none(), none());
+    ht::all_to_all(none(), no_rows, none(), no_rows);
+    for (const auto& gathered : {ht::all_gather(none()), ht::all_gather_async(none()).wait()}) {
+      REQUIRE(gathered.size() == as_index(world.size()));
+      CHECK((gathered.back().sizes() == at::IntArrayRef({0, 3})));
+    }
+    CHECK(ht::gather(none(), 0).size() == (world.rank() == 0 ? as_index(world.size()) : 0));
+    if (world.size() > 1 && world.rank() == 0) {
+      ht::send(none(), 1);
+    } else if (world.rank() == 1) {
+      ht::recv(none(), 0);
+    }
+    check_usable(world);
+  });
+}
+
 template <class T>
 concept broadcast_as_object = requires(T& value) { hfcomm::broadcast(value, 0); };
 template <class T>
