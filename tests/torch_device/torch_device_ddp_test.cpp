@@ -80,6 +80,23 @@ TEST_CASE("torch devices: parameters and buffers are shared, and backward leaves
   });
 }
 
+TEST_CASE("torch devices: host_reduce averages the gradients of a module on the CPU, and shares it without NCCL") {
+  at_every_size([](const process_group& world, stream_ref /*stream*/) {
+    auto net = std::make_shared<device_net>(world.rank());
+    ht::distributed_data_parallel ddp(net, {.ddp = {.host_reduce = true}});
+    for (const auto& shared : {net->one, net->other, net->frozen, net->buffer}) {
+      CHECK(all_are(shared, 1));
+    }
+    for (int pass = 1; pass <= 3; ++pass) {
+      net->drop_gradients();
+      ddp.forward(pass * (world.rank() + 1.0), true).backward();
+      CHECK(all_are(net->one.grad(), pass * mean_factor(world.size())));
+      CHECK(all_are(net->other.grad(), 2 * pass * mean_factor(world.size())));
+    }
+    CHECK((world.size() == 1 || world.device_backend() == "none"));
+  });
+}
+
 TEST_CASE("torch devices: unused parameters, and gradients that were left undefined in no_sync") {
   at_every_size(
       [](const process_group& world, stream_ref /*stream*/) {

@@ -165,9 +165,6 @@ HFCOMM_INLINE ddp_parameter parameter_of(const model_tensor& one) {
   parameter.value = one.bytes();
   parameter.layout = one.layout();
   parameter.on_device = one.is_on_device();
-  if (parameter.on_device) {
-    return parameter;
-  }
   switch (parameter.type) {
     case element_type::float16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::float16>; break;
     case element_type::bfloat16: parameter.kernel = &hfcomm::detail::reduce_elements<element_type::bfloat16>; break;
