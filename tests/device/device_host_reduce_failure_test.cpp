@@ -98,6 +98,50 @@ TEST_CASE(
   fail_each_call("cudaMemcpyAsync", options, 8);
 }
 
+TEST_CASE("host_reduce: a failure while gradients move to buckets that are filled anew leaves them where they are") {
+  const fake_cuda::install fake;
+  run_devices(2, [](const process_group& world, stream_ref stream) {
+    device_buffer<float> values(130);
+    distributed_data_parallel ddp(
+        {named_parameter("p0", values.span().first(40)), named_parameter("p1", values.span().subspan(40, 60)),
+         named_parameter("p2", values.span().subspan(100, 30))},
+        {}, staged(stream, true), world);
+    const auto gradient = [&](std::size_t index) {
+      const auto bytes = ddp.gradient(index);
+      return device_span<float>(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
+    };
+    const auto pass = [&](int number) {
+      ddp.begin_forward();
+      for (const std::size_t index : {0U, 2U, 1U}) {  // not the reverse order
+        to_device(std::vector<float>(gradient(index).size(), static_cast<float>(number)), gradient(index), stream);
+        ddp.mark_ready(index);
+      }
+      ddp.finish();
+    };
+    const auto are_all = [&](float value) {
+      for (const std::size_t index : {0U, 1U, 2U}) {
+        CHECK((on_host(gradient(index), stream) == std::vector<float>(gradient(index).size(), value)));
+      }
+    };
+    pass(1);
+    pass(2);  // agrees on the order
+    for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+      barrier(world);
+      if (world.rank() == 1) {
+        fake_cuda::fail_call("cudaMemcpyAsync", nth, cudaErrorLaunchFailure, 1);
+        CHECK_CONTAINS(error_of<engine_error>([&] { ddp.begin_forward(); }).what(), "cudaMemcpyAsync");
+      } else {
+        CHECK_CONTAINS(error_of<peer_error>([&] { pass(3); }).what(), "cudaMemcpyAsync");
+        continue;
+      }
+      are_all(2);
+    }
+    pass(4);
+    are_all(4);
+    CHECK(fake_cuda::illegal_accesses() == 0);
+  });
+}
+
 /// Makes the nth call of a function in the constructor fail, for every n that it comes to.
 void fail_each_call_of_constructor(const std::string& function, int victim) {
   INFO(function, " on rank ", victim);

@@ -260,13 +260,14 @@ class reducer {
   /// Rounds up to an offset at which buckets of every type may begin.
   static constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 
-  /// Takes other buckets, and moves the gradients that lie in buckets. Changes nothing where there is no memory.
+  /// Takes other buckets, and moves the gradients that lie in buckets. Changes nothing where that fails.
   void adopt(std::vector<bucket> plan) {
     for (bucket& one : plan) {
       const bool holds =
           std::ranges::any_of(one.places, [this](const auto& at) { return is_held_here_[at.parameter]; });
       one.memory = holds ? allocate(one.bytes) : nullptr;
     }
+    copy_held_gradients(plan);
     const auto before = std::exchange(buckets_, std::move(plan));  // keeps the memory until everything has moved
     try {
       prepare_staging();
@@ -278,19 +279,28 @@ class reducer {
       for (const auto& place : buckets_[index].places) {
         bucket_of_[place.parameter] = index;
         if (is_held_here_[place.parameter]) {
-          move_gradient(parameters_[place.parameter], buckets_[index].memory.get() + place.offset);
+          parameters_[place.parameter].gradient = place_in(buckets_[index], place);
         }
       }
     }
     begin_marks();
   }
 
-  void move_gradient(ddp_parameter& parameter, std::byte* to) {
-    const std::span<std::byte> gradient(to, parameter.value.size());
-    if (!parameter.gradient.empty()) {
-      copy_gradient(parameter.gradient, gradient, std::source_location::current());
+  /// Copies the gradients that lie in buckets to their places in others.
+  void copy_held_gradients(const std::vector<bucket>& to) {
+    for (const bucket& one : to) {
+      for (const auto& place : one.places) {
+        const ddp_parameter& parameter = parameters_[place.parameter];
+        if (is_held_here_[place.parameter] && !parameter.gradient.empty()) {
+          copy_gradient(parameter.gradient, place_in(one, place), std::source_location::current());
+        }
+      }
     }
-    parameter.gradient = gradient;
+  }
+
+  /// Returns the bytes of a gradient in its bucket's memory.
+  [[nodiscard]] std::span<std::byte> place_in(const bucket& one, const bucket::place& place) const {
+    return {one.memory.get() + place.offset, parameters_[place.parameter].value.size()};
   }
 
   [[nodiscard]] bool wants_usage() const noexcept { return find_unused_ || !knows_usage_; }
