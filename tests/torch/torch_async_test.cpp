@@ -142,6 +142,25 @@ TEST_CASE("torch async: messages, from any rank, of any tag, contiguous or not")
   });
 }
 
+TEST_CASE("torch async: gathered tensors are of the mode of the call, whichever thread makes them in whatever mode") {
+  at_each_size([](const process_group& world) {
+    for (int turn = 0; turn < 50; ++turn) {
+      auto started = ht::all_gather_async(own(world.rank()));
+      const auto started_inside = [&] {
+        const c10::InferenceMode mode;
+        return ht::all_gather_async(own(world.rank()));
+      };
+      auto inside = started_inside();
+      const auto tensors = [&] {
+        const c10::InferenceMode mode;
+        return started.wait();
+      }();
+      CHECK_FALSE(tensors.front().is_inference());
+      CHECK(inside.wait().front().is_inference());
+    }
+  });
+}
+
 TEST_CASE("torch async: bad arguments are thrown at once, name the line, and reach the other ranks") {
   at_each_size(
       [](const process_group& world) {

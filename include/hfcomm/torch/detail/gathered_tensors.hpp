@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <torch/types.h>
 
 #include <vector>
@@ -19,8 +20,10 @@ namespace hfcomm::torch::detail {
   return at::empty(sizes, data.options().requires_grad(false));
 }
 
-/// Returns the tensors in such a tensor, which autograd takes for independent ones; none for an undefined one.
+/// Returns the tensors in such a tensor, which autograd takes for independent ones; none for an undefined one. They are
+/// inference tensors where the table is one, whatever the mode of the thread.
 [[nodiscard]] inline std::vector<at::Tensor> tensors_in(const at::Tensor& table) {
+  const c10::InferenceMode mode(table.defined() && table.is_inference());
   std::vector<at::Tensor> tensors;
   for (const at::Tensor& row : table.defined() ? table.unbind(0) : tensors) {
     const auto drop = [memory = table](void* /*address*/) mutable { memory.reset(); };
