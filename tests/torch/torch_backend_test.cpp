@@ -807,4 +807,40 @@ TEST_CASE("torch_backend: a rank that does not come is named after the time-out"
   }
 }
 
+/// A store whose server is gone.
+struct lost_store final : c10d::FileStore {
+  using FileStore::FileStore;
+  void set(const std::string& /*key*/, const std::vector<std::uint8_t>& /*value*/) override {
+    throw std::runtime_error("Connection reset by peer");
+  }
+  bool check(const std::vector<std::string>& /*keys*/) override {
+    throw std::runtime_error("Connection reset by peer");
+  }
+};
+
+TEST_CASE(
+    "torch_backend: a store that fails while the machines find each other is an engine_error, as of any exchange") {
+  const store_file file;
+  processes::child_processes children(1, [&](int /*rank*/) {
+    hfcomm::torch_backend_detail::exchange_in_store exchange(c10::make_intrusive<lost_store>(file.path(), 1));
+    const auto require_engine_error = [](const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const hfcomm::engine_error& problem) {
+        require_error("the store of torch.distributed failed: Connection reset", [&] { throw problem; });
+        return;
+      }
+      throw std::runtime_error("no error");
+    };
+    require_engine_error([&] { exchange.publish({.hosts = {"127.0.0.1"}, .ports = {1}, .nonce = "a"}); });
+    exchange.look_up();
+    require_engine_error([&] { (void)exchange.is_done(); });
+    require_engine_error([&] { exchange.refresh(); });
+  });
+  for (const auto& outcome : children.wait(30s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+  }
+}
+
 }  // namespace torch_backend_test

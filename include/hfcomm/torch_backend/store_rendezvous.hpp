@@ -17,6 +17,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,7 @@ class exchange_in_store final : public rendezvous::address_exchange {
 
   [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
   void publish(const rendezvous::root_address& address) override {
-    put_text(*store_, key, to_text(address));
+    with_store([&](::c10d::Store& store) { put_text(store, key, to_text(address)); });
     is_done_ = true;
   }
   void look_up() override { is_done_ = false; }
@@ -73,10 +74,11 @@ class exchange_in_store final : public rendezvous::address_exchange {
     return is_done_;
   }
   void refresh() override {
-    if (!store_->check({key})) {
+    const auto text = with_store([](::c10d::Store& store) { return store.check({key}) ? get_text(store, key) : ""; });
+    if (text.empty()) {
       return;
     }
-    auto address = rendezvous::parse_root_address(get_text(*store_, key));
+    auto address = rendezvous::parse_root_address(text);
     if (!address) {
       throw engine_error({}, "the store of torch.distributed has something else than the root's address");
     }
@@ -85,6 +87,16 @@ class exchange_in_store final : public rendezvous::address_exchange {
 
  private:
   static constexpr const char* key = "root";
+
+  /// Returns `use(store)`. Throws the store's errors as an exchange does.
+  template <class Use>
+  std::invoke_result_t<Use, ::c10d::Store&> with_store(Use use) {
+    try {
+      return use(*store_);
+    } catch (const std::exception& problem) {
+      throw engine_error({}, std::string("the store of torch.distributed failed: ") + problem.what());
+    }
+  }
 
   store_ptr store_;
   std::chrono::steady_clock::time_point next_look_{};
