@@ -178,6 +178,9 @@ TEST_CASE("torch async: bad arguments are thrown at once, name the line, and rea
         check_refused("undefined", [] { return ht::all_reduce_async(at::Tensor()); }, reduce_numbers);
         check_refused("undefined", [] { return ht::all_gather_async(at::Tensor()); }, gather_numbers);
         check_refused("sparse", [] { return ht::all_reduce_async(at::ones({3}).to_sparse()); }, reduce_numbers);
+        const at::Tensor nested = at::_nested_tensor_from_tensor_list({at::ones({1}), at::ones({2})});
+        check_refused("nested", [&] { return ht::all_reduce_async(nested); }, reduce_numbers);
+        check_refused("nested", [&] { return ht::all_gather_async(nested); }, gather_numbers);
         check_refused(
             "the average of int32", [] { return ht::all_reduce_async(at::ones({3}, at::kInt), reduce_op::average); },
             reduce_numbers);

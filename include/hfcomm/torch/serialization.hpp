@@ -18,7 +18,7 @@
 namespace hfcomm::serialization {
 
 /// Writes a tensor's type, sizes and elements, row by row, or that it is undefined. Throws usage_error for one that is
-/// sparse, quantized, not in host memory, or of a type that neither C++ nor hfcomm has.
+/// sparse, quantized, nested, not in host memory, or of a type that neither C++ nor hfcomm has.
 void save(output_archive& archive, const at::Tensor& tensor);
 
 /// Reads a tensor into memory of its own, without a gradient. Throws decode_error for anything else.

@@ -16,8 +16,8 @@ HFCOMM_INLINE std::string density_problem(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "the tensor is undefined";
   }
-  if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
-    return "the tensor is sparse or quantized; only dense tensors are supported";
+  if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested()) {
+    return "the tensor is sparse, quantized or nested; only dense tensors are supported";
   }
   return {};
 }
