@@ -31,7 +31,7 @@ def run_rank(task, rank, ranks, address):
     dist.init_process_group("hfcomm", store=store, rank=rank, world_size=ranks, timeout=limit)
     if task == "secret":
         backend = hfcomm_torch.make_backend(dist.PrefixStore("own", store), rank, ranks, limit)
-        words = store.get("own/hfcomm/job").decode().split()
+        words = store.get("own/hfcomm/1/job").decode().split()
         print("%s machines, a secret of %d characters" % (words[1], len("".join(words[2:]))))
         del backend
     if task in ("operations", "secret"):

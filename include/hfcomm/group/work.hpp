@@ -109,10 +109,10 @@ struct continuation<Function, void> : std::invoke_result<Function> {};
 /// Bad arguments are thrown by the function that would start the operation, which returns no work then. Every other
 /// error is the work's.
 ///
-/// Dropping a work waits for it; each operation has its deadline. An error that was not thrown yet is deferred: the
-/// group's next collective throws it. Where none comes, `launch` and `run_ranks` fail with it, and other programs print
-/// it. Where an exception drops the work, the destructor waits one second. Then it breaks the group, with this rank to
-/// blame, so that the exception can continue and the other ranks get an error.
+/// Dropping a work waits for it, as `wait` does; each operation has its deadline. An error that was not thrown yet is
+/// deferred: the group's next collective throws it. Where none comes, `launch` and `run_ranks` fail with it, and other
+/// programs print it. Where an exception drops the work, the destructor waits one second. Then it breaks the group,
+/// with this rank to blame, so that the exception can continue and the other ranks get an error.
 ///
 /// `co_await` gives the same as `wait`. The coroutine continues at once where the work is done, otherwise on the thread
 /// that did it. There it may use the group, wait for other works, and take long: another thread runs the group's next
@@ -146,8 +146,8 @@ class [[nodiscard]] work {
 
   /// Waits until it is done; returns its value, or throws its error. This thread may do the operation itself, and run
   /// the coroutines that it continues. The value can be taken once (usage_error after that), the error is thrown every
-  /// time. In a callable that an asynchronous operation of the same group calls,
-  /// waiting for a later one is a usage_error.
+  /// time. In a callable that an asynchronous operation of the same group calls, waiting for a later one is a
+  /// usage_error.
   T wait() {
     (void)shared()->wait_until(nullptr);
     return take(*state_, *value_);

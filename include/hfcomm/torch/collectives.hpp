@@ -28,9 +28,9 @@
 /// The forms with counts have parts of different lengths, one after another along the first dimension. The counts are
 /// in rows, one for each rank. The rows of a call's tensors have equally many elements (usage_error otherwise).
 ///
-/// All throw usage_error, and peer_error on the other ranks, for a tensor that is undefined, sparse, quantized,
-/// nested or on another kind of device; where an output has another type or device than the input; and where a rank would write
-/// into a tensor of whose elements several share memory, such as an expanded one. To send a tensor whose sizes
+/// All throw usage_error, and peer_error on the other ranks, for a tensor that is undefined, sparse, quantized, nested
+/// or on another kind of device; where an output has another type or device than the input; and where a rank would
+/// write into a tensor of whose elements several share memory, such as an expanded one. To send a tensor whose sizes
 /// the other ranks do not know, give it to hfcomm's own functions as an object: see torch/serialization.hpp.
 ///
 /// Thread-safety: as hfcomm's collectives.

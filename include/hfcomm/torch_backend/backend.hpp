@@ -75,8 +75,8 @@ class torch_backend : public torch_backend_base {
   void setTimeout(std::chrono::milliseconds timeout);
 
   [[nodiscard]] bool supportsSplitting() const { return true; }
-  /// Makes the group of these ranks of this group, in this order, which meet through `store`. They call it, and others
-  /// may; null on those. `opts` has the group's time limit.
+  /// Makes the group of these ranks of this group, in this order, which meet through `store`. All of them call it.
+  /// Other ranks may call it, too, and get null. `opts` has the group's time limit.
   [[nodiscard]] virtual c10::intrusive_ptr<torch_backend_base> split(const c10::intrusive_ptr<::c10d::Store>& store,
                                                                      const std::vector<int>& ranks,
                                                                      const c10::intrusive_ptr<Options>& opts);

@@ -41,8 +41,8 @@ class chunk_ring {
  public:
   using event_handle = device_copies::event_handle;
 
-  /// Bytes of a chunk. 2 MiB cross PCIe 4.0 x16 in some 80 us, so that putting a copy on a stream and meeting the other
-  /// ranks (some 10 us) take a small part of that. Chunks of 8 ranks, 16 MiB, still fit into the last cache.
+  /// Bytes of a chunk. 2 MiB cross PCIe 4.0 x16 in some 80 us, so that putting a copy on a stream and waiting for the
+  /// other ranks (some 10 us) take a small part of that. Chunks of 8 ranks, 16 MiB, still fit into the last cache.
   static constexpr std::size_t largest_chunk = std::size_t{2} << 20;
   /// One chunk that the host works on, two that come down, and one that goes up.
   static constexpr std::size_t least_slots = 4;

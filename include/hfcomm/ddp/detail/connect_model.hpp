@@ -50,7 +50,7 @@ inline std::shared_ptr<chunk_ring> make_chunk_ring(const registered_model& model
                                                    const process_group& group, std::source_location where) {
   operation call = buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where);
   running_call running(group, call);
-  running.require(!options.hook, [] {
+  running.require(!options.hook || group.size() == 1, [] {
     return "host_reduce takes no hook: a hook averages whole buckets, of which the host has only chunks. Train without "
            "host_reduce, or keep the gradients in host memory";
   });
@@ -64,7 +64,7 @@ inline std::shared_ptr<chunk_ring> make_chunk_ring(const registered_model& model
     for (const auto& one : model.buffers()) {
       buffers += one.on_device ? one.bytes.size() : 0;
     }
-    ring = running.attempt("it has no memory for host_reduce: ",
+    ring = running.attempt("it cannot prepare host_reduce: ",
                            [&] { return std::make_shared<chunk_ring>(group, std::max(values, buffers), where); });
     const std::string problem = staging_problem(model, ring->copies());
     running.require(problem.empty(), [&] { return std::string(problem); });

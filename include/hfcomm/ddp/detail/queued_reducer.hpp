@@ -191,17 +191,17 @@ class queued_reducer : public reducer {
       case job_kind::exchange_order: exchange_order(*next.order, next.pass, next.where); break;
       case job_kind::reduce_bucket: reduce(next); break;
       case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
-      case job_kind::end_pass: meet_at_end(next); break;
+      case job_kind::end_pass: end_together(next); break;
       case job_kind::announce_failure: tell_others(next.why, next.where); break;
       case job_kind::leave_pass:
         if (ends_together_) {
-          meet_at_end(next);  // the other ranks are there, too
+          end_together(next);  // the other ranks are there, too
         }
         break;
     }
   }
 
-  void meet_at_end(const job& next) {
+  void end_together(const job& next) {
     operation call = end_of_pass_call(next.pass, next.where);
     running_call running(group_, call);
     no_receiver nothing;

@@ -25,9 +25,9 @@ namespace hfcomm::engines {
 /// a ring that one side fills and the other drains. Both sides finish when the receiver has everything. Both fail where
 /// the message is not what the receiver wants.
 ///
-/// A thread that waits moves on all messages of this rank. A worker, started with the first one, does that while no
-/// thread waits. Continuations run on other threads, for as long as they need; that of an awaited transfer on the
-/// thread that waits for it. Any thread may call.
+/// A thread that waits moves on all messages of this rank, and decodes them; a decoder must not wait for another
+/// message. A worker, started with the first one, does that while no thread waits. Continuations run on other threads,
+/// for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread may call.
 class point_to_point {
  public:
   explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
