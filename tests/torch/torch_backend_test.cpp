@@ -770,6 +770,14 @@ TEST_CASE("torch_backend: several groups live side by side, made by their member
   }
 }
 
+TEST_CASE("torch_backend: a machine has its host's name where its boot has no number that can be read") {
+  std::string host(256, '\0');
+  REQUIRE(::gethostname(host.data(), host.size()) == 0);
+  const std::string name = hfcomm::torch_backend_detail::machine_name("/nowhere");
+  CHECK(name.starts_with(std::string("host ") + host.c_str() + '/'));
+  CHECK(hfcomm::torch_backend_detail::machine_name() != name);
+}
+
 TEST_CASE("torch_backend: one group after another in the same store") {
   const store_file file;
   processes::child_processes children(2, [&](int rank) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <sys/stat.h>
+#include <sys/utsname.h>
 
 #include <chrono>
 #include <cstdint>
@@ -103,13 +104,18 @@ class exchange_in_store final : public rendezvous::address_exchange {
   bool is_done_ = false;
 };
 
-/// Names this machine, and the network namespace in which its processes find each other.
-inline std::string machine_name() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+/// Names this machine, and the network namespace in which its processes find each other. Where the number of the boot
+/// in `boot_file` cannot be read, the host's name stands for it: namespaces of several machines have equal numbers.
+inline std::string machine_name(const char* boot_file = "/proc/sys/kernel/random/boot_id") {
+  std::string machine;
+  if (!std::getline(std::ifstream(boot_file), machine)) {
+    struct utsname system{};
+    (void)::uname(&system);
+    machine = std::string("host ") + system.nodename;
+  }
   struct stat network{};
   (void)::stat("/proc/self/ns/net", &network);
-  return boot + '/' + std::to_string(network.st_ino);
+  return machine + '/' + std::to_string(network.st_ino);
 }
 
 /// Returns the keys of one group in a store which may have had groups of the same ranks before.
