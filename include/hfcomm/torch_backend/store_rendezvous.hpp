@@ -124,14 +124,14 @@ inline c10::intrusive_ptr<::c10d::Store> store_of_group(const c10::intrusive_ptr
   return c10::make_intrusive<::c10d::PrefixStore>("hfcomm/" + std::to_string(number), store);
 }
 
-/// Returns the text that `rank` sets. Throws c10::Error that names the rank where it has not within `timeout`.
-inline std::string await_text(::c10d::Store& store, const std::string& key, int rank,
+/// Returns the text that `who` sets. Throws c10::Error that names it where it has not within `timeout`.
+inline std::string await_text(::c10d::Store& store, const std::string& key, const std::string& who,
                               std::chrono::milliseconds timeout) {
   const auto began = std::chrono::steady_clock::now();
   try {
     store.wait({key}, timeout);
   } catch (const std::exception&) {
-    TORCH_CHECK(std::chrono::steady_clock::now() < began + timeout, "hfcomm: Timed out: rank ", rank,
+    TORCH_CHECK(std::chrono::steady_clock::now() < began + timeout, "hfcomm: Timed out: ", who,
                 " did not come to make the process group within ", timeout.count(), " ms");
     throw;
   }
@@ -155,7 +155,7 @@ inline bool has_credentials() {
 inline job_invitation invite(::c10d::Store& store, int size, std::chrono::milliseconds timeout) {
   std::set<std::string> machines{machine_name()};
   for (int rank = 1; rank < size; ++rank) {
-    machines.insert(await_text(store, "machine/" + std::to_string(rank), rank, timeout));
+    machines.insert(await_text(store, "machine/" + std::to_string(rank), "rank " + std::to_string(rank), timeout));
   }
   job_invitation made{"torch-" + rendezvous::random_id(), static_cast<int>(machines.size()), {}};
   if (made.machines > 1 && !has_credentials()) {
@@ -168,7 +168,7 @@ inline job_invitation invite(::c10d::Store& store, int size, std::chrono::millis
 /// Tells rank 0 this rank's machine, and returns its invitation. For the other ranks.
 inline job_invitation await_invitation(::c10d::Store& store, int rank, std::chrono::milliseconds timeout) {
   put_text(store, "machine/" + std::to_string(rank), machine_name());
-  std::istringstream text(await_text(store, "job", 0, timeout));
+  std::istringstream text(await_text(store, "job", "rank 0, or another one that it waits for,", timeout));
   job_invitation got;
   text >> got.name >> got.machines >> got.secret;
   return got;
