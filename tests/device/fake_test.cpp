@@ -94,7 +94,7 @@ TEST_CASE("fake CUDA: host memory is registered once, and unregistered by its be
   CHECK(facts.hostPointer == memory.data() + 1099);
   CHECK(runtime().cudaPointerGetAttributes(&facts, memory.data() + 1100) == cudaSuccess);
   CHECK(facts.type == cudaMemoryTypeUnregistered);
-  for (const std::size_t first : {0, 99, 100, 1099}) {
+  for (const std::size_t first : {0U, 99U, 100U, 1099U}) {
     CHECK(runtime().cudaHostRegister(memory.data() + first, 2, 0) ==
           (first == 0 ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered));
   }
