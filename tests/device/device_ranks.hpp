@@ -101,7 +101,12 @@ inline void run_devices(int ranks, function_ref<void(const process_group&, strea
         rank_main(world, stream_ref(stream));
       },
       options);
-  const auto left = fake_cuda::live();
+  auto left = fake_cuda::live();
+  for (int turn = 0; turn < 1000 && left != fake_cuda::live_objects(); ++turn) {
+    // What a teardown did not end in time, a thread goes on to end.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    left = fake_cuda::live();
+  }
   CHECK(left.streams == 0);
   CHECK(left.events == 0);
   CHECK(left.allocations == 0);
