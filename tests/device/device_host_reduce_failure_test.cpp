@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -337,10 +338,10 @@ TEST_CASE("host_reduce: work that never ends before the copies is a timeout_erro
   const fake_cuda::install fake;
   run_devices(2, [](const process_group& world, stream_ref stream) {
     models_of_float models({5, 6}, true, world.with_timeout(300ms), staged(stream, true), stream);
-    std::atomic<bool> go{false};
+    const auto go = std::make_shared<std::atomic<bool>>(false);  // the work outlives this function
     if (world.rank() == 1) {
-      fake_cuda::launch(stream.get(), [&go] {
-        while (!go.load()) {
+      fake_cuda::launch(stream.get(), [go] {
+        while (!go->load()) {
           std::this_thread::sleep_for(100us);
         }
       });
@@ -350,7 +351,7 @@ TEST_CASE("host_reduce: work that never ends before the copies is a timeout_erro
     CHECK_CONTAINS(problem.what(), "timed out");
     CHECK(std::chrono::steady_clock::now() - begun < 20s);
     CHECK_THROWS_AS(models.device_pass({1, 0}), error);
-    go.store(true);
+    go->store(true);
   });
 }
 
