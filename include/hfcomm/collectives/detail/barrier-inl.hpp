@@ -11,8 +11,7 @@ namespace hfcomm {
 HFCOMM_INLINE void barrier(const process_group& group, std::source_location where) {
   engines::operation call{.name = "barrier", .where = where};
   detail::running_call running(group, call);
-  engines::no_receiver nothing;
-  running.engine().exchange(call, {}, nothing);
+  running.exchange_nothing();
 }
 
 namespace detail {

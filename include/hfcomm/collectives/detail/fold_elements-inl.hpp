@@ -27,10 +27,9 @@ HFCOMM_INLINE void fold_checked_chunks(running_call& running, operation& call, c
     call.pattern = movement::none;
     call.bytes = total;
   };
-  no_receiver nothing;
   if (total > chunk) {
     describe_whole_call();
-    running.engine().exchange(call, {}, nothing);  // compares the total lengths before any chunk is sent
+    running.exchange_nothing();  // compares the total lengths before any chunk is sent
   }
   std::size_t begin = 0;
   do {
@@ -51,8 +50,7 @@ HFCOMM_INLINE void fold_checked_chunks(running_call& running, operation& call, c
 
 HFCOMM_INLINE void finish_fold(running_call& running, const operation& call) {
   if (call.bytes != 0) {
-    no_receiver nothing;
-    running.engine().exchange(call, {}, nothing);
+    running.exchange_nothing();
   }
 }
 

@@ -14,7 +14,6 @@
 #include <hfcomm/ddp/detail/chunk_ring.hpp>
 #include <hfcomm/ddp/detail/registered_model.hpp>
 #include <hfcomm/device/detail/device_call.hpp>
-#include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm::detail {
@@ -69,8 +68,7 @@ inline std::shared_ptr<chunk_ring> make_chunk_ring(const registered_model& model
     const std::string problem = staging_problem(model, ring->copies());
     running.require(problem.empty(), [&] { return std::string(problem); });
   }
-  no_receiver nothing;
-  running.engine().exchange(call, {}, nothing);
+  running.exchange_nothing();
   return ring;
 }
 

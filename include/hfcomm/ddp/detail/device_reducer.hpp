@@ -40,9 +40,8 @@ class device_reducer final : public reducer {
     auto call = memory_call();
     running_call running(group_, call);
     running.attempt("it has no memory for its buckets: ", [&] { make_buckets(); });
-    no_receiver nothing;
     try {
-      running.engine().exchange(call, {}, nothing);
+      running.exchange_nothing();
     } catch (...) {
       engine_.abort();  // work on the device may wait for the failed rank, and freeing the memory would wait for that
       throw;

@@ -204,8 +204,7 @@ class queued_reducer : public reducer {
   void end_together(const job& next) {
     operation call = end_of_pass_call(next.pass, next.where);
     running_call running(group_, call);
-    no_receiver nothing;
-    running.engine().exchange(call, {}, nothing);
+    running.exchange_nothing();
   }
 
   bool has_thread_;

@@ -40,8 +40,7 @@ inline void share_on_host(const std::vector<std::span<std::byte>>& on_device, in
   ring.run_after(stream, parts, {[](std::span<std::byte> /*places*/) {}, broadcast, announce}, where);
   operation end = buffer_call<std::byte>("device broadcast", movement::none, 0, -1, where);
   running_call running(group, end);
-  no_receiver nothing;
-  running.engine().exchange(end, {}, nothing);
+  running.exchange_nothing();
 }
 
 /// Gives every rank the root's values or buffers, whose bytes are `part.*bytes_of`. Those in host memory go in few

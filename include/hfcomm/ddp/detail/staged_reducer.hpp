@@ -18,7 +18,6 @@
 #include <hfcomm/ddp/detail/chunk_ring.hpp>
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/queued_reducer.hpp>
-#include <hfcomm/engine/receiver.hpp>
 
 namespace hfcomm::detail {
 
@@ -44,8 +43,7 @@ class staged_reducer final : public queued_reducer {
       make_buckets();
       start_thread(where, [ring = ring_] { ring->copies().use_device(); });
     });
-    no_receiver nothing;
-    running.engine().exchange(call, {}, nothing);
+    running.exchange_nothing();
   }
 
   ~staged_reducer() override {
@@ -54,7 +52,7 @@ class staged_reducer final : public queued_reducer {
   }
 
  private:
-  /// What belongs to a bucket from the call that starts it to the end of its pass.
+  /// The state of a bucket from the call that starts it to the end of its pass.
   struct started_bucket {
     device_copies::event_handle ready = nullptr;  // after the work on the caller's stream
     std::exception_ptr problem{};                 // of recording it

@@ -68,9 +68,8 @@ HFCOMM_INLINE void compare_device_calls(const process_group& group, operation ca
   call.pattern = parts == nullptr ? movement::none : call.pattern;
   call.content = parts == nullptr ? call.content : payload::uneven;
   running_call running(group, call);
-  no_receiver nothing;
   if (parts == nullptr) {
-    running.engine().exchange(call, {}, nothing);
+    running.exchange_nothing();
     return;
   }
   parts->require(running);
@@ -80,6 +79,7 @@ HFCOMM_INLINE void compare_device_calls(const process_group& group, operation ca
     outgoing.emplace_back(static_cast<const std::byte*>(nullptr), parts->sent[rank] * parts->width);  // never read
     expected.push_back(parts->expected[rank] * parts->width);
   }
+  no_receiver nothing;
   running.engine().all_to_all_v(call, {.outgoing = outgoing, .expected = expected, .lengths_only = true}, nothing);
 }
 

@@ -18,8 +18,7 @@ HFCOMM_INLINE std::shared_ptr<std::byte> allocate_registered(operation call, std
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / width) {
     running.refuse("no memory has room for " + std::to_string(count) + " elements");
   }
-  no_receiver nothing;
-  running.engine().exchange(call, {}, nothing);
+  running.exchange_nothing();
   return group_access::state(group).devices->allocate_registered(call, count * width);
 }
 

@@ -5,6 +5,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/detail/served_group.hpp>
@@ -75,6 +76,11 @@ HFCOMM_INLINE running_call::~running_call() {
     state_.devices->abort();  // its kernels wait for ranks that will not come
   }
   state_.trim_scratch();
+}
+
+HFCOMM_INLINE void running_call::exchange_nothing() {
+  engines::no_receiver nothing;
+  engine().exchange(call_, {}, nothing);
 }
 
 HFCOMM_INLINE std::vector<std::byte>& running_call::scratch() noexcept { return state_.scratch; }

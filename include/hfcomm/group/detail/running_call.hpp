@@ -52,6 +52,9 @@ class running_call final : public checked_call {
     begun_ = true;
     return engine_;
   }
+  /// Performs the operation where no rank gives anything: it ends when all ranks have come, and a failure of one is an
+  /// error on all.
+  void exchange_nothing();
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
   /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
