@@ -71,6 +71,16 @@ inline std::vector<bucket> plan_buckets(std::span<const ddp_parameter> parameter
   return buckets;
 }
 
+/// Returns where a bucket begins in memory that holds all buckets, one after another, and for their number how long
+/// that memory is. A bucket of every type may begin there.
+inline std::size_t offset_of(std::span<const bucket> buckets, std::size_t index) {
+  std::size_t offset = 0;
+  for (const bucket& before : buckets.first(index)) {
+    offset += (before.bytes + 255) / 256 * 256;
+  }
+  return offset;
+}
+
 /// Returns whether two plans put the same parameters into each bucket.
 inline bool are_equal_plans(std::span<const bucket> left, std::span<const bucket> right) {
   const auto same_parameters = [](const bucket& one, const bucket& other) {

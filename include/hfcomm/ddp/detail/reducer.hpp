@@ -179,21 +179,15 @@ class reducer {
   /// largest one for which `needs_staging(bucket)` is true.
   template <class Predicate>
   [[nodiscard]] std::size_t staging_bytes(Predicate needs_staging) const {
-    std::size_t total = 0;
     std::size_t largest = 0;
     for (const auto& one : buckets_) {
-      total += aligned(one.bytes);
       largest = needs_staging(one) ? std::max(largest, one.bytes) : largest;
     }
-    return find_unused_ ? total : largest;
+    return find_unused_ ? staging_offset(buckets_.size()) : largest;
   }
   /// Returns the offset of a bucket in that memory.
   [[nodiscard]] std::size_t staging_offset(std::size_t index) const {
-    std::size_t offset = 0;
-    for (std::size_t before = 0; find_unused_ && before < index; ++before) {
-      offset += aligned(buckets_[before].bytes);
-    }
-    return offset;
+    return find_unused_ ? offset_of(buckets_, index) : 0;
   }
 
   [[nodiscard]] bool has_hook() const noexcept { return static_cast<bool>(hook_); }
@@ -256,9 +250,6 @@ class reducer {
 
  private:
   static constexpr std::uint32_t unknown_order = 0xFFFF'FFFF;
-
-  /// Rounds up to an offset at which buckets of every type may begin.
-  static constexpr std::size_t aligned(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
 
   /// Takes other buckets, and moves the gradients that lie in buckets. Changes nothing where that fails.
   void adopt(std::vector<bucket> plan) {
