@@ -620,6 +620,10 @@ TEST_CASE("torch_backend: memory that elements share is refused before the opera
     check_refused([&] { backend.allgather(list, whole, {}); });
     check_refused([&] { backend._allgather_base(table, whole[0], {}); });
     check_refused([&] { backend.allgather_coalesced(lists, whole, {}); });
+    tensors table_list{table};
+    tensors eight{at::zeros({8})};
+    check_refused([&] { backend.allgather_into_tensor_coalesced(table_list, whole, {}); });
+    check_refused([&] { backend.reduce_scatter_tensor_coalesced(one, eight, {}); });
     check_refused([&] { backend.recv(one, 1 - rank, 0); });
     check_refused([&] { backend.recvAnysource(one, 0); });
     c10d::BroadcastOptions from_other;

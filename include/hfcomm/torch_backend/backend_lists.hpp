@@ -200,10 +200,11 @@ inline torch_backend::work_ptr torch_backend::allgather_into_tensor_coalesced(te
                                                                               const ::c10d::AllgatherOptions& opts) {
   using namespace torch_backend_detail;
   require_parts(outputs, inputs, getSize());
+  require_writable(outputs);
   const host_tensor mine(packed(host_tensors(inputs)));
   const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
-  const auto call = typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1,
-                               std::source_location::current());
+  const auto call =
+      typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1, unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
                             mine.memory(), all.memory());
@@ -270,6 +271,7 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter_tensor_coalesced(
     tensor_list& outputs, tensor_list& inputs, const ::c10d::ReduceScatterOptions& opts) {
   using namespace torch_backend_detail;
   require_parts(inputs, outputs, getSize());
+  require_writable(outputs);
   tensor_list by_rank;
   for (int rank = 0; rank < getSize(); ++rank) {
     tensor_list parts;
@@ -282,7 +284,7 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter_tensor_coalesced(
   const host_tensors in(by_rank);
   const host_tensor out(at::empty_like(by_rank.front()));
   const auto call = reduction_call("reduce_scatter_coalesced", movement::to_all, out.tensor(), 0, -1, opts.reduceOp,
-                                   std::source_location::current());
+                                   unknown_call_site);
   const auto start = [&](const process_group& group) {
     return start_reduce_scatter(call, group, in.const_parts(), out.memory());
   };

@@ -28,8 +28,8 @@ inline constexpr std::source_location unknown_call_site{};
 /// Throws c10::Error unless the tensor's elements are in host memory.
 inline void require_host_memory(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "hfcomm: the tensor is undefined");
-  TORCH_CHECK(tensor.layout() == at::kStrided && !tensor.is_quantized(),
-              "hfcomm: the tensor is sparse or quantized; this operation is there for dense tensors");
+  TORCH_CHECK(torch::detail::is_dense(tensor),
+              "hfcomm: the tensor is sparse, quantized or nested; this operation is there for dense tensors");
   TORCH_CHECK(tensor.device().is_cpu(), "hfcomm: the tensor is on the device ", tensor.device().str(),
               "; this backend moves tensors in host memory (CPU) only");
 }
@@ -44,6 +44,12 @@ inline const at::Tensor& in_host_memory(const at::Tensor& tensor) {
 inline void require_writable(const at::Tensor& tensor) {
   const std::string problem = torch::detail::writing_problem(tensor);
   TORCH_CHECK(problem.empty(), "hfcomm: ", problem);
+}
+
+inline void require_writable(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& one : tensors) {
+    require_writable(one);
+  }
 }
 
 /// A tensor of a call.

@@ -11,6 +11,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/torch/detail/module_parts.hpp>
+#include <hfcomm/torch/detail/tensor_elements.hpp>
 
 namespace hfcomm::torch::detail {
 
@@ -41,8 +42,8 @@ HFCOMM_INLINE std::string model_tensor::sharing_problem() const {
   if (!tensor_.device().is_cpu() && !tensor_.device().is_cuda()) {
     return start + "is on the device " + tensor_.device().str() + "; only host memory and CUDA are supported";
   }
-  if (tensor_.layout() != at::kStrided || tensor_.is_quantized()) {
-    return start + "is sparse or quantized; only dense tensors are supported";
+  if (!is_dense(tensor_)) {
+    return start + "is sparse, quantized or nested; only dense tensors are supported";
   }
   if (!tensor_.is_non_overlapping_and_dense()) {
     return start + "has gaps or overlaps in memory; make it contiguous";

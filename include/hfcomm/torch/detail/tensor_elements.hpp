@@ -91,6 +91,11 @@ inline reduce_op reduction_of_bools(reduce_op op) {
   }
 }
 
+/// Returns whether a tensor, which is defined, has its elements in memory by strides. Nested ones only say so.
+inline bool is_dense(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested();
+}
+
 /// Describes why results cannot be written into a dense tensor; empty: they can.
 inline std::string writing_problem(const at::Tensor& tensor) {
   return at::has_internal_overlap(tensor) == at::MemOverlap::Yes

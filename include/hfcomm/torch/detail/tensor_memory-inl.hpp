@@ -16,7 +16,7 @@ HFCOMM_INLINE std::string density_problem(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "the tensor is undefined";
   }
-  if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested()) {
+  if (!is_dense(tensor)) {
     return "the tensor is sparse, quantized or nested; only dense tensors are supported";
   }
   return {};
