@@ -29,6 +29,14 @@ def first_values(cpuinfo):
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+def read_cpuinfo():
+    return pathlib.Path('/proc/cpuinfo').read_text(encoding='utf-8', errors='replace')
+
+
+def cpu_name(cpuinfo):
+    return first_values(cpuinfo).get('model name', 'unknown processor')
+
+
 def make_of(cpuinfo):
     """The make in words for a folder: of MAKES, else made of the processor's name."""
     values = first_values(cpuinfo)

@@ -13,83 +13,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
-#include <optional>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/nccl.hpp>
 
-#include <fake/fake_cuda.hpp>
+#include "gpu_program.hpp"
 
 namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-struct settings {
-  int ranks = 1;
-  std::size_t max_bytes = std::size_t{1} << 30;
-  int rounds = 9;
-  bool on_double = false;
-};
-
-std::optional<settings> parse(int count, char** arguments) {
-  settings wanted;
-  for (int index = 1; index < count; ++index) {
-    const std::string_view option = arguments[index];
-    if (option == "--double") {
-      wanted.on_double = true;
-      continue;
-    }
-    const long long value = index + 1 < count ? std::atoll(arguments[++index]) : 0;
-    if (value <= 0) {
-      return std::nullopt;
-    }
-    if (option == "--ranks") {
-      wanted.ranks = static_cast<int>(value);
-    } else if (option == "--max-bytes") {
-      wanted.max_bytes = static_cast<std::size_t>(value);
-    } else if (option == "--rounds") {
-      wanted.rounds = static_cast<int>(value);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return wanted;
-}
-
-void require(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + hfcomm::cuda::nccl().ncclGetErrorString(result));
-  }
-}
-void require(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + hfcomm::cuda::runtime().cudaGetErrorString(result));
-  }
-}
-
-/// Makes the GPU current that this rank is to have; before NCCL has looked at its variables.
-void choose_gpu() {
-  const auto& cuda = hfcomm::cuda::runtime();
-  int gpus = 0;
-  require(cuda.cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
-  if (gpus < hfcomm::local_size()) {
-    const std::string name = "hfcomm-" + std::to_string(hfcomm::rank());
-    for (const auto& [variable, value] : {std::pair{"NCCL_HOSTID", name.c_str()},
-                                          {"NCCL_NET", "Socket"},
-                                          {"NCCL_SOCKET_IFNAME", "lo"},
-                                          {"NCCL_P2P_DISABLE", "1"},
-                                          {"NCCL_SHM_DISABLE", "1"}}) {
-      ::setenv(variable, value, 0);
-    }
-  }
-  require(cuda.cudaSetDevice(hfcomm::local_rank() % gpus), "cudaSetDevice");
-}
+using bench::median;
+using bench::require;
 
 /// A communicator as a program without hfcomm has it.
 class bare_communicator {
@@ -123,11 +61,6 @@ class bare_communicator {
 struct figures {
   std::vector<double> microseconds;  // of an operation
   std::vector<double> nanoseconds;   // of the CPU's part of it
-
-  static double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  }
 };
 
 /// Puts the operation on the stream so many times, and waits.
@@ -144,77 +77,58 @@ void time(const std::function<void()>& operation, int times, cudaStream_t stream
   found.nanoseconds.push_back(std::chrono::duration<double, std::nano>(put - start).count() / times);
 }
 
-void measure(const settings& wanted) {
-  std::optional<fake_cuda::install> pretended;
-  if (wanted.on_double) {
-    pretended.emplace();
-  }
-  choose_gpu();
+void measure(const bench::gpu_settings& wanted, cudaStream_t stream) {
   const auto& cuda = hfcomm::cuda::runtime();
-  cudaStream_t stream = nullptr;
-  require(cuda.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
-  {
-    const bare_communicator bare;
-    hfcomm::connect_device();
-    const bool alone = hfcomm::world_size() == 1;
-    const std::string other = alone ? "copy" : "NCCL";
-    if (hfcomm::is_main_process()) {
-      std::printf("%d rank%s, %s beside %s%s\n%12s %12s %12s %10s %10s %8s %12s %12s\n", hfcomm::world_size(),
-                  alone ? "" : "s", std::string(hfcomm::world().device_backend()).c_str(), other.c_str(),
-                  wanted.on_double ? " (the test double: the figures mean nothing)" : "", "bytes", "hfcomm us",
-                  (other + " us").c_str(), "GB/s", "GB/s", "ratio", "hfcomm ns", (other + " ns").c_str());
+  const bare_communicator bare;
+  hfcomm::connect_device();
+  const bool alone = hfcomm::world_size() == 1;
+  const std::string other = alone ? "copy" : "NCCL";
+  if (hfcomm::is_main_process()) {
+    std::printf("%d rank%s, %s beside %s%s\n%12s %12s %12s %10s %10s %8s %12s %12s\n", hfcomm::world_size(),
+                alone ? "" : "s", std::string(hfcomm::world().device_backend()).c_str(), other.c_str(),
+                wanted.on_double ? " (the test double: the figures mean nothing)" : "", "bytes", "hfcomm us",
+                (other + " us").c_str(), "GB/s", "GB/s", "ratio", "hfcomm ns", (other + " ns").c_str());
+  }
+  for (std::size_t bytes = 4; bytes <= wanted.size; bytes *= 8) {
+    const hfcomm::device_buffer<float> in(bytes / sizeof(float));
+    hfcomm::device_buffer<float> out(bytes / sizeof(float));
+    require(cuda.cudaMemsetAsync(const_cast<float*>(in.data()), 0, bytes, stream), "cudaMemsetAsync");
+    const auto ours = [&] { hfcomm::all_reduce(in, out, stream); };
+    const auto theirs = [&] {
+      if (alone) {
+        require(cuda.cudaMemcpyAsync(out.data(), in.data(), bytes, cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpyAsync");
+      } else {
+        require(hfcomm::cuda::nccl().ncclAllReduce(in.data(), out.data(), in.size(), ncclFloat32, ncclSum, bare.get(),
+                                                   stream),
+                "ncclAllReduce");
+      }
+    };
+    // So many that the stream always has something to do, and not so many that it is full.
+    const int times = static_cast<int>(std::clamp<std::size_t>((std::size_t{64} << 20) / bytes, 4, 200));
+    figures hfcomm_figures;
+    figures bare_figures;
+    for (int round = -1; round < wanted.rounds; ++round) {
+      if (round == 0) {
+        hfcomm_figures = bare_figures = {};  // the first turn warms up
+      }
+      time(ours, times, stream, hfcomm_figures);
+      time(theirs, times, stream, bare_figures);
     }
-    for (std::size_t bytes = 4; bytes <= wanted.max_bytes; bytes *= 8) {
-      const hfcomm::device_buffer<float> in(bytes / sizeof(float));
-      hfcomm::device_buffer<float> out(bytes / sizeof(float));
-      require(cuda.cudaMemsetAsync(const_cast<float*>(in.data()), 0, bytes, stream), "cudaMemsetAsync");
-      const auto ours = [&] { hfcomm::all_reduce(in, out, stream); };
-      const auto theirs = [&] {
-        if (alone) {
-          require(cuda.cudaMemcpyAsync(out.data(), in.data(), bytes, cudaMemcpyDeviceToDevice, stream),
-                  "cudaMemcpyAsync");
-        } else {
-          require(hfcomm::cuda::nccl().ncclAllReduce(in.data(), out.data(), in.size(), ncclFloat32, ncclSum, bare.get(),
-                                                     stream),
-                  "ncclAllReduce");
-        }
-      };
-      // So many that the stream always has something to do, and not so many that it is full.
-      const int times = static_cast<int>(std::clamp<std::size_t>((std::size_t{64} << 20) / bytes, 4, 200));
-      figures hfcomm_figures;
-      figures bare_figures;
-      for (int round = -1; round < wanted.rounds; ++round) {
-        if (round == 0) {
-          hfcomm_figures = bare_figures = {};  // the first turn warms up
-        }
-        time(ours, times, stream, hfcomm_figures);
-        time(theirs, times, stream, bare_figures);
-      }
-      if (hfcomm::is_main_process()) {
-        const double us = figures::median(hfcomm_figures.microseconds);
-        const double bare_us = figures::median(bare_figures.microseconds);
-        std::printf("%12zu %12.2f %12.2f %10.2f %10.2f %8.3f %12.0f %12.0f\n", bytes, us, bare_us,
-                    static_cast<double>(bytes) / us / 1e3, static_cast<double>(bytes) / bare_us / 1e3, us / bare_us,
-                    figures::median(hfcomm_figures.nanoseconds), figures::median(bare_figures.nanoseconds));
-        std::fflush(stdout);
-      }
+    if (hfcomm::is_main_process()) {
+      const double us = median(hfcomm_figures.microseconds);
+      const double bare_us = median(bare_figures.microseconds);
+      std::printf("%12zu %12.2f %12.2f %10.2f %10.2f %8.3f %12.0f %12.0f\n", bytes, us, bare_us,
+                  static_cast<double>(bytes) / us / 1e3, static_cast<double>(bytes) / bare_us / 1e3, us / bare_us,
+                  median(hfcomm_figures.nanoseconds), median(bare_figures.nanoseconds));
+      std::fflush(stdout);
     }
   }
-  (void)cuda.cudaStreamDestroy(stream);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const auto wanted = parse(count, arguments);
-  if (!wanted) {
-    std::fprintf(stderr, "usage: operations [--ranks N] [--max-bytes N] [--rounds N] [--double]\n");
-    return 2;
-  }
-  try {
-    return hfcomm::launch(wanted->ranks, [&] { measure(*wanted); });
-  } catch (const std::exception& problem) {
-    std::fprintf(stderr, "operations: %s\n", problem.what());
-    return 1;
-  }
+  return bench::run_on_gpus("operations", "--max-bytes", {.ranks = 1, .size = std::size_t{1} << 30}, count, arguments,
+                            measure);
 }
