@@ -74,7 +74,7 @@ void measure(const settings& wanted, const char* type) {
     const std::size_t count = kibibytes * 1024 / sizeof(T);
     auto ring = hfcomm::world().allocate<T>(slots * count);
     std::fill(ring.begin(), ring.end(), T(1.0F));
-    // Of a bucket: what is copied does not come from a cache.
+    // As many bytes as a large bucket has, so that the copies do not come from a cache.
     const std::size_t chunks = std::max<std::size_t>((std::size_t{64} << 10) / kibibytes, slots);
     const std::vector<T> gradients(chunks * count, T(1.0F));
     const auto chunk = [&](std::size_t index) { return std::span(ring).subspan(index % slots * count, count); };

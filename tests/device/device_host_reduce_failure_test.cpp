@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What goes wrong with ddp_options::host_reduce: every rank gets an error, nothing hangs or leaks, and training goes on
+// Failures with ddp_options::host_reduce: every rank gets an error, nothing hangs or leaks, and training goes on
 // where it can.
 #include <atomic>
 #include <chrono>

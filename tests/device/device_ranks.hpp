@@ -103,7 +103,7 @@ inline void run_devices(int ranks, function_ref<void(const process_group&, strea
       options);
   auto left = fake_cuda::live();
   for (int turn = 0; turn < 1000 && left != fake_cuda::live_objects(); ++turn) {
-    // What a teardown did not end in time, a thread goes on to end.
+    // A thread goes on to end what a teardown did not end in time.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     left = fake_cuda::live();
   }

@@ -110,8 +110,7 @@ class distributed_data_parallel_base {
 /// sizes or strides, naming the first. It throws usage_error (peer_error on the other ranks) for a null pointer or an
 /// empty holder, and where a parameter cannot be averaged: only dense tensors of floating-point or complex types are
 /// supported, whose parameters are all in host memory or all on one CUDA device. A tensor that has several names is one
-/// parameter. Frozen parameters
-/// (`requires_grad` is false) are shared once, and must stay frozen.
+/// parameter. Frozen parameters (`requires_grad` is false) are shared once, and must stay frozen.
 ///
 /// A gradient lies in memory of this object, in which it is reduced; `.grad` becomes a view of it in each pass.
 /// `.grad` may outlive this object. A graph that `backward` creates (`create_graph`) does not lead through it.

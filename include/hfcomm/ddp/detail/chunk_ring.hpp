@@ -85,7 +85,7 @@ class chunk_ring {
     }
   }
 
-  /// What a run does with each chunk, besides copying it.
+  /// The steps of a run with each chunk, besides the copies.
   struct steps {
     /// Fills the places of parts that do not go down.
     function_ref<void(std::span<std::byte>)> fill;

@@ -134,7 +134,7 @@ class copy_streams final : public device_copies {
   }
 
  private:
-  /// What the copies use: it ends after the last one.
+  /// The things that the copies use. They end after the last copy.
   struct parts {
     struct registration {
       std::shared_ptr<void> owner;

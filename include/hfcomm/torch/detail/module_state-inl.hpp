@@ -173,9 +173,9 @@ HFCOMM_INLINE void module_state::begin_forward(std::source_location where) {
   follow_memory();
 }
 
-// Where a broadcast brings the bytes that a buffer has, as in a pass without a step in between, older graphs stay
-// usable. Reading a buffer on a device would wait for the stream: there a broadcast counts as a change on all ranks but
-// rank 0.
+// Older graphs stay usable where a broadcast brings the bytes that a buffer has, as in a pass without a step in
+// between. Reading a buffer on a device would wait for the stream: there a broadcast counts as a change on all ranks
+// but rank 0.
 HFCOMM_INLINE void module_state::begin_averager_pass() {
   std::vector<std::vector<std::byte>> before(parts_.buffers.size());
   for (std::size_t index = 0; shares_buffers_ && index < before.size(); ++index) {
