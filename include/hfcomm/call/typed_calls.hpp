@@ -168,6 +168,7 @@ std::vector<T> collect_objects(operation_name name, movement pattern, const T& v
   if (pattern == movement::to_root) {
     running.require_root();
   }
+  running.allow_early_leave();
   const auto mine = encode_contribution(running, call, value);
   std::vector<T> result(static_cast<std::size_t>(call.receives(group.rank()) ? group.size() : 0));
   const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };

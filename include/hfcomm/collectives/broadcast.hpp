@@ -19,6 +19,7 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
   auto call = object_call<T>(name, movement::from_root, root, where);
   running_call running(group, call);
   running.require_root();
+  running.allow_early_leave();
   std::span<const std::byte> mine;
   if (group.rank() == root) {
     mine = encode_contribution(running, call, value);

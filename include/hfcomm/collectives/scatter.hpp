@@ -23,6 +23,7 @@ template <serializable T>
   auto call = detail::object_call<T>("scatter", engines::movement::from_root, root, where);
   detail::running_call running(group, call);
   detail::check_scatter_list(running, values.size());
+  running.allow_early_leave();
   std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
   if (group.rank() == root) {
     parts = detail::encode_parts(running, call, values);

@@ -10,6 +10,6 @@ namespace hfcomm {
 
 /// The version of the layout of shared memory, which must be equal in processes that share memory. It increases
 /// whenever a shared layout changes.
-inline constexpr unsigned wire_version = 6;
+inline constexpr unsigned wire_version = 7;
 
 }  // namespace hfcomm

@@ -57,6 +57,7 @@ struct operation {
   std::uint64_t tag = 0;  ///< A further number that the ranks must agree on: an iteration, a message's tag.
   std::source_location where = std::source_location::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
+  bool leaves_early = false;           ///< This rank need not wait for ranks that it receives nothing from.
 
   [[nodiscard]] bool contributes(int rank) const noexcept {
     return pattern == movement::to_all || pattern == movement::to_root ||
@@ -65,6 +66,10 @@ struct operation {
   [[nodiscard]] bool receives(int rank) const noexcept {
     return pattern == movement::to_all || (pattern == movement::to_root && rank == root) ||
            (pattern == movement::from_root && rank != root);
+  }
+  /// Returns whether `rank` wants to leave early, and receives nothing or from the root alone.
+  [[nodiscard]] bool may_leave(int rank) const noexcept {
+    return leaves_early && (pattern == movement::from_root || (pattern == movement::to_root && rank != root));
   }
 
   /// Returns a hash of all that must be equal: equal on two ranks exactly where their calls fit each other.

@@ -112,6 +112,29 @@ class process_group {
   }
   [[nodiscard]] bool checks_devices() const noexcept { return checks_devices_; }
 
+  /// Returns the same group, in whose small `broadcast` (also of lists of objects), `gather`, `scatter` and `reduce`
+  /// this rank does not wait for ranks that it receives nothing from. It leaves as soon as what it gives is safe, and
+  /// may be up to 32 operations ahead of the others. Each rank decides for itself; the choice is not compared. Small is
+  /// what gives at most 1 KiB; of a scatter, that is all parts, and 24 bytes for each rank where the parts are objects
+  /// or have counts. Longer operations, other collectives, reductions of spans by a callable, and groups on several
+  /// machines are as without it. (MPI's rooted collectives may return like that.)
+  ///
+  /// The comparison of the ranks' calls is late on a rank that has left. It learns of an error of that operation
+  /// (mismatch_error; peer_error where another rank failed in it) by a later one, which throws it once:
+  /// - by one that it leaves early, too, or a longer broadcast or scatter in which it receives. That one does its work
+  ///   first, and the other ranks do not notice;
+  /// - at the latest by its next other operation, which waits for all ranks. Then that one does not take place, and the
+  ///   other ranks get peer_error from it.
+  /// The text has the number of the operation that it is about, and both call sites. A rank that is lost after it has
+  /// left is not missed there. The next operation that waits for it throws peer_error. Errors that no operation has
+  /// found are lost when the group is destroyed.
+  [[nodiscard]] process_group with_early_leave(bool leaves = true) const {
+    process_group copy = *this;
+    copy.leaves_early_ = leaves;
+    return copy;
+  }
+  [[nodiscard]] bool leaves_early() const noexcept { return leaves_early_; }
+
   /// Makes new groups, one for each `color` (>= 0), and returns this rank's. In a group the ranks are ordered by `key`,
   /// then by their rank here. Collective: every rank of this group calls it. Throws usage_error for a negative color;
   /// `subgroup` leaves ranks out. Where this group is connected for device operations, the new ones are, too.
@@ -147,6 +170,7 @@ class process_group {
   std::uint64_t tag_ = 0;
   reduction_order order_ = reduction_order::rank;
   bool checks_devices_;
+  bool leaves_early_ = false;
 };
 
 }  // namespace hfcomm

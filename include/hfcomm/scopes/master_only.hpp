@@ -56,7 +56,7 @@ std::remove_cvref_t<std::invoke_result_t<Function&>> run_master_only(
         value.emplace();
       }
     }
-    detail::broadcast_object("run_master_only", *value, 0, group, where);
+    detail::broadcast_object("run_master_only", *value, 0, group.with_early_leave(false), where);
     return std::move(*value);
   }
 }

@@ -62,6 +62,7 @@ HFCOMM_INLINE void broadcast_buffer(operation&& call, const elements& data, cons
   running_call running(group, call);
   check_broadcast(running, data);
   in_place_receiver received(data.bytes());
+  running.allow_early_leave();
   running.engine().exchange(call, data.bytes(), received);
 }
 
@@ -70,6 +71,7 @@ HFCOMM_INLINE void gather_buffer(operation&& call, const const_elements& in, con
   running_call running(group, call);
   check_gather(running, in, out);
   table_receiver table(out.bytes(), group.rank());
+  running.allow_early_leave();
   running.engine().exchange(call, in.bytes(), table);
 }
 
@@ -87,6 +89,7 @@ HFCOMM_INLINE void gather_parts(operation&& call, const const_elements& in, cons
   std::vector<std::span<const std::byte>> parts(ranks);
   parts[static_cast<std::size_t>(call.root)] = in.bytes();
   parts_receiver received(places, group.rank());
+  running.allow_early_leave();
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 
@@ -94,6 +97,7 @@ HFCOMM_INLINE void reduce_buffer(operation&& call, const const_elements& in, con
                                  const process_group& group) {
   running_call running(group, call);
   check_reduce(running, in, out);
+  running.allow_early_leave();
   running.engine().reduce(call, in.bytes(), out.bytes());
 }
 
@@ -125,6 +129,7 @@ HFCOMM_INLINE void scatter_buffer(operation&& call, const const_elements& in, co
   std::vector<std::span<std::byte>> places(static_cast<std::size_t>(group.size()));
   places[static_cast<std::size_t>(call.root)] = out.bytes();
   parts_receiver received(places, group.rank());
+  running.allow_early_leave();
   running.engine().all_to_all_v(call, parts, received);
 }
 
@@ -136,6 +141,7 @@ HFCOMM_INLINE void receive_from_root(running_call& running, const operation& cal
   std::vector<std::span<std::byte>> places(parts.size());
   places[root] = out;
   parts_receiver received(places, running.rank());
+  running.allow_early_leave();
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 

@@ -152,8 +152,7 @@ class group_mirror {
       case frame_kind::site: mirrored_group::write_site(block.sites[what.index], payload); break;
       case frame_kind::message_site: mirrored_group::write_site(block.messages.sites[what.index], payload); break;
       case frame_kind::failure:
-        (::new (&block.failures[what.index % layout::depth]) rendezvous::failure_text{})
-            ->write(mirrored_group::text_of(payload));
+        group_.memory().write_failure(what.rank, what.index, mirrored_group::text_of(payload));
         break;
       case frame_kind::departed:
         block.departed.store(what.value);
@@ -257,8 +256,7 @@ class group_mirror {
     group_.send_site(out, frame_kind::site, rank, copy.site % layout::site_count, group_.memory().block(rank).sites,
                      sent_of(rank).sites);
     if (announces_failure(cell)) {
-      const std::string text =
-          group_.memory().block(rank).failures[step % layout::depth].read().value_or(std::string());
+      const std::string text = group_.memory().failure(rank, step).read().value_or(std::string());
       for (const int machine : group_.others()) {
         out.send_copy(machine, group_.frame_of(frame_kind::failure, rank, step), mirrored_group::bytes_of(text));
       }

@@ -7,14 +7,15 @@
 #include <cstring>
 #include <exception>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/root_lists.hpp>
 #include <hfcomm/engine/shared_memory/slot_parts.hpp>
+#include <hfcomm/engine/shared_memory/small_parts.hpp>
 
 namespace hfcomm::engines {
 
@@ -33,12 +34,14 @@ class all_to_all_v {
   all_to_all_v(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
 
   void run(const operation& call, const rank_parts& mine, receiver& out) {
-    steps_.begin(call);
+    const bool is_small = small_.suits(call, mine);
+    const bool leaves = is_small && steps_.may_leave(call);
+    steps_.begin(call, leaves);
     const bool listed = call.content != payload::buffer;
     const auto me = static_cast<std::size_t>(steps_.rank());
     const auto ranks = static_cast<std::size_t>(steps_.size());
     if (!listed && call.bytes * (ranks - 1) <= layout::inline_bytes) {
-      in_cells(call, mine, out);
+      in_cells(call, mine, leaves, out);
       return;
     }
     const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
@@ -53,15 +56,23 @@ class all_to_all_v {
     const bool has_empty_slot = can_read_all && has_long_part(me);
     put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
                                 .can_read_all = can_read_all ? 1U : 0U,
-                                .has_empty_slot = has_empty_slot ? 1U : 0U});
-    if (listed) {
-      write_lists(mine);
-    }
+                                .has_empty_slot = has_empty_slot ? 1U : 0U,
+                                .is_small = 0});
     const slot_parts my_slot(row(me), me, capacity);
-    if (!has_empty_slot && !mine.lengths_only) {
-      fill(call, mine, my_slot, 0, header);
+    if (is_small) {
+      small_.publish(call, mine);
+      if (leaves && small_.leave(call, mine, out)) {
+        return;
+      }
+    } else {
+      if (listed) {
+        write_lists(mine);
+      }
+      if (!has_empty_slot && !mine.lengths_only) {
+        fill(call, mine, my_slot, 0, header);
+      }
+      steps_.publish(call);
     }
-    steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
 
@@ -113,7 +124,7 @@ class all_to_all_v {
           if (round == 0) {
             tell_lengths(call, out);
           }
-          deliver(call, mine, round, step, header, out);
+          deliver(call, mine, round, step, step == first, header, out);
         } catch (...) {
           problem = std::current_exception();
         }
@@ -125,6 +136,9 @@ class all_to_all_v {
     if (problem) {
       std::rethrow_exception(problem);
     }
+    if (leaves) {
+      steps_.finish();
+    }
   }
 
   /// Returns the number of operations that were done by reading the others' parts in place.
@@ -132,7 +146,7 @@ class all_to_all_v {
 
  private:
   /// Equal parts that fit into the cells.
-  void in_cells(const operation& call, const rank_parts& mine, receiver& out) {
+  void in_cells(const operation& call, const rank_parts& mine, bool leaves, receiver& out) {
     const auto me = static_cast<std::size_t>(steps_.rank());
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto bytes = static_cast<std::size_t>(call.bytes);
@@ -143,8 +157,12 @@ class all_to_all_v {
       }
     }
     steps_.publish(call);
-    steps_.wait_all(call);
-    steps_.check(call);
+    if (!leaves) {
+      steps_.wait_all(call);
+      steps_.check(call);
+    } else if (call.receives(steps_.rank())) {
+      steps_.wait_for(call, call.root);
+    }
     for (std::size_t from = 0; from < ranks; ++from) {
       if (!sends(call, from, me)) {
         continue;
@@ -154,6 +172,16 @@ class all_to_all_v {
                   from == me ? mine.part_for(call, me) : std::span(theirs + (me - (me > from ? 1 : 0)) * bytes, bytes),
                   0, bytes);
     }
+    if (leaves) {
+      steps_.finish();
+    }
+  }
+
+  /// Returns where the lists and parts are that `rank` has published in a step, the first of an operation or not.
+  [[nodiscard]] const std::byte* published(std::size_t rank, std::uint64_t step, bool is_first) const {
+    const int source = static_cast<int>(rank);
+    const bool is_small = is_first && get<layout::outgoing_places>(rank, step).is_small != 0;
+    return is_small ? steps_.small_slot(source, step) : steps_.slot(source, step);
   }
 
   /// Returns whether `from` sends a part that is long enough to be read in place: one that fills a slot, or, where
@@ -268,7 +296,7 @@ class all_to_all_v {
     const auto lengths = row(static_cast<std::size_t>(steps_.rank()));
     std::byte* slot = steps_.slot(steps_.rank(), steps_.next());
     std::memcpy(slot, lengths.data(), lengths.size_bytes());
-    expected_.assign(ranks, anything);
+    expected_.assign(ranks, any_length);
     std::copy(mine.expected.begin(), mine.expected.end(), expected_.begin());
     std::memcpy(slot + lengths.size_bytes(), expected_.data(), lengths.size_bytes());
     for (std::size_t to = 0; to < ranks; ++to) {
@@ -281,7 +309,7 @@ class all_to_all_v {
 
   [[nodiscard]] std::uint64_t number_at(std::size_t rank, std::uint64_t step, std::size_t index) const {
     std::uint64_t number = 0;
-    std::memcpy(&number, steps_.slot(static_cast<int>(rank), step) + index * sizeof(number), sizeof(number));
+    std::memcpy(&number, published(rank, step, true) + index * sizeof(number), sizeof(number));
     return number;
   }
 
@@ -291,17 +319,10 @@ class all_to_all_v {
       for (std::size_t from = 0; from < ranks; ++from) {
         const std::uint64_t wanted = number_at(to, first, ranks + from);
         const std::uint64_t coming = sent_[from * ranks + to];
-        if (wanted == coming || wanted == anything || !sends(call, from, to)) {
-          continue;
+        if (wanted != coming && wanted != any_length && sends(call, from, to)) {
+          throw_unfit_part([&] { return steps_.context(call); }, steps_.memory(), first, call,
+                           {static_cast<int>(from), static_cast<int>(to), coming, wanted});
         }
-        const auto count = [&](std::uint64_t bytes) { return elements_text(call, bytes); };
-        throw mismatch_error(steps_.context(call),
-                             "rank " + std::to_string(from) + " sends " + count(coming) + " to rank " +
-                                 std::to_string(to) + ", which expects " + count(wanted) + " from it: rank " +
-                                 std::to_string(from) + " called " + steps_.matching_call(static_cast<int>(from)) +
-                                 ", rank " + std::to_string(to) + " called " +
-                                 steps_.matching_call(static_cast<int>(to)),
-                             static_cast<int>(from), static_cast<int>(to));
       }
     }
   }
@@ -321,7 +342,7 @@ class all_to_all_v {
     }
   }
 
-  void deliver(const operation& call, const rank_parts& mine, std::uint64_t round, std::uint64_t step,
+  void deliver(const operation& call, const rank_parts& mine, std::uint64_t round, std::uint64_t step, bool is_first,
                std::size_t header, receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
@@ -342,15 +363,14 @@ class all_to_all_v {
       if (count == 0 && round != 0) {
         continue;
       }
-      const std::byte* theirs = steps_.slot(static_cast<int>(from), step) + header;
+      const std::byte* theirs = published(from, step, is_first) + header;
       out.receive(static_cast<int>(from), {theirs + sources_[from].offset_of(me), count}, offset, total);
     }
   }
 
-  static constexpr std::uint64_t anything = ~std::uint64_t{0};
-
   lockstep& steps_;
   peer_memory& peers_;
+  small_parts small_{steps_};
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch: from each rank
   std::vector<slot_parts> sources_;      // scratch

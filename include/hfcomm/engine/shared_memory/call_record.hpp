@@ -25,6 +25,11 @@ inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32;
 }
 
+/// Returns the root of the call in a cell; -1 where it has none.
+inline int root_of(const layout::flag_cell& cell) noexcept {
+  return static_cast<std::int32_t>(cell.what.load(std::memory_order_relaxed) >> 32);
+}
+
 inline bool announces_failure(const layout::flag_cell& cell) noexcept {
   return (cell.what.load(std::memory_order_relaxed) >> 25 & 1) != 0;
 }

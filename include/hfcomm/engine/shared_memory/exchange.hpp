@@ -18,7 +18,8 @@ namespace hfcomm::engines {
 
 /// The algorithm that moves every contribution to every rank that receives: broadcast, gather and all-gather. Small
 /// contributions travel in the cell. Larger ones pass chunk by chunk through the slot; the next chunk is filled while
-/// the last one is read. A contribution in its rank's heap is read in place.
+/// the last one is read. A contribution in its rank's heap is read in place. A rank that leaves early has its
+/// contribution in its cell or its small slot.
 class exchange {
  public:
   exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
@@ -27,9 +28,13 @@ class exchange {
   }
 
   void run(const operation& call, std::span<const std::byte> contribution, receiver& out) {
-    steps_.begin(call);
     if (!call.contributes(rank())) {
       contribution = {};
+    }
+    const bool leaves = steps_.may_leave(call) && contribution.size() <= layout::small_slot_bytes;
+    steps_.begin(call, leaves);
+    if (leaves && leave_early(call, contribution, out)) {
+      return;
     }
     // An object is best decoded in one piece.
     const std::size_t chunk =
@@ -40,13 +45,15 @@ class exchange {
         offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
     const bool staged = offered && place == 0;
     const int reader = call.pattern == movement::to_root ? call.root : lockstep::everyone;
-    if (staged) {
-      fill(contribution, 0, chunk, in_cell, reader);
+    if (!leaves) {
+      if (staged) {
+        fill(contribution, 0, chunk, in_cell, reader);
+      }
+      if (!in_cell) {
+        layout::contribution_place{.in_segment = place, .is_small = 0}.put_into(steps_.cell(rank(), steps_.next()));
+      }
+      steps_.publish(call);
     }
-    if (!in_cell) {
-      std::memcpy(steps_.cell(rank(), steps_.next()).payload, &place, sizeof(place));
-    }
-    steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
 
@@ -89,7 +96,7 @@ class exchange {
         if (staged) {
           fill(contribution, offset + chunk, chunk, false, reader);
         }
-        steps_.publish(call, nullptr, call.pattern == movement::from_root && rank() == call.root);
+        steps_.publish(call);
         receive_own(offset + chunk);
       }
       // Each rank starts with the one behind it, which spreads the readers over the sources.
@@ -99,13 +106,13 @@ class exchange {
         if (!is_read_by_others(call, source)) {
           continue;
         }
-        if (theirs.place != 0) {
+        if (theirs.place.in_segment != 0) {
           if (offset == 0) {
-            receive(source, {peers_.at(theirs.place), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
+            receive(source, {peers_.at(theirs.place.in_segment), static_cast<std::size_t>(theirs.bytes)}, 0,
+                    theirs.bytes);
           }
         } else if (offset == 0 || offset < theirs.bytes) {
-          const std::byte* from =
-              theirs.bytes <= layout::inline_bytes ? steps_.cell(source, step).payload : steps_.slot(source, step);
+          const std::byte* from = theirs.published_in(steps_, source, step);
           receive(source, {from, std::min<std::uint64_t>(chunk, theirs.bytes - offset)}, offset, theirs.bytes);
         }
       }
@@ -128,13 +135,64 @@ class exchange {
     if (problem) {
       std::rethrow_exception(problem);
     }
+    if (leaves) {
+      steps_.finish();
+    }
   }
 
  private:
   struct contribution_of {
     std::uint64_t bytes = 0;
-    std::uint64_t place = 0;  // in the segment; 0: in the slots
+    layout::contribution_place place;
+
+    [[nodiscard]] bool is_long() const noexcept { return bytes > layout::inline_bytes && place.is_small == 0; }
+    [[nodiscard]] const std::byte* published_in(const lockstep& steps, int source, std::uint64_t step) const noexcept {
+      return is_long()                       ? steps.slot(source, step)
+             : bytes <= layout::inline_bytes ? steps.cell(source, step).payload
+                                             : steps.small_slot(source, step);
+    }
   };
+
+  /// Gives this rank's contribution, or takes the root's, without waiting for other ranks. Returns false where the root
+  /// has a longer one: then the step is published, and the operation goes on with all ranks.
+  bool leave_early(const operation& call, std::span<const std::byte> contribution, receiver& out) {
+    const bool in_cell = contribution.size() <= layout::inline_bytes;
+    layout::flag_cell& mine = steps_.cell(rank(), steps_.next());
+    std::byte* const to = in_cell ? mine.payload : steps_.small_slot(rank(), steps_.next());
+    if (to != contribution.data() && !contribution.empty()) {  // staging_memory() may have been used
+      std::memcpy(to, contribution.data(), contribution.size());
+    }
+    if (!in_cell) {
+      layout::contribution_place{.in_segment = 0, .is_small = 1}.put_into(mine);
+    }
+    steps_.publish(call);
+    if (call.receives(rank())) {
+      steps_.wait_for(call, call.root);
+      const contribution_of theirs = read_contribution(call.root);
+      if (theirs.is_long()) {
+        steps_.settle_earlier(call);
+        return false;
+      }
+      if (call.content == payload::uneven) {
+        contributions_.assign(static_cast<std::size_t>(size()), {});
+        contributions_[static_cast<std::size_t>(call.root)] = theirs;
+        out.expect(lengths(call, 0));
+      }
+      const std::byte* from = theirs.published_in(steps_, call.root, steps_.step());
+      out.receive(call.root, {from, static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
+    }
+    steps_.finish();
+    return true;
+  }
+
+  [[nodiscard]] contribution_of read_contribution(int source) const {
+    const layout::flag_cell& cell = steps_.cell(source, steps_.step());
+    contribution_of theirs{.bytes = cell.bytes.load(std::memory_order_relaxed), .place = {}};
+    if (theirs.bytes > layout::inline_bytes && !steps_.sizes().spans_machines()) {
+      theirs.place = layout::contribution_place::of(cell);
+    }
+    return theirs;
+  }
 
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
@@ -154,13 +212,9 @@ class exchange {
         continue;
       }
       auto& theirs = contributions_[static_cast<std::size_t>(source)];
-      const layout::flag_cell& cell = steps_.cell(source, steps_.step());
-      theirs.bytes = cell.bytes.load(std::memory_order_relaxed);
-      if (theirs.bytes > layout::inline_bytes && !steps_.sizes().spans_machines()) {
-        std::memcpy(&theirs.place, cell.payload, sizeof(theirs.place));
-      }
-      reads_heaps = reads_heaps || theirs.place != 0;
-      longest_ = std::max(longest_, theirs.place != 0 ? 0 : theirs.bytes);
+      theirs = read_contribution(source);
+      reads_heaps = reads_heaps || theirs.place.in_segment != 0;
+      longest_ = std::max(longest_, theirs.place.in_segment != 0 ? 0 : theirs.bytes);
     }
     return reads_heaps;
   }

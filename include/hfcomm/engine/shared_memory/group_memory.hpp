@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <sys/mman.h>
@@ -46,7 +47,7 @@ class group_memory {
       // ranks, with their first use: there are hundreds of megabytes of them. Ranks that are threads share all pages,
       // and their groups are short-lived, so they touch few of them.
       constexpr std::size_t most = std::size_t{64} << 20;
-      const std::size_t used = spans_machines() ? sizes_.slots_offset() : sizes_.message_slots_offset();
+      const std::size_t used = spans_machines() ? sizes_.small_slots_offset() : sizes_.message_slots_offset();
       ::madvise(segment_->data(), std::min(used, most), rendezvous::shared_segment::populate_write);
     }
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
@@ -62,7 +63,20 @@ class group_memory {
     return *std::launder(reinterpret_cast<layout::rank_block*>(segment_->data() + sizes_.blocks_offset()) + rank);
   }
   [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {
-    return block(rank).cells[step % layout::depth];
+    return block(rank).cells[step % layout::cell_count];
+  }
+  /// Returns the memory of `rank` for a small contribution to `step`.
+  [[nodiscard]] std::byte* small_slot(int rank, std::uint64_t step) const noexcept {
+    const auto place = static_cast<std::size_t>(rank) * layout::cell_count + step % layout::cell_count;
+    return segment_->data() + sizes_.small_slots_offset() + place * layout::small_slot_bytes;
+  }
+  /// Returns the text of the failure that `rank` has announced in `step`. It takes the place of a contribution.
+  [[nodiscard]] const rendezvous::failure_text& failure(int rank, std::uint64_t step) const noexcept {
+    return *std::launder(reinterpret_cast<const rendezvous::failure_text*>(small_slot(rank, step)));
+  }
+  /// Writes that text.
+  void write_failure(int rank, std::uint64_t step, const std::string& text) const noexcept {
+    (::new (small_slot(rank, step)) rendezvous::failure_text{})->write(text);
   }
   /// Returns the slot of `rank` for its chunk in `step`.
   [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,19 +18,30 @@
 #include <hfcomm/engine/device_board.hpp>
 #include <hfcomm/machine/roster.hpp>
 
-/// The memory that the ranks of a group share. Cells, sites, failure texts and slots have their rank as the only
+/// The memory that the ranks of a group share. Cells, sites, small slots and slots have their rank as the only
 /// writer. Counters and envelopes are atomics. A buffer in a heap belongs to one rank at a time. So there is no lock
 /// that a dying rank could hold.
 ///
-///   header | rank 0: cells, sites, failure texts, mailbox | rank 1: ... | rank 0: slots | rank 1: slots | ...
-///          | rank 0: message slots | rank 1: message slots | ... | rank 0: heap | rank 1: heap | ...
+///   header | rank 0: cells, sites, mailbox | rank 1: ... | rank 0: small slots | rank 1: small slots | ...
+///          | rank 0: slots | rank 1: slots | ... | rank 0: message slots | rank 1: message slots | ...
+///          | rank 0: heap | rank 1: heap | ...
 ///
 /// The heaps have pages only where something is allocated. They share the reserved addresses behind the rest.
 namespace hfcomm::engines::layout {
 
-/// Number of steps that may be under way: a rank overwrites what it published `depth` steps ago. See lockstep for why 4
-/// is enough.
+/// Number of slots of a rank: it overwrites the slot that it published `depth` steps ago. See lockstep for why 4 is
+/// enough.
 inline constexpr std::uint64_t depth = 4;
+
+/// Number of cells and of small slots of a rank. See lockstep for why it is twice `lead`.
+inline constexpr std::uint64_t cell_count = 64;
+
+/// Number of steps that a rank that leaves operations early may be ahead of the slowest one.
+inline constexpr std::uint64_t lead = cell_count / 2;
+
+/// Bytes of a small slot: what a rank gives in an operation that it leaves early, or the text of a failure.
+inline constexpr std::size_t small_slot_bytes = 1024;
+static_assert(sizeof(rendezvous::failure_text) <= small_slot_bytes);
 inline constexpr std::size_t inline_bytes = 72;
 inline constexpr std::size_t site_count = 64;
 inline constexpr std::size_t site_bytes = 256;
@@ -196,12 +208,12 @@ struct alignas(128) group_header {
 };
 
 struct alignas(128) rank_block {
-  flag_cell cells[depth];
+  flag_cell cells[cell_count];
   std::atomic<std::uint32_t> departed{0};  // 1: the rank gave up its handle; 2: while an exception was unwinding
+  std::atomic<std::uint32_t> awaited{0};   // sleeping ranks that wait for a step of this rank alone
   memory_probe probe;
   std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps
   site_text sites[site_count];
-  rendezvous::failure_text failures[depth];
   device_board devices;
   mailbox messages;
 };
@@ -214,11 +226,26 @@ struct buffer_places {
 };
 static_assert(sizeof(buffer_places) <= inline_bytes);
 
+/// Where a contribution lies that is not in its cell.
+struct contribution_place {
+  std::uint64_t in_segment = 0;  // offset of a buffer in a heap; 0: in a slot
+  std::uint32_t is_small = 0;    // 1: in the small slot, 0: in the slot
+
+  void put_into(flag_cell& cell) const noexcept { std::memcpy(cell.payload, this, sizeof(*this)); }
+  [[nodiscard]] static contribution_place of(const flag_cell& cell) noexcept {
+    contribution_place place;
+    std::memcpy(&place, cell.payload, sizeof(place));
+    return place;
+  }
+};
+static_assert(sizeof(contribution_place) <= inline_bytes);
+
 /// A rank's part of the cell that begins an all-to-all.
 struct outgoing_places {
   std::uint64_t equal = 0;           // address of its parts, if they are equally long
   std::uint32_t can_read_all = 0;    // 1: it can read the memory of all others
   std::uint32_t has_empty_slot = 0;  // 1: its slot has no parts yet: all ranks may be able to read them in place
+  std::uint32_t is_small = 0;        // 1: its lists and parts are in the small slot
 };
 static_assert(sizeof(outgoing_places) <= inline_bytes);
 
@@ -281,8 +308,11 @@ struct dimensions {
   }
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes + ranges_bytes; }
   [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }
-  [[nodiscard]] std::size_t slots_offset() const {
+  [[nodiscard]] std::size_t small_slots_offset() const {
     return round_up(blocks_offset() + sizeof(rank_block) * static_cast<std::size_t>(ranks), 4096);
+  }
+  [[nodiscard]] std::size_t slots_offset() const {
+    return round_up(small_slots_offset() + small_slot_bytes * cell_count * static_cast<std::size_t>(ranks), 4096);
   }
   [[nodiscard]] std::size_t message_slots_offset() const {
     return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);

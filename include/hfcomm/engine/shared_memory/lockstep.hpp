@@ -20,9 +20,11 @@
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
+#include <hfcomm/engine/shared_memory/cell_checks.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/named_parts.hpp>
+#include <hfcomm/engine/shared_memory/root_lists.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
 #include <hfcomm/engine/shared_memory/step_waiter.hpp>
 
@@ -31,10 +33,17 @@ namespace hfcomm::engines {
 /// The steps of a group's operations. In a step every rank publishes one cell (and perhaps its slot), and then waits
 /// for the cells of the others. Every algorithm is a sequence of such steps, and all ranks take the same sequence.
 ///
-/// Why `depth` = 4 cells and slots per rank suffice: an algorithm reads what was published in step q before it
-/// publishes step q + 2. It fills and publishes step s only after it has seen every rank publish s - 2. By then all
-/// ranks have read step s - 4, so its cell and slot are free. A rank may therefore be two steps ahead of another that
-/// it does not read.
+/// Why `depth` = 4 slots per rank suffice: an algorithm reads what was published in step q before it publishes step
+/// q + 2. It fills the slot of step s only after it has seen every rank publish s - 2. By then all ranks have read step
+/// s - 4, so its slot is free. A rank may therefore be two steps ahead of another that it does not read.
+///
+/// A rank that leaves operations early compares a step's cells later. It publishes step s only after every rank has
+/// published s - `lead`, and after it has compared all steps up to there. So when it fills the cell and the small slot
+/// of step s, all ranks have compared step s - 2 `lead`, whose place s takes: that is why there are 2 `lead` of them.
+/// It fills slots only when it has compared all steps.
+///
+/// Such a rank publishes nothing because of an error that it finds late. It finishes its operation for the others and
+/// throws then. Every rank compares all cells of all steps, so each finds the same error by itself.
 class lockstep {
  public:
   explicit lockstep(std::shared_ptr<const shared_memory_health> watch)
@@ -52,21 +61,52 @@ class lockstep {
     return memory_.cell(rank, step);
   }
   [[nodiscard]] std::byte* slot(int rank, std::uint64_t step) const noexcept { return memory_.slot(rank, step); }
+  [[nodiscard]] std::byte* small_slot(int rank, std::uint64_t step) const noexcept {
+    return memory_.small_slot(rank, step);
+  }
   [[nodiscard]] std::byte* result(int rank, std::uint64_t step) const noexcept { return memory_.result(rank, step); }
 
   [[nodiscard]] const group_memory& memory() const noexcept { return memory_; }
 
-  /// Starts an operation. Where this rank left the one before without waiting, it waits here for that one's ranks and
-  /// checks them. An error found that way is announced as this operation's failure, so that no rank waits in vain.
-  void begin(const operation& call) {
+  /// Starts an operation. Where this rank left earlier ones without waiting, it waits here for their ranks and checks
+  /// them. An error found that way is announced as this operation's failure, so that no rank waits in vain. With
+  /// `leaves_early` it waits only where it is too far ahead, and keeps the error for `finish`.
+  void begin(const operation& call, bool leaves_early = false) {
     operations_.store(operations() + 1, std::memory_order_relaxed);
-    catch_up(call);
+    catch_up(call, leaves_early);
   }
 
   /// Throws what `begin` would throw, for an operation that is published later. Publishing it will then not wait.
   void prepare(const operation& call) {
-    begin(call);
+    operations_.store(operations() + 1, std::memory_order_relaxed);
+    catch_up(call, may_leave(call));
     operations_.store(operations() - 1, std::memory_order_relaxed);
+  }
+
+  /// Returns whether this rank may leave a small operation early. Across machines no rank does.
+  [[nodiscard]] bool may_leave(const operation& call) const noexcept {
+    return call.may_leave(rank_) && !sizes().spans_machines();
+  }
+
+  /// Returns whether the slot of the next step is free, also for a rank that leaves operations early.
+  [[nodiscard]] bool has_free_slot() const noexcept { return verified_ == step_; }
+
+  /// Ends an operation that was begun with `leaves_early`: throws the error of an earlier one, if it was found.
+  void finish() {
+    if (late_error_) {
+      std::rethrow_exception(std::exchange(late_error_, nullptr));
+    }
+  }
+
+  /// Has the root's lists of the current step compared when its cells are (see check_root_lists).
+  void check_lists_later() noexcept { with_lists_.set(step_, true); }
+
+  /// Waits for the operations before this one, whose first step is published, and checks them. For an operation that
+  /// was begun with `leaves_early`, and which turns out to be a longer one. `finish` throws an error found here.
+  void settle_earlier(const operation& call) {
+    wait_for_step(call, step_ - 1);
+    check_up_to(call, step_ - 1);
+    verified_ = step_ - 1;
   }
 
   /// The reader of a part of a slot that all ranks read.
@@ -79,7 +119,7 @@ class lockstep {
   }
 
   /// Publishes this rank's next step, whose slot and cell payload the caller has filled (see `next`).
-  void publish(const operation& call, const std::string* failure = nullptr, bool wake_everyone = false) {
+  void publish(const operation& call, const std::string* failure = nullptr) {
     const std::uint64_t step = step_ + 1;
     layout::flag_cell& mine = cell(rank_, step);
     mine.signature.store(call.signature(), std::memory_order_relaxed);
@@ -91,16 +131,16 @@ class lockstep {
     }
     mine.site.store(sites_.index_of(call, block(rank_).sites) | name_part(call), std::memory_order_relaxed);
     mine.sequence.store(static_cast<std::uint32_t>(operations()), std::memory_order_relaxed);
+    reported_.set(step, failure != nullptr);
+    with_lists_.set(step, false);
     if (failure != nullptr) {
-      auto* text = ::new (&block(rank_).failures[step % layout::depth]) rendezvous::failure_text{};
-      text->write(*failure);
-      reported_step_ = step;
+      memory_.write_failure(rank_, step, *failure);
     }
     parts_.complete(step);
     step_ = step;
     // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
     mine.step.store(step, std::memory_order_seq_cst);
-    if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (wake_everyone || all_arrived())) {
+    if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (block(rank_).awaited.load() != 0 || all_arrived())) {
       memory_.wake();
     }
     memory_.note_step(rank_);
@@ -114,19 +154,10 @@ class lockstep {
 
   /// Waits until every rank has published `step`, this one or an earlier one.
   void wait_all(const operation& call, std::uint64_t step) {
-    if (step <= verified_) {
-      return;
+    if (step > verified_) {
+      wait_for_step(call, step);
+      verified_ = step;
     }
-    int rank = 0;
-    wait(call, everyone, step, [&]() noexcept {
-      for (; rank < size(); ++rank) {
-        if (!has_come(rank, step)) {
-          return false;
-        }
-      }
-      return true;
-    });
-    verified_ = step;
   }
 
   /// Waits for one rank's current step. It is not checked, because an earlier step of the same operation has been.
@@ -134,36 +165,20 @@ class lockstep {
     wait(call, source, step_, [&]() noexcept { return has_come(source, step_); });
   }
 
-  /// Waits for one rank's current step and checks it. The next operation waits for the other ranks.
+  /// Waits for one rank's current step and checks it. A later operation waits for the other ranks.
   void wait_for(const operation& call, int source) {
     wait_for_unchecked(call, source);
     try {
-      check_failure(call, source);
-      if (cell(source, step_).signature.load(std::memory_order_relaxed) != call.signature()) {
-        throw_mismatch(call, std::min(source, rank_), std::max(source, rank_));
-      }
+      checks_.check_source([&] { return context(call); }, source, step_);
     } catch (...) {
-      reported_step_ = step_;
+      reported_.set(step_, true);
       throw;
     }
   }
 
   /// Compares an operation's first step over all ranks. All ranks see the same cells, so all come to the same verdict
   /// without a further exchange.
-  void check(const operation& call) {
-    if (reported_step_ == step_) {
-      return;
-    }
-    const std::uint64_t reference = cell(0, step_).signature.load(std::memory_order_relaxed);
-    for (int rank = 0; rank < size(); ++rank) {
-      check_failure(call, rank);
-    }
-    for (int rank = 1; rank < size(); ++rank) {
-      if (cell(rank, step_).signature.load(std::memory_order_relaxed) != reference) {
-        throw_mismatch(call, 0, rank);
-      }
-    }
-  }
+  void check(const operation& call) { check(call, step_); }
 
   /// Throws the error that broke the group; returns where the group is whole. Also to be called after the last access
   /// to other ranks' own memory, before the step that tells them so. A rank that leaves an operation early breaks the
@@ -242,16 +257,41 @@ class lockstep {
     return static_cast<std::uint32_t>(call.name.hash & name_bits);
   }
 
-  [[nodiscard]] bool all_arrived() const noexcept {
+  [[nodiscard]] bool all_arrived() const noexcept { return all_have_come(step_); }
+
+  [[nodiscard]] bool all_have_come(std::uint64_t step) const noexcept {
     for (int rank = 0; rank < size(); ++rank) {
-      if (!has_come(rank, step_)) {
+      if (!has_come(rank, step)) {
         return false;
       }
     }
     return true;
   }
 
-  void catch_up(const operation& call) {
+  /// Waits until every rank has published `step`, whose cells may have to be compared yet.
+  void wait_for_step(const operation& call, std::uint64_t step) {
+    int rank = 0;
+    wait(call, everyone, step, [&]() noexcept {
+      for (; rank < size(); ++rank) {
+        if (!has_come(rank, step)) {
+          return false;
+        }
+      }
+      return true;
+    });
+  }
+
+  void check(const operation& call, std::uint64_t step) const {
+    if (!reported_.has(step)) {
+      const auto here = [&] { return context(call); };
+      checks_.check_all(here, step);
+      if (with_lists_.has(step)) {
+        check_root_lists(here, memory_, root_of(cell(rank_, step)), step);
+      }
+    }
+  }
+
+  void catch_up(const operation& call, bool leaves_early) {
     if (!health_->in_creating_process()) {
       throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
     }
@@ -259,10 +299,17 @@ class lockstep {
       throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
     }
     throw_if_broken(call);
+    if (leaves_early) {
+      check_arrived(call);
+      return;
+    }
     if (verified_ < step_) {
-      wait_all(call);
+      wait_for_step(call, step_);
+      check_up_to(call, step_);
+    }
+    if (late_error_) {
       try {
-        check(call);
+        finish();
       } catch (const error& problem) {
         const std::string text = "an earlier operation of this rank failed: " + problem.detail();
         publish(call, &text);
@@ -271,49 +318,52 @@ class lockstep {
     }
   }
 
+  /// Checks the steps that all ranks have published by now. Waits where this rank would be too far ahead: then until
+  /// it can go on for a while, because each wait may cost a change of the core's rank.
+  void check_arrived(const operation& call) {
+    if (next() - verified_ > layout::lead) {
+      wait_for_step(call, next() - layout::lead / 2);
+    }
+    std::uint64_t last = verified_;
+    while (last < step_ && all_have_come(last + 1)) {
+      ++last;
+    }
+    check_up_to(call, last);
+  }
+
+  /// Checks the steps up to `last`, which all ranks have published. Stops at the first error and keeps it.
+  void check_up_to(const operation& call, std::uint64_t last) {
+    const auto is_too_far_ahead = [&] { return next() - verified_ > layout::lead; };
+    while (verified_ < last && (!late_error_ || is_too_far_ahead())) {
+      ++verified_;
+      try {
+        check(call, verified_);
+      } catch (const error&) {
+        late_error_ = late_error_ ? late_error_ : std::current_exception();
+      }
+    }
+  }
+
+  /// A set of the steps that may be under way.
+  class step_set {
+   public:
+    [[nodiscard]] bool has(std::uint64_t step) const noexcept { return (bits_ >> step % layout::cell_count & 1) != 0; }
+    void set(std::uint64_t step, bool is) noexcept {
+      const std::uint64_t bit = std::uint64_t{1} << step % layout::cell_count;
+      bits_ = is ? bits_ | bit : bits_ & ~bit;
+    }
+
+   private:
+    static_assert(layout::cell_count == 64);
+    std::uint64_t bits_ = 0;
+  };
+
   template <class Arrived>
   void wait(const operation& call, int source, std::uint64_t step, Arrived&& arrived) {
     waiter_.wait(call, operations(), {.rank = source, .step = step}, arrived);
   }
 
   [[nodiscard]] bool has_come(int rank, std::uint64_t step) const noexcept { return waiter_.has_come(rank, step); }
-
-  void check_failure(const operation& call, int rank) const {
-    const layout::flag_cell& theirs = cell(rank, step_);
-    if (rank != rank_ && announces_failure(theirs)) {
-      std::string text = block(rank).failures[step_ % layout::depth].read().value_or(std::string());
-      if (text.empty()) {
-        text = health_->failure_text_of(rank);
-      }
-      throw peer_error(context(call),
-                       health_->who(rank) + " failed in " + describe_call(theirs, block(rank).sites) + ": " + text,
-                       rank, false);
-    }
-  }
-
-  /// A rank's call in words, without its place and without what each rank may have of its own.
-  [[nodiscard]] std::string what_must_agree(int rank) const {
-    const layout::flag_cell& theirs = cell(rank, step_);
-    const std::uint64_t what = theirs.what.load();
-    const bool equally_long = static_cast<payload>(what & 0xff) == payload::buffer;
-    const std::string text = describe_call(block(rank).sites[theirs.site.load() % layout::site_count], what,
-                                           equally_long ? theirs.bytes.load() : 0, theirs.tag.load());
-    return text.substr(0, text.rfind(" at "));
-  }
-
-  [[noreturn]] void throw_mismatch(const operation& call, int first, int second) const {
-    const std::string number = std::to_string(cell(first, step_).sequence.load());
-    const std::string one = describe_call(cell(first, step_), block(first).sites);
-    const std::string other = describe_call(cell(second, step_), block(second).sites);
-    // Not everything that must agree is in the texts, and not everything in them must.
-    const bool alike = what_must_agree(first) == what_must_agree(second);
-    throw mismatch_error(context(call),
-                         "ranks " + std::to_string(first) + " and " + std::to_string(second) +
-                             " disagree about operation #" + number + " of their group: rank " + std::to_string(first) +
-                             " called " + one + ", rank " + std::to_string(second) + " called " + other +
-                             (alike ? "; what differs are their lists of counts or ranks" : ""),
-                         first, second);
-  }
 
   std::shared_ptr<const shared_memory_health> health_;
   const group_memory& memory_;
@@ -322,9 +372,12 @@ class lockstep {
   site_table sites_;
   std::atomic<std::uint64_t> operations_{0};  // atomic for a second thread that is refused and says so
   named_parts parts_{memory_, rank_};
-  std::uint64_t step_ = 0;           // the last step this rank published
-  std::uint64_t verified_ = 0;       // the last step that all ranks are known to have published
-  std::uint64_t reported_step_ = 0;  // a step whose failure this rank has already reported or caused
+  cell_checks checks_{*health_};
+  std::uint64_t step_ = 0;         // the last step this rank published
+  std::uint64_t verified_ = 0;     // the last step that all ranks have published, and that needs no further check
+  step_set reported_;              // steps whose failure this rank has already reported or caused
+  step_set with_lists_;            // steps in which the root's lists have to be compared, too
+  std::exception_ptr late_error_;  // of an operation that this rank left early
 };
 
 }  // namespace hfcomm::engines

@@ -32,8 +32,11 @@ class reduce {
   }
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
-    steps_.begin(call);
-    if (in.size() <= steps_.sizes().one_shot_bytes) {
+    const bool leaves = steps_.may_leave(call) && !call.receives(rank()) && in.size() <= layout::small_slot_bytes;
+    steps_.begin(call, leaves);
+    if (leaves) {
+      leave_early(call, in);
+    } else if (in.size() <= steps_.sizes().one_shot_bytes) {
       at_once(call, in, out);
     } else if (chain_.suits(call, in.size())) {
       chain_.run(call, in, out);
@@ -53,12 +56,35 @@ class reduce {
   }
   [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
 
+  /// Publishes this rank's whole input for the root, and does not wait for other ranks.
+  void leave_early(const operation& call, std::span<const std::byte> in) {
+    layout::flag_cell& mine = steps_.cell(rank(), steps_.next());
+    const bool in_cell = in.size() <= layout::inline_bytes;
+    detail::copy_bytes(in_cell ? mine.payload : steps_.small_slot(rank(), steps_.next()), in.data(), in.size());
+    if (!in_cell) {
+      layout::contribution_place{.in_segment = 0, .is_small = 1}.put_into(mine);
+    }
+    steps_.publish(call);
+    steps_.finish();
+  }
+
+  /// Returns where the input of `source` lies, in a reduction of one step.
+  [[nodiscard]] const std::byte* input_of(int source, bool in_cell) const {
+    const layout::flag_cell& cell = steps_.cell(source, steps_.step());
+    if (in_cell) {
+      return cell.payload;
+    }
+    const bool is_small = !steps_.sizes().spans_machines() && layout::contribution_place::of(cell).is_small != 0;
+    return is_small ? steps_.small_slot(source, steps_.step()) : steps_.slot(source, steps_.step());
+  }
+
   /// One step: every rank publishes its whole input, and every rank that receives reduces all of them.
   void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool in_cell = in.size() <= layout::inline_bytes;
     detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
                        in.data(), in.size());
     if (!in_cell) {
+      layout::contribution_place{}.put_into(steps_.cell(rank(), steps_.next()));
       steps_.note_part(0, in.size(), receiver_of(call));
     }
     steps_.publish(call);
@@ -69,8 +95,7 @@ class reduce {
     }
     inputs_.resize(static_cast<std::size_t>(size()));
     for (int source = 0; source < size(); ++source) {
-      inputs_[static_cast<std::size_t>(source)] =
-          in_cell ? steps_.cell(source, steps_.step()).payload : steps_.slot(source, steps_.step());
+      inputs_[static_cast<std::size_t>(source)] = input_of(source, in_cell);
     }
     steps_.gather_factors(call, factors_);
     outputs_.assign(1, out.data());

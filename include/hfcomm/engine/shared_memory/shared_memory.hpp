@@ -84,12 +84,15 @@ class shared_memory final : public host_engine {
 
   [[nodiscard]] std::span<std::byte> staging_memory(const operation& call) override {
     steps_.prepare(call);
-    return {steps_.slot(rank(), steps_.next()), steps_.sizes().slot_bytes};
+    if (!steps_.may_leave(call) || steps_.has_free_slot()) {
+      return {steps_.slot(rank(), steps_.next()), steps_.sizes().slot_bytes};
+    }
+    return {steps_.small_slot(rank(), steps_.next()), layout::small_slot_bytes};
   }
 
   void announce(const operation& call, const std::string* failure) override {
-    steps_.begin(call);
-    steps_.publish(call, failure, true);
+    steps_.begin(call, steps_.may_leave(call));
+    steps_.publish(call, failure);
   }
 
   void wait_for(const operation& call, int source) override {

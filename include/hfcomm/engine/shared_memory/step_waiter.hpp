@@ -123,12 +123,12 @@ class step_waiter {
     auto next_check = waiting.update() + check_interval;
     bool warned = false;
     while (true) {
-      header().sleepers.fetch_add(1);
+      count_sleeper(awaited, 1);
       const std::uint32_t epoch = header().wake_epoch.load();
       if (!arrived() && !health_.is_broken() && !cancelled_.load()) {
         detail::futex_wait(header().wake_epoch, epoch, check_interval);
       }
-      header().sleepers.fetch_sub(1);
+      count_sleeper(awaited, -1);
       if (arrived()) {
         return;
       }
@@ -164,6 +164,15 @@ class step_waiter {
                                 format_duration(call.timeout) + " (timed out), so rank " +
                                 std::to_string(health_.rank()) + " gave up.");
       }
+    }
+  }
+
+  /// Counts this rank among those that have to be woken: by the last rank that publishes a step, or by `awaited` alone.
+  void count_sleeper(const awaited_step& awaited, int change) const noexcept {
+    const auto difference = static_cast<std::uint32_t>(change);
+    header().sleepers.fetch_add(difference);
+    if (awaited.rank != everyone) {
+      memory_.block(awaited.rank).awaited.fetch_add(difference);
     }
   }
 

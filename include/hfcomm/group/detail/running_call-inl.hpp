@@ -78,6 +78,8 @@ HFCOMM_INLINE running_call::~running_call() {
   state_.trim_scratch();
 }
 
+HFCOMM_INLINE void running_call::allow_early_leave() noexcept { call_.leaves_early = group_.leaves_early(); }
+
 HFCOMM_INLINE void running_call::exchange_nothing() {
   engines::no_receiver nothing;
   engine().exchange(call_, {}, nothing);

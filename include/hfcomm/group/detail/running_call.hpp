@@ -52,6 +52,9 @@ class running_call final : public checked_call {
     begun_ = true;
     return engine_;
   }
+  /// Lets this rank leave the operation early where the group's handle says so. For calls of one exchange: an error of
+  /// an earlier operation may end it, when the other ranks have got what this one gives.
+  void allow_early_leave() noexcept;
   /// Performs the operation where no rank gives anything: it ends when all ranks have come, and a failure of one is an
   /// error on all.
   void exchange_nothing();
