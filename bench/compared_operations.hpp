@@ -103,14 +103,15 @@ inline void fill(small_vectors& values, int rank, std::uint64_t iteration) {
 /// broadcast, all_gather and gather of T by a Library with static functions broadcast(object), all_gather(object),
 /// gather(object). The last two return a vector; gather's is checked on rank 0.
 template <class Library, class T>
-void add_objects(compared_operations& all, const peers& others, const std::string& type, const T& like) {
+void add_objects(compared_operations& all, const peers& others, const std::string& type, const T& like,
+                 const std::string& buffer = "object") {
   struct state {
     std::array<T, buffer_count> own;
     std::vector<T> received;
     [[nodiscard]] T& at(std::uint64_t iteration) { return own[iteration % buffer_count]; }
   };
   for (const std::string name : {"broadcast", "all_gather", "gather"}) {
-    all[name + "/object/" + type] = [name, type, like, rank = others.rank, ranks = others.size](std::size_t) {
+    all[name + '/' + buffer + '/' + type] = [name, type, like, rank = others.rank, ranks = others.size](std::size_t) {
       auto data = std::make_shared<state>();
       data->own.fill(like);
       const bool casts = name == "broadcast";
@@ -158,6 +159,19 @@ template <class Library>
 void add_all_objects(compared_operations& all, const peers& others) {
   add_objects<Library>(all, others, "small_map", sample_objects::make_map());
   add_objects<Library>(all, others, "small_vectors", sample_objects::make_vectors());
+}
+
+/// The operations with a root, of spans and of small objects.
+template <class Library>
+void add_rooted(compared_operations& all, const peers& others, const std::string& buffer) {
+  const span_operations<Library> spans(others);
+  const std::string type = "float32";
+  add(all, buffer, type, spans.template broadcast<float>(type));
+  add(all, buffer, type, spans.template gather<float>(type));
+  compared_operations objects;
+  add_objects<Library>(objects, others, "small_map", sample_objects::make_map(), buffer);
+  objects.erase("all_gather/" + buffer + "/small_map");
+  all.merge(objects);
 }
 
 }  // namespace bench

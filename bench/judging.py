@@ -68,7 +68,7 @@ class Cell:
         """Such as "all_reduce of 64K, float32 in shared buffers"."""
         one = self.record
         words = f'{one["operation"]} of {text_of(one["bytes"])}, {one["type"]}' if one['bytes'] else one['operation']
-        return words + (' in shared buffers' if one['buffer'] == 'shared' else '')
+        return words + {'shared': ' in shared buffers', 'early': ', left early'}.get(one['buffer'], '')
 
 
 def cell_of(records, one):
@@ -95,13 +95,19 @@ def worst_cells(cells, count=WORST_CELLS, verdicts=(AHEAD, BEHIND)):
     return sorted((cell for cell in cells if cell.verdict in verdicts), key=lambda cell: cell.ratio)[:count]
 
 
+def buffer_of_peers(one):
+    """Peers have ordinary memory only, and leave their operations when they can."""
+    if one['buffer'] == 'early':
+        return 'object' if one['type'].startswith('small_') else 'ordinary'
+    return 'ordinary' if one['buffer'] == 'shared' else one['buffer']
+
+
 def peers_of(records, one):
-    """The peers' records at hfcomm's record `one`. Peers have ordinary memory only, and their own float32."""
+    """The peers' records at hfcomm's record `one`. Peers have their own float32."""
     return [other for other in records
             if other['system'] not in ('hfcomm', 'limit') and other['operation'] == one['operation'] and
             other['ranks'] == one['ranks'] and other['bytes'] == one['bytes'] and
-            other['type'] == one['type'] and
-            (other['buffer'] == one['buffer'] or (one['buffer'] == 'shared' and other['buffer'] == 'ordinary'))]
+            other['type'] == one['type'] and other['buffer'] == buffer_of_peers(one)]
 
 
 def limit_of(records, one):

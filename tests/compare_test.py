@@ -121,6 +121,15 @@ class Tables(unittest.TestCase):
         records = [record("hfcomm", ONCE, buffer="shared"), record("mpich", [[2.0] * 3] * 2)]
         self.assertEqual([found.verdict for found in judging.cells_of(records)], [judging.AHEAD])
 
+    def test_operations_that_are_left_early_are_compared_with_ordinary_ones_and_objects_with_objects(self):
+        for kind, buffer in (("float32", "ordinary"), ("small_map", "object")):
+            early = {**record("hfcomm", ONCE, buffer="early"), "type": kind}
+            records = [early] + [{**record("mpich", [[time] * 3] * 2, buffer=other), "type": kind}
+                                 for other, time in (("ordinary", 2.0), ("object", 3.0))]
+            found = judging.cell_of(records, early)
+            self.assertEqual(found.ratio, 2 if buffer == "ordinary" else 3)
+            self.assertIn(", left early", found.work_text())
+
     def test_undecided_and_unjudged_ratios_are_marked(self):
         lines = judging.table(self.records, ["hfcomm", "mpich"])
         self.assertEqual([line.split()[-1] for line in lines], ["ratio", "2.00", "0.50", "1.50~", "3.00?"])

@@ -43,7 +43,27 @@ struct library {
   }
 };
 
-/// The same, on memory that the ranks share.
+/// The rooted operations, in which a rank does not wait for ranks that it receives nothing from.
+struct library_leaving_early : library {
+  static const hfcomm::process_group& group() {
+    static const hfcomm::process_group early = hfcomm::world().with_early_leave();
+    return early;
+  }
+  static void broadcast(std::span<float> data, int root) { hfcomm::broadcast(data, root, group()); }
+  static void gather(std::span<const float> in, std::span<float> out, int root) {
+    hfcomm::gather(in, out, root, group());
+  }
+  template <class T>
+  static void broadcast(T& object) {
+    hfcomm::broadcast(object, 0, group());
+  }
+  template <class T>
+  static std::vector<T> gather(const T& object) {
+    return hfcomm::gather(object, 0, group());
+  }
+};
+
+/// The same as `library`, on memory that the ranks share.
 struct library_on_shared_memory : library {
   template <class T>
   struct buffer : hfcomm::shared_buffer<T> {
@@ -63,6 +83,7 @@ int run_rank() {
   bench::add_all_reduce<library_on_shared_memory, hfcomm::bfloat16>(all, worker.others(), "bfloat16", "shared");
   bench::add_all_reduce<library_on_shared_memory, hfcomm::float16>(all, worker.others(), "float16", "shared");
   bench::add_all_objects<library>(all, worker.others());
+  bench::add_rooted<library_leaving_early>(all, worker.others(), "early");
   return worker.serve("hfcomm " + std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) +
                           '.' + std::to_string(HFCOMM_VERSION_PATCH),
                       all);
