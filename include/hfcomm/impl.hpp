@@ -65,6 +65,7 @@
 #include <hfcomm/group/detail/wait-inl.hpp>
 #include <hfcomm/group/detail/work-inl.hpp>
 #include <hfcomm/machine/detail/network_interfaces-inl.hpp>
+#include <hfcomm/machine/detail/numa_nodes-inl.hpp>
 #include <hfcomm/machine/detail/random_id-inl.hpp>
 #include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
 #include <hfcomm/rendezvous/detail/address_file-inl.hpp>

@@ -41,17 +41,22 @@ class group_memory {
     if (segment_->size() < sizes_.total_bytes()) {
       throw engine_error(error_context{}, "the group's shared memory is too small");
     }
+    heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
+                  layout::page_bytes();
+  }
+
+  /// Makes a rank's page faults happen here and not in the first collectives. An older kernel ignores it and faults
+  /// later.
+  ///
+  /// The message slots get their pages with the first message, and slots of several machines, or of several hundred
+  /// ranks, with their first use: there are hundreds of megabytes of them. Ranks that are threads share all pages, and
+  /// their groups are short-lived, so they touch few of them.
+  void populate() const noexcept {
     if (segment_->fd() >= 0) {
-      // Page faults happen here and not in the first collectives. An older kernel ignores it and faults later. The
-      // message slots get their pages with the first message, and slots of several machines, or of several hundred
-      // ranks, with their first use: there are hundreds of megabytes of them. Ranks that are threads share all pages,
-      // and their groups are short-lived, so they touch few of them.
       constexpr std::size_t most = std::size_t{64} << 20;
       const std::size_t used = spans_machines() ? sizes_.small_slots_offset() : sizes_.message_slots_offset();
       ::madvise(segment_->data(), std::min(used, most), rendezvous::shared_segment::populate_write);
     }
-    heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
-                  layout::page_bytes();
   }
 
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return sizes_; }

@@ -44,6 +44,14 @@ struct local_job {
   [[nodiscard]] int machine(int index) const noexcept {
     return machine_of.empty() ? 0 : machine_of[static_cast<std::size_t>(index)];
   }
+  /// Returns a rank's number among the ranks of its machine.
+  [[nodiscard]] int local_rank(int index) const noexcept {
+    int before = 0;
+    for (int other = 0; other < index; ++other) {
+      before += machine(other) == machine(index) ? 1 : 0;
+    }
+    return before;
+  }
   /// Returns whether these ranks are on several machines.
   [[nodiscard]] bool spans_machines(const std::vector<int>& members) const noexcept {
     for (const int member : members) {

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/device_board.hpp>
+#include <hfcomm/machine/numa_nodes.hpp>
 #include <hfcomm/machine/roster.hpp>
 
 /// The memory that the ranks of a group share. Cells, sites, small slots and slots have their rank as the only
@@ -213,6 +215,7 @@ struct alignas(128) rank_block {
   std::atomic<std::uint32_t> awaited{0};   // sleeping ranks that wait for a step of this rank alone
   memory_probe probe;
   std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps
+  std::int32_t node = -1;       // the NUMA node where the rank runs; -1: unknown
   site_text sites[site_count];
   device_board devices;
   mailbox messages;
@@ -342,6 +345,10 @@ inline void create_in(rendezvous::shared_segment& segment, const dimensions& siz
   header->one_shot_bytes = sizes.one_shot_bytes;
   header->ranges_bytes = sizes.ranges_bytes;
   header->magic = magic;
+  if (rendezvous::machine_has_several_nodes()) {
+    // So that each rank can move its own part: pages that this process, too, has mapped would stay.
+    ::madvise(segment.data(), sizes.slots_offset(), MADV_DONTNEED);
+  }
 }
 
 }  // namespace hfcomm::engines::layout

@@ -14,22 +14,32 @@
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/machine_chain.hpp>
 #include <hfcomm/engine/shared_memory/machine_tree.hpp>
+#include <hfcomm/engine/shared_memory/node_chain.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/rank_nodes.hpp>
 
 namespace hfcomm::engines {
 
 /// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
-  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement, ordered_fold& fold)
-      : steps_(steps), peers_(peers), fold_(fold), chain_(steps, placement), tree_(steps, placement, fold) {
+  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement, ordered_fold& fold, rank_nodes& nodes)
+      : steps_(steps),
+        peers_(peers),
+        fold_(fold),
+        chain_(steps, placement),
+        tree_(steps, placement, fold),
+        nodes_(steps, peers, nodes) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
     outputs_.reserve(ranks + 1);
     places_.reserve(ranks + 1);
   }
+
+  /// Returns the number of reductions that were done node by node.
+  [[nodiscard]] std::uint64_t node_chains() const noexcept { return nodes_.count(); }
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool leaves = steps_.may_leave(call) && !call.receives(rank()) && in.size() <= layout::small_slot_bytes;
@@ -43,7 +53,7 @@ class reduce {
     } else if (tree_.suits(call, in.size())) {
       tree_.run(call, in, out);
     } else {
-      in_place_or_slices(call, in, out);
+      in_place_or_slices(call, in, out, nodes_.suits(call, in.size()));
     }
   }
 
@@ -108,12 +118,17 @@ class reduce {
   /// The ranks tell where their buffers are in the step that compares the signatures. A rank with other memory uses
   /// that step for its first chunk, too. If only some ranks have other memory, the rest take one more step for their
   /// first chunk.
-  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+  ///
+  /// With `uses_nodes`, the NUMA nodes are a chain, in place and through slots; all ranks must agree.
+  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out,
+                          bool uses_nodes) {
     const bool receives = call.receives(rank());
     layout::buffer_places mine{peers_.place_of(in), receives ? peers_.place_of(out) : 0};
     const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
     if (!reachable) {
       mine = {};
+    }
+    if (!reachable && !uses_nodes) {
       stage(in, 0, size_of(call.element), steps_.next());
     }
     std::memcpy(steps_.cell(rank(), steps_.next()).payload, &mine, sizeof(mine));
@@ -131,7 +146,16 @@ class reduce {
       }
       reachable_ranks += theirs.in != 0 ? 1 : 0;
     }
-    if (reachable_ranks == size()) {
+    const bool is_in_place = reachable_ranks == size();
+    if (uses_nodes && is_in_place) {
+      nodes_.run_in_place(call, places_, in.size(), factors_);
+      return;
+    }
+    if (uses_nodes) {
+      nodes_.run(call, in, out, factors_);
+      return;
+    }
+    if (is_in_place) {
       in_place(call, in.size());
       return;
     }
@@ -251,6 +275,7 @@ class reduce {
   ordered_fold& fold_;
   machine_chain chain_;
   machine_tree tree_;
+  node_chain nodes_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
   std::vector<std::byte*> outputs_;            // scratch: where they go
   std::vector<layout::buffer_places> places_;  // scratch

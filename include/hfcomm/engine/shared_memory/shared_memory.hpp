@@ -18,6 +18,7 @@
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/point_to_point.hpp>
+#include <hfcomm/engine/shared_memory/rank_nodes.hpp>
 #include <hfcomm/engine/shared_memory/reduce.hpp>
 #include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
@@ -72,6 +73,11 @@ class shared_memory final : public host_engine {
 
   /// Returns the number of all-to-alls that were done by reading the others' parts in place.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return all_to_all_v_.single_copies(); }
+
+  /// Returns the number of reductions that went along the chain of NUMA nodes.
+  [[nodiscard]] std::uint64_t node_chains() const noexcept { return reduce_.node_chains(); }
+
+  [[nodiscard]] const group_memory& memory_of_group() const noexcept { return health_->memory(); }
 
   void post(std::span<const std::shared_ptr<transfer>> transfers) override {
     point_to_point::post(messages_, transfers);
@@ -275,8 +281,9 @@ class shared_memory final : public host_engine {
   engines::peer_memory peers_{steps_};
   engines::exchange exchange_{steps_, peers_};
   group_placement placement_{health_->machines()};
+  rank_nodes nodes_{steps_, health_->local_rank()};
   ordered_fold fold_{placement_};
-  engines::reduce reduce_{steps_, peers_, placement_, fold_};
+  engines::reduce reduce_{steps_, peers_, placement_, fold_, nodes_};
   engines::all_to_all_v all_to_all_v_{steps_, peers_};
   engines::reduce_scatter reduce_scatter_{steps_, fold_};
 };

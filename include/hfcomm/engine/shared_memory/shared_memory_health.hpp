@@ -73,6 +73,8 @@ class shared_memory_health final : public group_health {
     }
     return ranks;
   }
+  /// Returns this rank's number among the job's ranks on its machine.
+  [[nodiscard]] int local_rank() const noexcept { return job_->local_rank(index_of(rank())); }
   /// Returns the agent that carries this group, where it is in this process; else null.
   [[nodiscard]] std::shared_ptr<agent_port> local_agent() const {
     return memory_.spans_machines() && job_->port->is_in_this_process() ? job_->port : nullptr;
