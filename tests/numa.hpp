@@ -39,9 +39,8 @@ class pretended_nodes {
   }
 };
 
-inline const hfcomm::engines::shared_memory& engine_of(const hfcomm::process_group& group) {
-  const auto* engine =
-      dynamic_cast<const hfcomm::engines::shared_memory*>(&hfcomm::detail::group_access::engine(group));
+inline hfcomm::engines::shared_memory& engine_of(const hfcomm::process_group& group) {
+  auto* engine = dynamic_cast<hfcomm::engines::shared_memory*>(&hfcomm::detail::group_access::engine(group));
   if (engine == nullptr) {
     throw std::logic_error("the group shares no memory");
   }
@@ -49,7 +48,12 @@ inline const hfcomm::engines::shared_memory& engine_of(const hfcomm::process_gro
 }
 
 /// Returns the number of reductions of the group that went along the chain of nodes.
-inline std::uint64_t node_chains(const hfcomm::process_group& group) { return engine_of(group).node_chains(); }
+inline std::uint64_t node_chains(const hfcomm::process_group& group) { return engine_of(group).node_chain().count(); }
+
+/// Lets a group reduce node by node whatever has so many bytes on a node, on the average. All ranks call it.
+inline void chain_from(std::size_t bytes, const hfcomm::process_group& group) {
+  engine_of(group).node_chain().set_limits({.ranks = 1, .bytes = bytes});
+}
 
 /// Returns the node that the system prefers for a page, as `prefer_node` has set it; -1 where none is set.
 inline int preferred_node_of(const void* address) {

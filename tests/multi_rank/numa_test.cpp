@@ -21,6 +21,7 @@ namespace {
 
 using namespace hfcomm;
 using namespace multi_rank;
+using numa::chain_from;
 using numa::node_chains;
 using numa::pretended_nodes;
 
@@ -106,6 +107,7 @@ void check_all_layouts(bool may_chain, bool any_order, ReduceAll reduce_all) {
       const bool chains = may_chain && layout.spares_bytes && (any_order || layout.is_contiguous);
       const std::vector<T> values = values_with_nans<T>(world.rank(), count);
       barrier(world);
+      chain_from(1, world);
       std::uint64_t done = 0;
       // Memory of rank 0 and of the others: ordinary, shared, and mixed.
       for (const auto& [first, others] : {std::pair{false, false}, std::pair{true, true}, std::pair{true, false}}) {
@@ -203,6 +205,7 @@ TEST_CASE("numa: a reduce gives any root the bits of one node, and leaves the ot
     const pretended_nodes nodes(layout.nodes);
     run_noted(layout.ranks(), text, [&](const process_group& world) {
       barrier(world);
+      chain_from(1, world);
       std::uint64_t done = 0;
       for (const bool is_shared : {false, true}) {
         for (int root = 0; root < world.size(); ++root) {
@@ -232,6 +235,7 @@ TEST_CASE("numa: reductions of changing lengths in a row keep apart from each ot
   for (const bool pretends : {false, true}) {
     const pretended_nodes nodes(pretends ? nodes_of_ranks : std::vector<int>(5, 0));
     run_ranks(5, [&](const process_group& world) {
+      chain_from(1, world);
       for (std::size_t turn = 0; turn < 24; ++turn) {
         const std::size_t count = 65'536 + turn * 7'919;
         any_buffer<std::int32_t> values(world, count, turn % 3 == 1);
@@ -253,18 +257,27 @@ TEST_CASE("numa: reductions of changing lengths in a row keep apart from each ot
   }
 }
 
-TEST_CASE("numa: lengths around the least one") {
+TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
   const pretended_nodes nodes("0,0,1,1");
   run_ranks(4, [](const process_group& world) {
     barrier(world);
-    constexpr std::size_t least = engines::node_chain::least_bytes;
-    for (const std::size_t bytes : {least - 1, least, least + 1}) {
+    constexpr std::size_t least = 100'000;  // of a node with two ranks
+    chain_from(least, world);
+    const auto count_of = [&](std::size_t bytes) {
       const std::uint64_t before = node_chains(world);
       std::vector<std::uint8_t> values(bytes, static_cast<std::uint8_t>(world.rank() + 1));
       all_reduce(values, reduce_op::sum, world);
       CHECK(std::all_of(values.begin(), values.end(), [](std::uint8_t value) { return value == 10; }));
-      CHECK(node_chains(world) - before == (bytes < least ? 0 : 1));
-    }
+      return node_chains(world) - before;
+    };
+    CHECK(count_of(least / 2 - 1) == 0);
+    CHECK(count_of(least / 2) == 1);
+    numa::engine_of(world).node_chain().set_limits({.ranks = 2, .bytes = 1});
+    CHECK(count_of(least) == 1);
+    numa::engine_of(world).node_chain().set_limits({.ranks = 3, .bytes = 1});
+    CHECK(count_of(least) == 0);
+    numa::engine_of(world).node_chain().set_limits({});
+    CHECK(count_of(least) == 0);
   });
 }
 
@@ -273,6 +286,7 @@ TEST_CASE("numa: a rank that may run on several nodes switches the chain off for
   run_ranks(5, [](const process_group& world) {
     const auto group = world.split(world.rank() < 4 ? 0 : 1, 0);
     const auto reduce_on = [](const process_group& on) {
+      chain_from(1, on);
       std::vector<float> values(100'000, 1);
       all_reduce(values, reduce_op::sum, on);
       CHECK(values.back() == static_cast<float>(on.size()));
@@ -298,6 +312,7 @@ TEST_CASE("numa: a call that differs is a mismatch_error on all ranks, and the g
   const pretended_nodes nodes("0,0,1,1");
   run_ranks(4, [](const process_group& world) {
     barrier(world);
+    chain_from(1, world);
     std::vector<float> values(100'000 + (world.rank() == 3 ? 1 : 0));
     CHECK_THROWS_AS(all_reduce(values, reduce_op::sum, world), mismatch_error);
     std::vector<float> others(100'000, 1);
@@ -319,6 +334,7 @@ TEST_CASE("numa: groups across machines have no nodes") {
   const pretended_nodes nodes("0,0,1,1");
   on_machines({2, 2}, [](const process_group& world) {
     barrier(world);
+    chain_from(1, world);
     std::vector<float> values(100'000, 1);
     all_reduce(values, reduce_op::sum, world);
     CHECK(values.back() == 4);

@@ -71,6 +71,7 @@ bool are_equal(std::span<const float> one, std::span<const float> other) {
 
 /// Checks reductions of both kinds of buffers, of which `expected` each go along the chain of nodes.
 void check_reductions(std::uint64_t expected) {
+  numa::chain_from(1, world());
   const std::size_t count = 300'001;
   const auto mine = values_of(rank(), count);
   const auto sum = sum_of_all(count);

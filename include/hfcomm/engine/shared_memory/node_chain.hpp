@@ -38,24 +38,27 @@ class node_chain {
     factors_.reserve(ranks + 1);
   }
 
-  /// Buffers below this are not reduced node by node: the first and last turns would cost more than the bytes that they
-  /// save.
-  static constexpr std::size_t least_bytes = std::size_t{256} << 10;
+  /// The least that is reduced node by node: ranks of a node, and bytes of all their buffers; both on the average of
+  /// the nodes. With less, a link between nodes is not what takes longest, and the first and last turns cost more than
+  /// it gains. bench/numa_model.py has the machines on which this rests.
+  struct limits {
+    std::size_t ranks = 8;
+    std::size_t bytes = std::size_t{64} << 20;
+  };
+  /// All ranks of the group must set the same.
+  void set_limits(limits least) noexcept { least_ = least; }
 
-  /// Returns whether this can reduce `bytes` of each rank, and sends less between nodes than where each rank reduces a
-  /// share of all elements. All ranks that make the same call agree.
+  /// Returns whether this can reduce `bytes` of each rank, and is faster than where each rank reduces a share of all
+  /// elements. All ranks that make the same call agree.
   [[nodiscard]] bool suits(const operation& call, std::size_t bytes) {
-    const group_placement* const nodes = bytes < least_bytes ? nullptr : nodes_.placement();
+    const group_placement* const nodes = nodes_.placement();
     if (nodes == nullptr || detail::has_wider_accumulator(call.element) ||
         !(nodes->is_contiguous() || is_order_free(call))) {
       return false;
     }
-    double shares = 0;  // buffers that ranks read of other nodes, where each reduces its share
-    for (int node = 0; node < nodes->machines(); ++node) {
-      const auto ranks = static_cast<double>(nodes->ranks_of(node).size());
-      shares += ranks * (steps_.size() - ranks) / steps_.size();
-    }
-    return nodes->machines() - 1 < shares;
+    const auto count = static_cast<std::size_t>(nodes->machines());
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    return ranks >= least_.ranks * count && bytes * ranks >= least_.bytes * count && spares_bytes(*nodes);
   }
 
   /// Returns the number of reductions that were done.
@@ -151,6 +154,16 @@ class node_chain {
     return !is_floating_point(call.element) && !is_complex(call.element);
   }
 
+  /// Returns whether ranks read more of other nodes where each of them reduces its share.
+  [[nodiscard]] static bool spares_bytes(const group_placement& nodes) {
+    double shares = 0;  // in buffers
+    for (int node = 0; node < nodes.machines(); ++node) {
+      const auto ranks = static_cast<double>(nodes.ranks_of(node).size());
+      shares += ranks * (nodes.size() - ranks) / nodes.size();
+    }
+    return nodes.machines() - 1 < shares;
+  }
+
   /// Each rank's factor goes with its elements; what other nodes have folded has none.
   void gather_factors(const node_route& way, std::span<const double> factors) {
     factors_.clear();
@@ -218,6 +231,7 @@ class node_chain {
   lockstep& steps_;
   peer_memory& peers_;
   rank_nodes& nodes_;
+  limits least_;
   std::uint64_t count_ = 0;
   std::vector<const std::byte*> inputs_;  // scratch: where the elements of a lane are
   std::vector<std::byte*> outputs_;       // scratch: where they go

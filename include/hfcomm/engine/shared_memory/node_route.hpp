@@ -27,7 +27,9 @@ class node_route {
         node_(nodes.machine_of(rank)),
         lanes_(nodes.most_on_a_machine()),
         in_place_(in_place),
-        chunks_(bytes, size_of(call.element), lanes_, most_in_lane(sizes) * static_cast<std::size_t>(lanes_)) {
+        chunks_(bytes, size_of(call.element), lanes_,
+                most_in_lane(nodes, sizes, bytes, turns_of_chunk(nodes, call, in_place), in_place) *
+                    static_cast<std::size_t>(lanes_)) {
     const auto node = static_cast<std::size_t>(node_);
     const std::size_t last_fold = 2 * static_cast<std::size_t>(nodes.machines() - 1) + (in_place ? 0 : 2);
     const bool to_all = call.pattern == movement::to_all;
@@ -37,7 +39,7 @@ class node_route {
     if (!in_place && call.receives(rank)) {
       delivery = last_fold + (to_all && !is_last() ? 4 : 2);
     }
-    turns = chunks_.count() + last_fold + (to_all ? 2 : 0) + (in_place ? 0 : 2);
+    turns = chunks_.count() + turns_of_chunk(nodes, call, in_place);
   }
 
   // The turns in which this rank handles chunk 0. It handles each chunk one turn after the chunk before.
@@ -84,16 +86,29 @@ class node_route {
  private:
   [[nodiscard]] int ranks_on(int node) const { return static_cast<int>(nodes_.ranks_of(node).size()); }
 
-  /// Returns the bytes that a lane of a chunk may have, so that a slot has room for the elements of all lanes, unless
-  /// they are read in place, and once more for those that a rank carries.
-  [[nodiscard]] std::size_t most_in_lane(const layout::dimensions& sizes) const {
-    int fewest = lanes_;
-    for (int node = 0; node < nodes_.machines(); ++node) {
-      fewest = std::min(fewest, ranks_on(node));
+  /// Returns the bytes that a lane of a chunk may have. A slot has room for the elements of all lanes, unless they are
+  /// read in place, and once more for those that a rank carries. Short buffers are divided into many chunks all the
+  /// same, because the pipeline takes `fill` turns more than there are chunks.
+  static std::size_t most_in_lane(const group_placement& nodes, const layout::dimensions& sizes, std::size_t bytes,
+                                  std::size_t fill, bool in_place) {
+    const int lanes = nodes.most_on_a_machine();
+    int fewest = lanes;
+    for (int node = 0; node < nodes.machines(); ++node) {
+      fewest = std::min(fewest, static_cast<int>(nodes.ranks_of(node).size()));
     }
-    const int carried = (lanes_ + fewest - 1) / fewest;
-    const auto parts = static_cast<std::size_t>((in_place_ ? 0 : lanes_) + carried);
-    return std::min(sizes.slot_bytes / parts, layout::piece_bytes);
+    const int carried = (lanes + fewest - 1) / fewest;
+    const auto parts = static_cast<std::size_t>((in_place ? 0 : lanes) + carried);
+    const std::size_t room = std::min(sizes.slot_bytes / parts, layout::piece_bytes);
+    const std::size_t share = bytes / (static_cast<std::size_t>(lanes) * chunks_per_fill * fill);
+    return std::min(room, std::max(least_lane, share));
+  }
+  static constexpr std::size_t chunks_per_fill = 8;
+  static constexpr std::size_t least_lane = 2048;
+
+  /// Returns the turns from a chunk's first to its last.
+  static std::size_t turns_of_chunk(const group_placement& nodes, const operation& call, bool in_place) {
+    const bool to_all = call.pattern == movement::to_all;
+    return 2 * static_cast<std::size_t>(nodes.machines() - 1) + (to_all ? 2 : 0) + (in_place ? 0 : 4);
   }
 
   const group_placement& nodes_;

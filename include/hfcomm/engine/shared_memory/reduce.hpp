@@ -38,8 +38,7 @@ class reduce {
     places_.reserve(ranks + 1);
   }
 
-  /// Returns the number of reductions that were done node by node.
-  [[nodiscard]] std::uint64_t node_chains() const noexcept { return nodes_.count(); }
+  [[nodiscard]] node_chain& nodes() noexcept { return nodes_; }
 
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool leaves = steps_.may_leave(call) && !call.receives(rank()) && in.size() <= layout::small_slot_bytes;

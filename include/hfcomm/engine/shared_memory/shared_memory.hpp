@@ -74,8 +74,8 @@ class shared_memory final : public host_engine {
   /// Returns the number of all-to-alls that were done by reading the others' parts in place.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return all_to_all_v_.single_copies(); }
 
-  /// Returns the number of reductions that went along the chain of NUMA nodes.
-  [[nodiscard]] std::uint64_t node_chains() const noexcept { return reduce_.node_chains(); }
+  /// Returns the reductions along the chain of NUMA nodes.
+  [[nodiscard]] engines::node_chain& node_chain() noexcept { return reduce_.nodes(); }
 
   [[nodiscard]] const group_memory& memory_of_group() const noexcept { return health_->memory(); }
 
