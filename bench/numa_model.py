@@ -199,12 +199,16 @@ def one_node(ranks, cores, size, buffers, core_speed):
     return moved / core_speed * max(1.0, ranks / cores)
 
 
+def with_nodes(two, nodes):
+    """Returns such a machine with as many sockets, whose links are divided among the others; assumed."""
+    return dataclasses.replace(two, link_speed=two.link_speed / (nodes - 1))
+
+
 def print_table(nodes, size):
     print(f'all_reduce of {size >> 20} MiB on {nodes} nodes: ms, and what bounds it')
     print(f'{"machine":13} {"ranks":>5}  {"buffers":8}  {"shares":>15}  {"shares, unplaced":>16}  {"chain":>15}  gain')
     for name, two in MACHINES.items():
-        # Where there are more sockets, a socket's links are divided among them.
-        machine = two if nodes == 2 else dataclasses.replace(two, link_speed=two.link_speed / (nodes - 1))
+        machine = with_nodes(two, nodes)
         for local in (4, 8, 16, 32, 64):
             for buffers in ('shared', 'ordinary'):
                 now = time(machine, ALGORITHMS[buffers, False](nodes, local, size))

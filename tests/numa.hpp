@@ -50,7 +50,7 @@ inline hfcomm::engines::shared_memory& engine_of(const hfcomm::process_group& gr
 /// Returns the number of reductions of the group that went along the chain of nodes.
 inline std::uint64_t node_chains(const hfcomm::process_group& group) { return engine_of(group).node_chain().count(); }
 
-/// Lets a group reduce node by node whatever has so many bytes on a node, on the average. All ranks call it.
+/// Lets a group reduce node by node whatever has so many bytes, however few ranks a node has. All ranks call it.
 inline void chain_from(std::size_t bytes, const hfcomm::process_group& group) {
   engine_of(group).node_chain().set_limits({.ranks = 1, .bytes = bytes});
 }

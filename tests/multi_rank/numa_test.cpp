@@ -261,7 +261,7 @@ TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
   const pretended_nodes nodes("0,0,1,1");
   run_ranks(4, [](const process_group& world) {
     barrier(world);
-    constexpr std::size_t least = 100'000;  // of a node with two ranks
+    constexpr std::size_t least = 50'000;
     chain_from(least, world);
     const auto count_of = [&](std::size_t bytes) {
       const std::uint64_t before = node_chains(world);
@@ -270,8 +270,8 @@ TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
       CHECK(std::all_of(values.begin(), values.end(), [](std::uint8_t value) { return value == 10; }));
       return node_chains(world) - before;
     };
-    CHECK(count_of(least / 2 - 1) == 0);
-    CHECK(count_of(least / 2) == 1);
+    CHECK(count_of(least - 1) == 0);
+    CHECK(count_of(least) == 1);
     numa::engine_of(world).node_chain().set_limits({.ranks = 2, .bytes = 1});
     CHECK(count_of(least) == 1);
     numa::engine_of(world).node_chain().set_limits({.ranks = 3, .bytes = 1});

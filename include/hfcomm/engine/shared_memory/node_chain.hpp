@@ -57,8 +57,8 @@ class node_chain {
       return false;
     }
     const auto count = static_cast<std::size_t>(nodes->machines());
-    const auto ranks = static_cast<std::size_t>(steps_.size());
-    return ranks >= least_.ranks * count && bytes * ranks >= least_.bytes * count && spares_bytes(*nodes);
+    return static_cast<std::size_t>(steps_.size()) >= least_.ranks * count && bytes >= least_.bytes &&
+           spares_bytes(*nodes);
   }
 
   /// Returns the number of reductions that were done.
