@@ -157,19 +157,52 @@ TEST_CASE("numa: each rank's memory is kept on its node where there are several,
   run("numa-not-placed", {0, 0, 0}, [] { check_memory(world(), -1); });
 }
 
-TEST_CASE("numa: a rank that HFCOMM_NUMA_NODES does not name ends its job with an error") {
-  const std::string job = processes::unique_name("numa-short");
-  processes::child_processes children(2, [&](int rank) {
-    const numa::pretended_nodes pretended("0");
-    session own = init(processes::job_options(job, rank, 2));
-    barrier();
+TEST_CASE("numa: a rank that dies between reductions along the chain is an error of all others") {
+  const std::string job = processes::unique_name("numa-death");
+  processes::child_processes children(4, [&](int rank) {
+    const numa::pretended_nodes pretended("0,0,1,1");
+    session own = init(processes::job_options(job, rank, 4));
+    numa::chain_from(1, world());
+    auto shared = world().allocate<float>(300'000);
+    std::vector<float> ordinary(300'000);
+    for (int turn = 0; turn < 100; ++turn) {
+      if (rank == 2 && turn == 10) {
+        ::_exit(7);
+      }
+      try {
+        all_reduce(shared);
+        all_reduce(ordinary);
+      } catch (const peer_error& problem) {
+        processes::report("lost " + std::to_string(problem.peer()) + " in turn " + std::to_string(turn));
+        return;
+      }
+    }
   });
   const auto outcomes = children.wait(std::chrono::seconds(60));
-  for (const auto& outcome : outcomes) {
-    CHECK(outcome.exited_with(1));
-    CHECK(outcome.output.find("HUNG") == std::string::npos);
+  for (const std::size_t rank : {0U, 1U, 3U}) {
+    CHECK(outcomes[rank].output == "lost 2 in turn 10\n");
   }
-  CHECK(outcomes[1].output.find("HFCOMM_NUMA_NODES has 1 numbers, and none for rank 1") != std::string::npos);
+  CHECK(outcomes[2].exited_with(7));
+}
+
+TEST_CASE("numa: a wrong HFCOMM_NUMA_NODES ends a job with an error that names it") {
+  for (const std::string& list : {std::string("0"), std::string("0;1")}) {
+    CAPTURE(list);
+    const std::string job = processes::unique_name("numa-wrong");
+    processes::child_processes children(2, [&](int rank) {
+      const numa::pretended_nodes pretended(list);
+      session own = init(processes::job_options(job, rank, 2));
+      barrier();
+    });
+    const auto outcomes = children.wait(std::chrono::seconds(60));
+    std::string text;
+    for (const auto& outcome : outcomes) {
+      CHECK(outcome.exited_with(1));
+      CHECK(outcome.output.find("HUNG") == std::string::npos);
+      text += outcome.output;
+    }
+    CHECK(text.find("HFCOMM_NUMA_NODES has") != std::string::npos);
+  }
 }
 
 }  // namespace numa_processes
