@@ -38,12 +38,12 @@ class node_chain {
     factors_.reserve(ranks + 1);
   }
 
-  /// The least that is reduced node by node: ranks of a node, and bytes of all their buffers; both on the average of
-  /// the nodes. With less, a link between nodes is not what takes longest, and the first and last turns cost more than
-  /// it gains. bench/numa_model.py has the machines on which this rests.
+  /// The least that is reduced node by node: ranks of a node, on the average, and bytes of a buffer. With fewer ranks,
+  /// the link between two nodes is not what takes longest. With fewer bytes, the first and last turns cost more than
+  /// the rest gains. bench/numa_model.py has the machines on which this rests.
   struct limits {
     std::size_t ranks = 8;
-    std::size_t bytes = std::size_t{64} << 20;
+    std::size_t bytes = std::size_t{8} << 20;
   };
   /// All ranks of the group must set the same.
   void set_limits(limits least) noexcept { least_ = least; }
