@@ -281,6 +281,57 @@ TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
   });
 }
 
+TEST_CASE("numa: the lanes of a single rank that does as much as eight fit into its slots") {
+  if (under_thread_sanitizer) {
+    return;  // the other cases take the same ways
+  }
+  for (const auto* list : {"0,1,1,1,1,1,1,1,1", "0,0,0,0,0,0,0,0,1"}) {
+    const pretended_nodes nodes{std::string(list)};
+    run_ranks(9, [](const process_group& world) {
+      barrier(world);
+      chain_from(1, world);
+      constexpr std::size_t count = std::size_t{2} << 20;  // lanes are as long as they may be
+      for (const bool is_shared : {false, true}) {
+        any_buffer<std::uint32_t> values(world, count, is_shared);
+        for (std::size_t i = 0; i < count; ++i) {
+          values.data[i] = static_cast<std::uint32_t>(i * 7 + as_index(world.rank()));
+        }
+        all_reduce(values.data, reduce_op::sum, world);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          wrong += values.data[i] == static_cast<std::uint32_t>(9 * i * 7 + 36) ? 0 : 1;
+        }
+        CHECK(wrong == 0);
+      }
+      CHECK(node_chains(world) == 2);
+    });
+  }
+}
+
+TEST_CASE("numa: by default, 8 ranks on a node reduce 8 MiB along the chain, and no less") {
+  if (under_thread_sanitizer) {
+    return;  // the other cases take the same ways
+  }
+  const auto chains = [](int first, int second, std::size_t bytes) {
+    std::vector<int> nodes_of_ranks(as_index(first), 0);
+    nodes_of_ranks.resize(as_index(first + second), 1);
+    const pretended_nodes nodes(nodes_of_ranks);
+    std::atomic<std::uint64_t> count{0};
+    run_ranks(first + second, [&](const process_group& world) {
+      barrier(world);
+      std::vector<std::int32_t> values(bytes / 4, world.rank());
+      all_reduce(values, reduce_op::sum, world);
+      CHECK(values.back() == world.size() * (world.size() - 1) / 2);
+      count += node_chains(world);
+    });
+    return count.load();
+  };
+  constexpr std::size_t least = std::size_t{8} << 20;
+  CHECK(chains(8, 8, least) == 16);
+  CHECK(chains(8, 8, least - 4) == 0);
+  CHECK(chains(8, 7, least) == 0);
+}
+
 TEST_CASE("numa: a rank that may run on several nodes switches the chain off for its groups") {
   const pretended_nodes nodes("0,0,1,1,-1");
   run_ranks(5, [](const process_group& world) {
