@@ -97,8 +97,8 @@ class node_route {
       fewest = std::min(fewest, static_cast<int>(nodes.ranks_of(node).size()));
     }
     const int carried = (lanes + fewest - 1) / fewest;
-    const auto parts = static_cast<std::size_t>((in_place ? 0 : lanes) + carried);
-    const std::size_t room = std::min(sizes.slot_bytes / parts, layout::piece_bytes);
+    const int parts = (in_place ? 0 : lanes) + carried;
+    const std::size_t room = std::min(sizes.slot_bytes / static_cast<std::size_t>(parts), layout::piece_bytes);
     const std::size_t share = bytes / (static_cast<std::size_t>(lanes) * chunks_per_fill * fill);
     return std::min(room, std::max(least_lane, share));
   }
