@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // hfcomm-env [--json]: prints how hfcomm::init() sees this process's place in its job, and why.
+// hfcomm-env --tuning [RANKS] [FILE]: finds the quickest ways of the operations on this machine, and prints them.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,8 @@
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
 
+#include "tuning_run.hpp"
+
 namespace {
 
 using hfcomm::root_lookup;
@@ -25,6 +28,7 @@ using hfcomm::rendezvous::interface_address;
 using hfcomm::rendezvous::tcp_address;
 
 constexpr const char* usage = R"(usage: hfcomm-env [--json]
+       hfcomm-env --tuning [RANKS] [FILE]
 
 Prints the launcher that hfcomm::init() would find in this process's environment: its variables, the rank and the
 sizes, the machine of rank 0 with the ports that it may use, and this machine's network addresses. Start it by the
@@ -32,6 +36,10 @@ launcher in question, in place of the program:  srun -N2 -n4 hfcomm-env
 
   --json   prints one JSON object
   --help   prints this
+
+With --tuning: lets RANKS processes of this machine (as many as there are cores) do each operation with buffers from 256
+bytes to 16 MiB until they have found the quickest way, and prints the ways, or writes them to FILE. A job takes them
+from there: HFCOMM_TUNING=FILE. What HFCOMM_TUNING names already is not measured again.
 
 The status is 0 where init() may succeed, 1 where there are problems, 2 for wrong arguments.
 A secret is checked on one machine, too, where init() needs none.
@@ -254,6 +262,14 @@ void print_json(const findings& found) {
 
 int main(int count, char** arguments) {
   const std::string_view option = count > 1 ? arguments[1] : "";
+  if (option == "--tuning") {
+    const auto wanted = tuning_run::parse({arguments + 2, arguments + count});
+    if (!wanted) {
+      std::fputs(usage, stderr);
+      return 2;
+    }
+    return tuning_run::run(*wanted);
+  }
   if (option == "--help") {
     std::fputs(usage, stdout);
     return 0;

@@ -52,7 +52,7 @@ inline std::uint64_t node_chains(const hfcomm::process_group& group) { return en
 
 /// Lets a group reduce node by node whatever has so many bytes, however few ranks a node has. All ranks call it.
 inline void chain_from(std::size_t bytes, const hfcomm::process_group& group) {
-  engine_of(group).node_chain().set_limits({.ranks = 1, .bytes = bytes});
+  engine_of(group).node_chain().set_limits({.ranks = 1, .bytes = bytes, .is_tuned = false});
 }
 
 /// Returns the node that the system prefers for a page, as `prefer_node` has set it; -1 where none is set.

@@ -8,6 +8,7 @@
 ///   #include <hfcomm/impl.hpp>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/group/tuning.hpp>
 
 #include <hfcomm/call/detail/announce_failure-inl.hpp>
 #include <hfcomm/call/detail/argument_checks-inl.hpp>
@@ -47,6 +48,7 @@
 #include <hfcomm/engine/reduction/detail/copy_bytes-inl.hpp>
 #include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
+#include <hfcomm/engine/shared_memory/detail/tuning_table-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/connect-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>
@@ -62,6 +64,7 @@
 #include <hfcomm/group/detail/running_call-inl.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
 #include <hfcomm/group/detail/split-inl.hpp>
+#include <hfcomm/group/detail/tuning-inl.hpp>
 #include <hfcomm/group/detail/wait-inl.hpp>
 #include <hfcomm/group/detail/work-inl.hpp>
 #include <hfcomm/machine/detail/network_interfaces-inl.hpp>

@@ -272,9 +272,9 @@ TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
     };
     CHECK(count_of(least - 1) == 0);
     CHECK(count_of(least) == 1);
-    numa::engine_of(world).node_chain().set_limits({.ranks = 2, .bytes = 1});
+    numa::engine_of(world).node_chain().set_limits({.ranks = 2, .bytes = 1, .is_tuned = false});
     CHECK(count_of(least) == 1);
-    numa::engine_of(world).node_chain().set_limits({.ranks = 3, .bytes = 1});
+    numa::engine_of(world).node_chain().set_limits({.ranks = 3, .bytes = 1, .is_tuned = false});
     CHECK(count_of(least) == 0);
     numa::engine_of(world).node_chain().set_limits({});
     CHECK(count_of(least) == 0);
@@ -308,7 +308,7 @@ TEST_CASE("numa: the lanes of a single rank that does as much as eight fit into 
   }
 }
 
-TEST_CASE("numa: by default, 8 ranks on a node reduce 8 MiB along the chain, and no less") {
+TEST_CASE("numa: by default, 8 ranks on a node reduce shared buffers of 8 MiB along the chain, and no less") {
   if (under_thread_sanitizer) {
     return;  // the other cases take the same ways
   }
@@ -319,9 +319,10 @@ TEST_CASE("numa: by default, 8 ranks on a node reduce 8 MiB along the chain, and
     std::atomic<std::uint64_t> count{0};
     run_ranks(first + second, [&](const process_group& world) {
       barrier(world);
-      std::vector<std::int32_t> values(bytes / 4, world.rank());
+      auto values = world.allocate<std::int32_t>(bytes / 4);
+      std::fill(values.begin(), values.end(), world.rank());
       all_reduce(values, reduce_op::sum, world);
-      CHECK(values.back() == world.size() * (world.size() - 1) / 2);
+      CHECK(values[values.size() - 1] == world.size() * (world.size() - 1) / 2);
       count += node_chains(world);
     });
     return count.load();

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 
 #include "../single_copies.hpp"
 #include "parts.hpp"
 
 #include <hfcomm/collectives/all_to_all.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
 
 namespace {
 
@@ -100,9 +102,10 @@ TEST_CASE("single copy: only long parts use it, from the second operation on") {
   at_every_size(
       [](const process_group& world) {
         const auto exchange = [&](std::size_t count) {
-          const std::vector<std::int32_t> in(count * as_index(world.size()), world.rank());
+          const std::vector<std::size_t> counts(as_index(world.size()), count);
+          const std::vector<std::int32_t> in(count * counts.size(), world.rank());
           std::vector<std::int32_t> out(in.size(), -1);
-          all_to_all(in, out, world);
+          all_to_all(in, counts, out, counts, world);
           CHECK(out.front() == 0);
           CHECK(out.back() == world.size() - 1);
           return single_copies(world);
@@ -113,6 +116,43 @@ TEST_CASE("single copy: only long parts use it, from the second operation on") {
         CHECK(exchange(enough) == 2);
       },
       2);
+}
+
+TEST_CASE("single copy: every operation on long buffers tries it") {
+  if (!can_read_memory()) {
+    std::puts("[hfcomm] skipped: single copy: every operation tries it: no process may read another one's memory here");
+    return;
+  }
+  for (const int size : rank_counts_from(2)) {
+    engines::tuning_table::of_process().reset(engines::tuning_mode::thorough);
+    run_ranks(size, [](const process_group& world) {
+      barrier();
+      const auto ranks = as_index(world.size());
+      const std::size_t count = enough + (world.size() == 3 ? 1 : 0);
+      const std::vector<std::int32_t> in(count * ranks, 1);
+      std::vector<std::int32_t> out(count * ranks, -1);
+      const std::span<const std::int32_t> part_in(in.data(), count);
+      const std::span<std::int32_t> part_out(out.data(), count);
+      const std::vector<std::function<void()>> operations{
+          [&] { all_gather(part_in, out, world); },
+          [&] { broadcast(part_out, 0, world); },
+          [&] { gather(part_in, out, 0, world); },
+          [&] { scatter(in, part_out, 0, world); },
+          [&] { all_to_all(in, out, world); },
+          [&] { all_reduce(in, out, reduce_op::max, world); },
+          [&] { reduce_scatter(in, part_out, reduce_op::max, world); },
+      };
+      for (const auto& operation : operations) {
+        const std::uint64_t before = single_copies(world);
+        for (int call = 0; call < 20; ++call) {
+          operation();
+        }
+        CHECK(single_copies(world) > before);
+        CHECK(std::count(part_out.begin(), part_out.end(), 1) == static_cast<std::ptrdiff_t>(count));
+      }
+    });
+  }
+  engines::tuning_table::of_process().reset(engines::tuning_mode::brief);
 }
 
 }  // namespace

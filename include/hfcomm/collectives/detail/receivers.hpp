@@ -21,6 +21,7 @@ class in_place_receiver final : public receiver {
       copy_bytes(target_.data() + offset, chunk.data(), chunk.size());
     }
   }
+  std::byte* place_for(int /*source*/, std::uint64_t /*total*/) override { return target_.data(); }
 
  private:
   std::span<std::byte> target_;

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/root_lists.hpp>
 #include <hfcomm/engine/shared_memory/slot_parts.hpp>
 #include <hfcomm/engine/shared_memory/small_parts.hpp>
+#include <hfcomm/engine/shared_memory/tuner.hpp>
 
 namespace hfcomm::engines {
 
@@ -31,11 +32,13 @@ namespace hfcomm::engines {
 /// rank reads the others' parts in place instead. One more step tells that all have read.
 class all_to_all_v {
  public:
-  all_to_all_v(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}
+  all_to_all_v(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways)
+      : steps_(steps), peers_(peers), reads_(reads), ways_(ways) {}
 
   void run(const operation& call, const rank_parts& mine, receiver& out) {
     const bool is_small = small_.suits(call, mine);
-    const bool leaves = is_small && steps_.may_leave(call);
+    const bool gives_nothing = call.pattern == movement::from_root && steps_.rank() != call.root;
+    const bool leaves = (is_small || gives_nothing) && steps_.may_leave(call);
     steps_.begin(call, leaves);
     const bool listed = call.content != payload::buffer;
     const auto me = static_cast<std::size_t>(steps_.rank());
@@ -45,15 +48,23 @@ class all_to_all_v {
       return;
     }
     const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
-    const std::size_t capacity = std::min(steps_.sizes().chunk_bytes(ranks - 1), steps_.sizes().slot_bytes - header);
+    way_ = {};
+    const bool is_tuned = !listed && !is_small;
+    if (is_tuned) {
+      way_ = ways_.begin(call.pattern == movement::to_all ? tuned_operation::all_to_all : tuned_operation::scatter,
+                         static_cast<std::size_t>(call.bytes));
+    }
+    const std::size_t capacity =
+        std::min(steps_.sizes().chunk_bytes(ranks - 1, way_.piece), steps_.sizes().slot_bytes - header);
 
     sent_.assign(ranks * ranks, 0);
     sources_.reserve(ranks);  // nothing may fail once this rank has published
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
-    const bool can_read_all = call.pattern == movement::to_all && peers_.can_read_all();
-    const bool has_empty_slot = can_read_all && has_long_part(me);
+    const bool by_kernel = way_.medium == transfer_medium::kernel;
+    const bool can_read_all = by_kernel || (listed && call.pattern == movement::to_all && peers_.can_read_all());
+    const bool has_empty_slot = by_kernel || (can_read_all && has_long_part(me));
     put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
                                 .can_read_all = can_read_all ? 1U : 0U,
                                 .has_empty_slot = has_empty_slot ? 1U : 0U,
@@ -67,14 +78,22 @@ class all_to_all_v {
     } else {
       if (listed) {
         write_lists(mine);
+      } else {
+        ways_.report();
       }
       if (!has_empty_slot && !mine.lengths_only) {
         fill(call, mine, my_slot, 0, header);
       }
       steps_.publish(call);
+      if (leaves) {
+        steps_.settle_earlier(call);
+      }
     }
     steps_.wait_all(call);
     steps_.check(call);
+    if (is_tuned) {
+      ways_.agree();
+    }
 
     const std::uint64_t first = steps_.step();
     for (std::size_t from = 0; from < ranks; ++from) {
@@ -97,9 +116,10 @@ class all_to_all_v {
     }
     if (any_has_empty_slot) {
       if (all_can_read_all && read_in_place(call, mine, first, out)) {
+        end(is_tuned, nullptr, leaves);
         return;
       }
-      peers_.stop_reading();
+      ways_.stop_reading();
       fill(call, mine, my_slot, 0, header);
       steps_.publish(call);
       steps_.wait_all(call);
@@ -133,6 +153,15 @@ class all_to_all_v {
         steps_.wait_all(call);
       }
     }
+    end(is_tuned, problem, leaves);
+  }
+
+ private:
+  /// Ends an operation whose steps are all taken.
+  void end(bool is_tuned, const std::exception_ptr& problem, bool leaves) {
+    if (is_tuned) {
+      ways_.end();
+    }
     if (problem) {
       std::rethrow_exception(problem);
     }
@@ -141,10 +170,6 @@ class all_to_all_v {
     }
   }
 
-  /// Returns the number of operations that were done by reading the others' parts in place.
-  [[nodiscard]] std::uint64_t single_copies() const noexcept { return single_copies_; }
-
- private:
   /// Equal parts that fit into the cells.
   void in_cells(const operation& call, const rank_parts& mine, bool leaves, receiver& out) {
     const auto me = static_cast<std::size_t>(steps_.rank());
@@ -231,39 +256,16 @@ class all_to_all_v {
         const std::uint64_t address = call.content == payload::buffer
                                           ? get<layout::outgoing_places>(from, first).equal + me * total
                                           : number_at(from, first, 2 * ranks + me);
-        found_all = read_part(static_cast<int>(from), address, total, out);
+        found_all = reads_.receive(static_cast<int>(from), address, total, out);
       }
     } catch (...) {
       problem = std::current_exception();
     }
-    steps_.throw_if_broken(call);
-    put(layout::read_outcome{.has_read_all = found_all ? 1U : 0U});
-    steps_.publish(call);
-    steps_.wait_all(call);
-    for (std::size_t from = 0; from < ranks; ++from) {
-      if (get<layout::read_outcome>(from, steps_.step()).has_read_all == 0) {
-        return false;
-      }
+    if (!reads_.have_all_read(call, found_all)) {
+      return false;
     }
     if (problem) {
       std::rethrow_exception(problem);
-    }
-    ++single_copies_;
-    return true;
-  }
-
-  [[nodiscard]] bool read_part(int from, std::uint64_t address, std::size_t total, receiver& out) const {
-    std::vector<std::byte> buffer;
-    std::byte* to = out.place_for(from, total);
-    if (to == nullptr) {
-      buffer.resize(total);
-      to = buffer.data();
-    }
-    if (!peers_.read(from, address, {to, total})) {
-      return false;
-    }
-    if (!buffer.empty()) {
-      out.receive(from, buffer, 0, total);
     }
     return true;
   }
@@ -336,7 +338,7 @@ class all_to_all_v {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
         const std::size_t place = layout.offset_of(to);
-        detail::copy_bytes(to_all + place, mine.part_for(call, to).data() + offset, count);
+        way_.copy(to_all + place, mine.part_for(call, to).data() + offset, count);
         steps_.note_part(header + place, count, static_cast<int>(to));
       }
     }
@@ -371,10 +373,12 @@ class all_to_all_v {
   lockstep& steps_;
   peer_memory& peers_;
   small_parts small_{steps_};
+  kernel_reads& reads_;
+  tuner& ways_;
+  transfer_way way_;                     // of the operation under way
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch: from each rank
   std::vector<slot_parts> sources_;      // scratch
-  std::uint64_t single_copies_ = 0;
 };
 
 }  // namespace hfcomm::engines

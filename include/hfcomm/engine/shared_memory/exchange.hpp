@@ -10,19 +10,21 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/tuner.hpp>
 
 namespace hfcomm::engines {
 
 /// The algorithm that moves every contribution to every rank that receives: broadcast, gather and all-gather. Small
 /// contributions travel in the cell. Larger ones pass chunk by chunk through the slot; the next chunk is filled while
-/// the last one is read. A contribution in its rank's heap is read in place. A rank that leaves early has its
-/// contribution in its cell or its small slot.
+/// the last one is read. A contribution in its rank's heap is read in place, and so is any other one where the kernel
+/// copies (see transfer_way). A rank that leaves early has its contribution in its cell or its small slot.
 class exchange {
  public:
-  exchange(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {
+  exchange(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways)
+      : steps_(steps), peers_(peers), reads_(reads), ways_(ways) {
     contributions_.reserve(static_cast<std::size_t>(size()));
     lengths_.reserve(static_cast<std::size_t>(size()));
   }
@@ -31,33 +33,52 @@ class exchange {
     if (!call.contributes(rank())) {
       contribution = {};
     }
+    const bool is_tuned = call.content == payload::buffer && call.bytes > layout::small_slot_bytes;
     const bool leaves = steps_.may_leave(call) && contribution.size() <= layout::small_slot_bytes;
     steps_.begin(call, leaves);
-    if (leaves && leave_early(call, contribution, out)) {
+    const bool is_published = leaves && !is_tuned;
+    if (is_published && leave_early(call, contribution, out)) {
       return;
+    }
+    way_ = {};
+    if (is_tuned) {
+      way_ = ways_.begin(tuned(call), static_cast<std::size_t>(call.bytes));
     }
     // An object is best decoded in one piece.
     const std::size_t chunk =
-        call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1);
+        call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1, way_.piece);
+    const bool by_kernel = way_.medium == transfer_medium::kernel;
     const bool in_cell = contribution.size() <= layout::inline_bytes;
     const bool offered = is_read_by_others(call, rank());
     const std::uint64_t place =
         offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
-    const bool staged = offered && place == 0;
+    const bool is_ordinary = offered && place == 0;
+    const bool staged = is_ordinary && !by_kernel;
     const int reader = call.pattern == movement::to_root ? call.root : lockstep::everyone;
-    if (!leaves) {
+    if (!is_published) {
       if (staged) {
         fill(contribution, 0, chunk, in_cell, reader);
       }
       if (!in_cell) {
-        layout::contribution_place{.in_segment = place, .is_small = 0}.put_into(steps_.cell(rank(), steps_.next()));
+        layout::contribution_place{
+            .in_segment = place, .address = reinterpret_cast<std::uintptr_t>(contribution.data()), .is_small = 0}
+            .put_into(steps_.cell(rank(), steps_.next()));
+      }
+      if (is_tuned) {
+        ways_.report();
       }
       steps_.publish(call);
+      if (leaves) {
+        steps_.settle_earlier(call);
+      }
     }
     steps_.wait_all(call);
     steps_.check(call);
 
     const bool reads_heaps = read_lengths(call);
+    if (is_tuned) {
+      ways_.agree(!reads_heaps);
+    }
     const bool receives = call.receives(rank());
     // An exception of the receiver must not end this rank's steps, for which the peers wait: take all, then throw.
     std::exception_ptr problem;
@@ -88,12 +109,24 @@ class exchange {
       }
     }
     receive_own(0);
+    if (by_kernel) {
+      if (read_by_kernel(call, out, receive, problem)) {
+        end(is_tuned, problem, leaves);
+        return;
+      }
+      ways_.stop_reading();
+      if (is_ordinary) {
+        fill(contribution, 0, chunk, false, reader);
+      }
+      steps_.publish(call);
+      steps_.wait_all(call);
+    }
     for (std::uint64_t offset = 0;; offset += chunk) {
       const std::uint64_t step = steps_.step();
       const bool more = offset + chunk < longest_;
       if (more) {
         steps_.wait_all(call, step - 1);  // until the slot of the next step is free
-        if (staged) {
+        if (is_ordinary) {
           fill(contribution, offset + chunk, chunk, false, reader);
         }
         steps_.publish(call);
@@ -132,6 +165,15 @@ class exchange {
       steps_.publish(call);
       steps_.wait_all(call);
     }
+    end(is_tuned, problem, leaves);
+  }
+
+ private:
+  /// Ends an operation whose steps are all taken.
+  void end(bool is_tuned, const std::exception_ptr& problem, bool leaves) {
+    if (is_tuned) {
+      ways_.end();
+    }
     if (problem) {
       std::rethrow_exception(problem);
     }
@@ -140,7 +182,6 @@ class exchange {
     }
   }
 
- private:
   struct contribution_of {
     std::uint64_t bytes = 0;
     layout::contribution_place place;
@@ -163,7 +204,7 @@ class exchange {
       std::memcpy(to, contribution.data(), contribution.size());
     }
     if (!in_cell) {
-      layout::contribution_place{.in_segment = 0, .is_small = 1}.put_into(mine);
+      layout::contribution_place{.in_segment = 0, .address = 0, .is_small = 1}.put_into(mine);
     }
     steps_.publish(call);
     if (call.receives(rank())) {
@@ -192,6 +233,37 @@ class exchange {
       theirs.place = layout::contribution_place::of(cell);
     }
     return theirs;
+  }
+
+  [[nodiscard]] static tuned_operation tuned(const operation& call) noexcept {
+    return call.pattern == movement::from_root ? tuned_operation::broadcast
+           : call.pattern == movement::to_root ? tuned_operation::gather
+                                               : tuned_operation::all_gather;
+  }
+
+  /// Lets the kernel copy what this rank receives, but what lies in heaps. Returns false, on all ranks, where one of
+  /// them could not read: some memory only its owner can read. Pieces that came by then may be received once more.
+  template <class Receive>
+  [[nodiscard]] bool read_by_kernel(const operation& call, receiver& out, const Receive& receive,
+                                    std::exception_ptr& problem) {
+    bool has_read_all = true;
+    for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
+      const int source = (rank() + turn) % size();
+      const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
+      if (!is_read_by_others(call, source)) {
+        continue;
+      }
+      if (theirs.place.in_segment != 0) {
+        receive(source, {peers_.at(theirs.place.in_segment), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
+      } else if (has_read_all && !problem) {
+        try {
+          has_read_all = reads_.receive(source, theirs.place.address, theirs.bytes, out);
+        } catch (...) {
+          problem = std::current_exception();
+        }
+      }
+    }
+    return reads_.have_all_read(call, has_read_all);
   }
 
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
@@ -236,7 +308,7 @@ class exchange {
       const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
       std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
       if (to != contribution.data()) {  // staging_memory() may have been used
-        detail::copy_bytes(to, contribution.data() + offset, count);
+        way_.copy(to, contribution.data() + offset, count);
       }
       if (!in_cell) {
         steps_.note_part(0, count, reader);
@@ -246,6 +318,9 @@ class exchange {
 
   lockstep& steps_;
   peer_memory& peers_;
+  kernel_reads& reads_;
+  tuner& ways_;
+  transfer_way way_;                            // of the operation under way
   std::vector<contribution_of> contributions_;  // scratch
   std::vector<std::uint64_t> lengths_;          // scratch
   std::uint64_t longest_ = 0;                   // of those that go through slots

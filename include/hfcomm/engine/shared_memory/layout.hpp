@@ -221,17 +221,33 @@ struct alignas(128) rank_block {
   mailbox messages;
 };
 
-/// Offsets of a rank's buffers in the segment, published in the cell that begins an operation on larger buffers. 0 is
-/// no buffer's offset: it stands for memory that the other ranks cannot reach.
+/// What a rank tells the others while they look for the quickest way of an operation (see tuner), at the end of the
+/// cell that begins it.
+struct tuning_report {
+  std::uint64_t begin = 0;        // when it began this operation, in nanoseconds
+  std::uint32_t cost = 0;         // of its last operation of this kind and size: picoseconds for a byte; 0: unknown
+  std::uint8_t proposal = 0;      // a way's number, from 1; 0: none
+  std::uint8_t mode = 0;          // a tuning_mode
+  std::uint8_t can_read_all = 0;  // 1: it can read the memory of all others
+  std::uint8_t reserved = 0;
+};
+inline constexpr std::size_t report_offset = inline_bytes - sizeof(tuning_report);
+
+/// Where a rank's buffers are, published in the cell that begins an operation on larger buffers: offsets in the
+/// segment, or else addresses in its own memory, which the kernel can read. 0 stands for memory that the other ranks
+/// cannot reach.
 struct buffer_places {
   std::uint64_t in = 0;
   std::uint64_t out = 0;
+  std::uint64_t in_address = 0;
+  std::uint64_t out_address = 0;
 };
-static_assert(sizeof(buffer_places) <= inline_bytes);
+static_assert(sizeof(buffer_places) <= report_offset);
 
 /// Where a contribution lies that is not in its cell.
 struct contribution_place {
   std::uint64_t in_segment = 0;  // offset of a buffer in a heap; 0: in a slot
+  std::uint64_t address = 0;     // of the buffer, in its rank's memory
   std::uint32_t is_small = 0;    // 1: in the small slot, 0: in the slot
 
   void put_into(flag_cell& cell) const noexcept { std::memcpy(cell.payload, this, sizeof(*this)); }
@@ -241,7 +257,7 @@ struct contribution_place {
     return place;
   }
 };
-static_assert(sizeof(contribution_place) <= inline_bytes);
+static_assert(sizeof(contribution_place) <= report_offset);
 
 /// A rank's part of the cell that begins an all-to-all.
 struct outgoing_places {
@@ -250,9 +266,9 @@ struct outgoing_places {
   std::uint32_t has_empty_slot = 0;  // 1: its slot has no parts yet: all ranks may be able to read them in place
   std::uint32_t is_small = 0;        // 1: its lists and parts are in the small slot
 };
-static_assert(sizeof(outgoing_places) <= inline_bytes);
+static_assert(sizeof(outgoing_places) <= report_offset);
 
-/// A rank's part of the cell that ends an all-to-all whose parts were read in place.
+/// A rank's part of a cell that ends reading in place by the kernel.
 struct read_outcome {
   std::uint32_t has_read_all = 0;  // 1: it has read its parts of all others; 0: some memory only its owner can read
 };
@@ -305,9 +321,8 @@ struct dimensions {
 
   [[nodiscard]] constexpr bool spans_machines() const noexcept { return ranges_bytes != 0; }
   /// Returns the bytes of its slot that a rank uses in a step of a pipeline, for `readers` that each read a piece.
-  [[nodiscard]] std::size_t chunk_bytes(std::size_t readers) const {
-    const std::size_t piece = spans_machines() ? machine_piece_bytes : piece_bytes;
-    return std::min(slot_bytes, piece * std::max<std::size_t>(readers, 1));
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t readers, std::size_t piece = piece_bytes) const {
+    return std::min(slot_bytes, (spans_machines() ? machine_piece_bytes : piece) * std::max<std::size_t>(readers, 1));
   }
   [[nodiscard]] std::size_t slot_stride() const { return slot_bytes + result_bytes + ranges_bytes; }
   [[nodiscard]] std::size_t blocks_offset() const { return round_up(sizeof(group_header), 4096); }

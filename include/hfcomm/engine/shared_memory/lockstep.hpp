@@ -55,6 +55,8 @@ class lockstep {
   [[nodiscard]] int size() const noexcept { return memory_.sizes().ranks; }
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  /// Returns whether all ranks are known to have published some step, and with it what they know from the beginning.
+  [[nodiscard]] bool all_have_published() const noexcept { return verified_ != 0; }
   [[nodiscard]] const layout::dimensions& sizes() const noexcept { return memory_.sizes(); }
 
   [[nodiscard]] layout::flag_cell& cell(int rank, std::uint64_t step) const noexcept {

@@ -44,6 +44,7 @@ class node_chain {
   struct limits {
     std::size_t ranks = 8;
     std::size_t bytes = std::size_t{8} << 20;
+    bool is_tuned = true;  // false: ordinary buffers of that length take the chain without being measured
   };
   /// All ranks of the group must set the same.
   void set_limits(limits least) noexcept { least_ = least; }
@@ -60,6 +61,9 @@ class node_chain {
     return static_cast<std::size_t>(steps_.size()) >= least_.ranks * count && bytes >= least_.bytes &&
            spares_bytes(*nodes);
   }
+
+  /// Returns whether what `suits` is done without asking the tuner.
+  [[nodiscard]] bool is_forced() const noexcept { return !least_.is_tuned; }
 
   /// Returns the number of reductions that were done.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }

@@ -75,6 +75,12 @@ class peer_memory {
   /// Makes `can_read_all` return false, once all ranks have seen that one of them cannot read.
   void stop_reading() noexcept { can_read_all_ = false; }
 
+  /// Returns whether the first and the last of these bytes of another rank can be read.
+  [[nodiscard]] bool can_read(int rank, std::uint64_t address, std::size_t bytes) const noexcept {
+    std::byte end{};
+    return bytes == 0 || (read(rank, address, {&end, 1}) && read(rank, address + bytes - 1, {&end, 1}));
+  }
+
   /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
     while (!to.empty()) {  // the kernel copies at most 2 GiB at once
@@ -95,7 +101,7 @@ class peer_memory {
   }
 
  private:
-  [[nodiscard]] bool all_have_published() const noexcept { return steps_.step() != 0; }
+  [[nodiscard]] bool all_have_published() const noexcept { return steps_.all_have_published(); }
 
   [[nodiscard]] bool try_all() {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {

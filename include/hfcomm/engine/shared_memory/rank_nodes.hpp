@@ -62,7 +62,7 @@ class rank_nodes {
   /// Returns the nodes of all ranks; null before the first step, where the ranks are on several machines, where a rank
   /// has no node of its own, and where all have the same. All ranks that make the same call get the same.
   [[nodiscard]] const group_placement* placement() {
-    if (!is_known_ && steps_.step() != 0) {
+    if (!is_known_ && steps_.all_have_published()) {
       is_known_ = true;
       placement_ = read();
     }

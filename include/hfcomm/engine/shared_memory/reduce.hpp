@@ -11,6 +11,8 @@
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
+#include <hfcomm/engine/shared_memory/kernel_reads.hpp>
+#include <hfcomm/engine/shared_memory/kernel_reduce.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/machine_chain.hpp>
 #include <hfcomm/engine/shared_memory/machine_tree.hpp>
@@ -18,16 +20,21 @@
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/rank_nodes.hpp>
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
+#include <hfcomm/engine/shared_memory/tuner.hpp>
 
 namespace hfcomm::engines {
 
 /// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
-  reduce(lockstep& steps, peer_memory& peers, const group_placement& placement, ordered_fold& fold, rank_nodes& nodes)
+  reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, const group_placement& placement,
+         ordered_fold& fold, rank_nodes& nodes)
       : steps_(steps),
         peers_(peers),
+        ways_(ways),
         fold_(fold),
+        by_kernel_(steps, peers, reads, fold),
         chain_(steps, placement),
         tree_(steps, placement, fold),
         nodes_(steps, peers, nodes) {
@@ -43,6 +50,8 @@ class reduce {
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool leaves = steps_.may_leave(call) && !call.receives(rank()) && in.size() <= layout::small_slot_bytes;
     steps_.begin(call, leaves);
+    is_tuned_ = in.size() > layout::small_slot_bytes;
+    way_ = is_tuned_ ? choose_way(call, in.size()) : transfer_way();
     if (leaves) {
       leave_early(call, in);
     } else if (in.size() <= steps_.sizes().one_shot_bytes) {
@@ -52,18 +61,30 @@ class reduce {
     } else if (tree_.suits(call, in.size())) {
       tree_.run(call, in, out);
     } else {
-      in_place_or_slices(call, in, out, nodes_.suits(call, in.size()));
+      in_place_or_slices(call, in, out);
+    }
+    if (is_tuned_) {
+      ways_.end();
     }
   }
 
  private:
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
+  [[nodiscard]] transfer_way choose_way(const operation& call, std::size_t bytes) {
+    const tuned_operation kind =
+        call.pattern == movement::to_root ? tuned_operation::reduce : tuned_operation::all_reduce;
+    const bool may_use_nodes = nodes_.suits(call, bytes);
+    const transfer_way tuned = ways_.begin(kind, bytes, may_use_nodes);
+    return may_use_nodes && nodes_.is_forced() ? transfer_way{.medium = transfer_medium::nodes} : tuned;
+  }
   /// Returns the rank that gets the result; -1: all ranks.
   [[nodiscard]] static int receiver_of(const operation& call) noexcept {
     return call.pattern == movement::to_root ? call.root : lockstep::everyone;
   }
-  [[nodiscard]] std::size_t chunk_bytes() const { return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size())); }
+  [[nodiscard]] std::size_t chunk_bytes() const {
+    return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size()), way_.piece);
+  }
 
   /// Publishes this rank's whole input for the root, and does not wait for other ranks.
   void leave_early(const operation& call, std::span<const std::byte> in) {
@@ -90,15 +111,21 @@ class reduce {
   /// One step: every rank publishes its whole input, and every rank that receives reduces all of them.
   void at_once(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool in_cell = in.size() <= layout::inline_bytes;
-    detail::copy_bytes(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()),
-                       in.data(), in.size());
+    way_.copy(in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next()), in.data(),
+              in.size());
     if (!in_cell) {
       layout::contribution_place{}.put_into(steps_.cell(rank(), steps_.next()));
       steps_.note_part(0, in.size(), receiver_of(call));
     }
+    if (is_tuned_) {
+      ways_.report();
+    }
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
+    if (is_tuned_) {
+      ways_.agree();
+    }
     if (!call.receives(rank()) || in.empty()) {
       return;
     }
@@ -112,29 +139,36 @@ class reduce {
   }
 
   /// Where all buffers lie in the group's heaps, every rank reduces its share of the elements of all inputs, straight
-  /// into all outputs; nothing is copied.
+  /// into all outputs; nothing is copied. Where the kernel copies, other buffers are read in place, too.
   ///
   /// The ranks tell where their buffers are in the step that compares the signatures. A rank with other memory uses
   /// that step for its first chunk, too. If only some ranks have other memory, the rest take one more step for their
   /// first chunk.
   ///
-  /// With `uses_nodes`, the NUMA nodes are a chain, in place and through slots; all ranks must agree.
-  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out,
-                          bool uses_nodes) {
+  /// Where that is the way, the NUMA nodes are a chain through slots; in place where a model says that it pays.
+  void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+    const bool uses_nodes = way_.medium == transfer_medium::nodes;
     const bool receives = call.receives(rank());
-    layout::buffer_places mine{peers_.place_of(in), receives ? peers_.place_of(out) : 0};
-    const bool reachable = mine.in != 0 && (mine.out != 0 || !receives);
-    if (!reachable) {
+    layout::buffer_places mine{.in = peers_.place_of(in), .out = receives ? peers_.place_of(out) : 0};
+    const bool in_heap = mine.in != 0 && (mine.out != 0 || !receives);
+    if (!in_heap) {
       mine = {};
+      if (way_.medium == transfer_medium::kernel) {
+        mine.in_address = reinterpret_cast<std::uintptr_t>(in.data());
+        mine.out_address = reinterpret_cast<std::uintptr_t>(out.data());
+      }
     }
+    const bool reachable = in_heap || mine.in_address != 0;
     if (!reachable && !uses_nodes) {
       stage(in, 0, size_of(call.element), steps_.next());
     }
     std::memcpy(steps_.cell(rank(), steps_.next()).payload, &mine, sizeof(mine));
+    ways_.report();
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
     steps_.gather_factors(call, factors_);
+    int ranks_in_heaps = 0;
     int reachable_ranks = 0;
     places_.resize(static_cast<std::size_t>(size()));
     for (int source = 0; source < size(); ++source) {
@@ -143,20 +177,30 @@ class reduce {
       if (!steps_.sizes().spans_machines()) {  // ranks of other machines do not reach buffers
         std::memcpy(&theirs, steps_.cell(source, steps_.step()).payload, sizeof(theirs));
       }
-      reachable_ranks += theirs.in != 0 ? 1 : 0;
+      ranks_in_heaps += theirs.in != 0 ? 1 : 0;
+      reachable_ranks += theirs.in != 0 || theirs.in_address != 0 ? 1 : 0;
     }
-    const bool is_in_place = reachable_ranks == size();
-    if (uses_nodes && is_in_place) {
-      nodes_.run_in_place(call, places_, in.size(), factors_);
+    if (ranks_in_heaps == size()) {
+      ways_.agree(false);
+      if (nodes_.suits(call, in.size())) {
+        nodes_.run_in_place(call, places_, in.size(), factors_);
+        return;
+      }
+      in_place(call, in.size());
       return;
     }
+    ways_.agree(ranks_in_heaps == 0);
     if (uses_nodes) {
       nodes_.run(call, in, out, factors_);
       return;
     }
-    if (is_in_place) {
-      in_place(call, in.size());
-      return;
+    if (reachable_ranks == size()) {
+      const std::size_t total = in.size() / size_of(call.element);
+      const auto slice_of = [whole = slices(0, total, total, size())](int owner) { return whole.of(owner); };
+      if (by_kernel_.run(call, in, out, places_, factors_, slice_of)) {
+        return;
+      }
+      ways_.stop_reading();
     }
     const std::uint64_t first = steps_.step();
     if (reachable_ranks != 0) {
@@ -213,11 +257,7 @@ class reduce {
                                                           ? in.data() + begin * width
                                                           : steps_.slot(source, step) + (begin - index * chunk) * width;
         }
-        outputs_.assign(1, steps_.result(rank(), steps_.next()));
-        if (receives) {
-          outputs_.push_back(out.data() + begin * width);
-        }
-        fold_.run(call, inputs_, outputs_, end - begin, factors_);
+        fold_slice(call, receives ? out.data() + begin * width : nullptr, end - begin);
         steps_.note_part(steps_.sizes().slot_bytes, (end - begin) * width, receiver_of(call));
         stage(in, index + 1, width, steps_.next());
         steps_.publish(call);
@@ -230,6 +270,20 @@ class reduce {
           detail::copy_bytes(out.data() + begin * width, steps_.result(owner, step), (end - begin) * width);
         }
       }
+    }
+  }
+
+  /// Reduces `inputs_` into this rank's result of the next step, and into its output, if it has one.
+  void fold_slice(const operation& call, std::byte* out, std::size_t count) {
+    std::byte* const result = steps_.result(rank(), steps_.next());
+    const bool passes_caches = way_.medium == transfer_medium::streamed && out != nullptr;
+    outputs_.assign(1, passes_caches ? out : result);
+    if (out != nullptr && !passes_caches) {
+      outputs_.push_back(out);
+    }
+    fold_.run(call, inputs_, outputs_, count, factors_);
+    if (passes_caches) {
+      way_.copy(result, out, count * size_of(call.element));
     }
   }
 
@@ -263,7 +317,7 @@ class reduce {
     for (int owner = 0; owner < size(); ++owner) {
       const auto [begin, end] = parts.of(owner);
       if (owner != rank() && end > begin) {
-        detail::copy_bytes(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
+        way_.copy(slot + (begin - base) * width, in.data() + begin * width, (end - begin) * width);
         steps_.note_part((begin - base) * width, (end - begin) * width, owner);
       }
     }
@@ -271,7 +325,11 @@ class reduce {
 
   lockstep& steps_;
   peer_memory& peers_;
+  tuner& ways_;
+  transfer_way way_;  // of the operation under way
+  bool is_tuned_ = false;
   ordered_fold& fold_;
+  kernel_reduce by_kernel_;
   machine_chain chain_;
   machine_tree tree_;
   node_chain nodes_;

@@ -71,8 +71,8 @@ class shared_memory final : public host_engine {
     reduce_scatter_.run(call, in, parts, out);
   }
 
-  /// Returns the number of all-to-alls that were done by reading the others' parts in place.
-  [[nodiscard]] std::uint64_t single_copies() const noexcept { return all_to_all_v_.single_copies(); }
+  /// Returns the number of operations in which the kernel copied from the others' memory.
+  [[nodiscard]] std::uint64_t single_copies() const noexcept { return reads_.count(); }
 
   /// Returns the reductions along the chain of NUMA nodes.
   [[nodiscard]] engines::node_chain& node_chain() noexcept { return reduce_.nodes(); }
@@ -279,13 +279,15 @@ class shared_memory final : public host_engine {
   std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(health_);
   std::shared_ptr<std::pmr::memory_resource> heap_;
   engines::peer_memory peers_{steps_};
-  engines::exchange exchange_{steps_, peers_};
+  kernel_reads reads_{steps_, peers_};
+  tuner ways_{steps_, peers_};
+  engines::exchange exchange_{steps_, peers_, reads_, ways_};
   group_placement placement_{health_->machines()};
   rank_nodes nodes_{steps_, health_->local_rank()};
   ordered_fold fold_{placement_};
-  engines::reduce reduce_{steps_, peers_, placement_, fold_, nodes_};
-  engines::all_to_all_v all_to_all_v_{steps_, peers_};
-  engines::reduce_scatter reduce_scatter_{steps_, fold_};
+  engines::reduce reduce_{steps_, peers_, reads_, ways_, placement_, fold_, nodes_};
+  engines::all_to_all_v all_to_all_v_{steps_, peers_, reads_, ways_};
+  engines::reduce_scatter reduce_scatter_{steps_, peers_, reads_, ways_, fold_};
 };
 
 }  // namespace hfcomm::engines

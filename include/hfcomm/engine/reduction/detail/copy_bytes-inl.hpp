@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
@@ -67,6 +73,31 @@ HFCOMM_INLINE void copy_bytes(std::byte* to, const std::byte* from, std::size_t 
 
 HFCOMM_INLINE void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   copy_bytes(to, from, bytes, bytes >= 1024 ? best_vector_unit() : vector_unit::plain);
+}
+
+HFCOMM_INLINE void copy_streamed(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+#if defined(__x86_64__)
+  constexpr std::size_t line = 64;
+  const std::size_t head = std::min((line - reinterpret_cast<std::uintptr_t>(to) % line) % line, bytes);
+  copy_bytes(to, from, head);
+  const std::byte* const last = from + head + (bytes - head) / line * line;
+  to += head;
+  for (from += head; from != last; from += line, to += line) {  // whole lines
+    __m128i a, b, c, d;
+    std::memcpy(&a, from, 16);
+    std::memcpy(&b, from + 16, 16);
+    std::memcpy(&c, from + 32, 16);
+    std::memcpy(&d, from + 48, 16);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), a);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 16), b);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 32), c);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 48), d);
+  }
+  _mm_sfence();  // these stores come before those that publish them
+  copy_bytes(to, from, (bytes - head) % line);
+#else
+  copy_bytes(to, from, bytes);
+#endif
 }
 
 HFCOMM_INLINE void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+
+namespace hfcomm::engines {
+
+namespace tuning {
+
+/// Returns the number of a name in a list; throws where it is not there.
+template <std::size_t Count>
+std::size_t index_of(const std::array<std::string_view, Count>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    throw usage_error(error_context{}, "\"" + name + "\" is not known here");
+  }
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+/// Reads one line of a table's text.
+inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string& line) {
+  std::istringstream words(line);
+  std::string operation;
+  std::string cores;
+  std::string medium;
+  std::string rest;
+  std::size_t bytes = 0;
+  tuning_key key;
+  tuning_table::choice chosen;
+  if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> chosen.way.piece >> chosen.microseconds) ||
+      words >> rest) {
+    throw usage_error(error_context{},
+                      "it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds");
+  }
+  key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
+  key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
+  key.size_class = static_cast<int>(std::bit_width(bytes));
+  chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
+  if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
+    throw usage_error(error_context{},
+                      "there is no such way: " + medium + " with pieces of " + std::to_string(chosen.way.piece));
+  }
+  return {key, chosen};
+}
+
+}  // namespace tuning
+
+HFCOMM_INLINE tuning_table& tuning_table::of_process() {
+  static const std::unique_ptr<tuning_table> table = [] {
+    std::unique_ptr<tuning_table> made(new tuning_table);
+    const char* variable = std::getenv("HFCOMM_TUNING");
+    const std::string choice = variable != nullptr ? variable : "";
+    if (choice == "off") {
+      made->mode_ = tuning_mode::off;
+    } else if (choice == "thorough") {
+      made->mode_ = tuning_mode::thorough;
+    } else if (!choice.empty()) {
+      made->load(choice);
+    }
+    return made;
+  }();
+  return *table;
+}
+
+HFCOMM_INLINE std::optional<transfer_way> tuning_table::find(const tuning_key& key) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = choices_.find(key);
+  return found == choices_.end() ? std::nullopt : std::optional(found->second.way);
+}
+
+HFCOMM_INLINE void tuning_table::set(const tuning_key& key, const choice& chosen) {
+  const std::scoped_lock lock(mutex_);
+  choices_.insert_or_assign(key, chosen);
+}
+
+HFCOMM_INLINE void tuning_table::reset(tuning_mode mode) {
+  const std::scoped_lock lock(mutex_);
+  choices_.clear();
+  mode_ = mode;
+}
+
+HFCOMM_INLINE std::string tuning_table::text() const {
+  std::string text = "# operation bytes ranks cores medium piece microseconds\n";
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [key, chosen] : choices_) {
+    char time[32];
+    std::snprintf(time, sizeof(time), "%.2f", chosen.microseconds);
+    text += std::string(tuned_operation_names[static_cast<std::size_t>(key.kind)]) + ' ' +
+            std::to_string(std::size_t{1} << (key.size_class - 1)) + ' ' + std::to_string(key.ranks) +
+            (key.shares_cores ? " shared " : " own ") +
+            std::string(transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)]) + ' ' +
+            std::to_string(chosen.way.piece) + ' ' + time + '\n';
+  }
+  return text;
+}
+
+HFCOMM_INLINE void tuning_table::load(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw usage_error(error_context{}, "the table of HFCOMM_TUNING or load_tuning, " + path + ", cannot be read");
+  }
+  std::map<tuning_key, choice> found;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (line.empty() || line.front() == '#') {
+      continue;
+    }
+    try {
+      found.insert(tuning::parse_line(line));
+    } catch (const usage_error& problem) {
+      throw usage_error(error_context{},
+                        path + ":" + std::to_string(number) + ": \"" + line + "\": " + problem.detail());
+    }
+  }
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [key, chosen] : found) {
+    choices_.insert_or_assign(key, chosen);
+  }
+}
+
+}  // namespace hfcomm::engines

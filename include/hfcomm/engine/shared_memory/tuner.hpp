@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+
+namespace hfcomm::engines {
+
+/// Finds the quickest way of a group's operations, for each kind and size class, in the group's first operations.
+///
+/// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
+/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways: each one three
+/// times, without those that turn out much slower. The cost of an operation is the slowest rank's, from when the last
+/// rank began it. All that the ranks lose by trying slower ways is at most `most_loss`.
+///
+/// A choice goes into the process's table. The first operation of a class takes the default way, and in it the ranks
+/// propose what their tables have. Where all propose the same, that is chosen.
+///
+/// An operation calls `begin`, `report` before it publishes its first step, `agree` once that is checked, and `end`.
+class tuner {
+ public:
+  /// Throws usage_error where HFCOMM_TUNING names a file that is no table.
+  tuner(const lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers), table_(tuning_table::of_process()) {}
+
+  /// Starts an operation on `bytes`, the same on all ranks, which none of them leaves early. `may_use_nodes`, the same
+  /// on all, allows for the chain of NUMA nodes. Returns its way.
+  [[nodiscard]] transfer_way begin(tuned_operation kind, std::size_t bytes, bool may_use_nodes = false) {
+    current_ = nullptr;
+    may_use_nodes_ = may_use_nodes;
+    if (steps_.sizes().spans_machines() || steps_.step() == 0) {  // see peer_memory
+      return {};
+    }
+    const int size_class = std::clamp<int>(static_cast<int>(std::bit_width(bytes)), least_class, most_class);
+    class_state& one = classes_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size_class - least_class)];
+    if (one.chosen) {
+      const transfer_way& chosen = transfer_ways[*one.chosen];
+      return chosen.medium == transfer_medium::nodes && !may_use_nodes ? transfer_way() : chosen;
+    }
+    current_ = &one;
+    key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
+    bytes_ = bytes;
+    begin_ = now();
+    const auto next = one.is_greeted ? next_way(one) : best_way(one);
+    is_last_ = !next.has_value();
+    way_ = next.value_or(best_way(one));
+    return transfer_ways[way_];
+  }
+
+  /// Writes what this rank tells the others into its cell of the next step.
+  void report() {
+    if (current_ == nullptr) {
+      return;
+    }
+    layout::tuning_report mine{.begin = begin_, .cost = current_->own_cost};
+    if (!current_->is_greeted) {
+      const auto known = table_.find(key_);
+      mine.proposal = static_cast<std::uint8_t>(known ? number_of(*known) + 1 : 0);
+      mine.mode = static_cast<std::uint8_t>(table_.mode());
+      mine.can_read_all = peers_.can_read_all() ? 1 : 0;
+    }
+    current_->own_cost = 0;
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload + layout::report_offset, &mine, sizeof(mine));
+  }
+
+  /// Takes what the ranks told in the current step. `counts` is false where the operation did not go the chosen way, on
+  /// all ranks: nothing is learned from it then.
+  void agree(bool counts = true) {
+    if (current_ == nullptr || !counts) {
+      current_ = nullptr;
+      return;
+    }
+    class_state& one = *current_;
+    std::uint32_t cost = 0;
+    all_began_ = 0;
+    for (int rank = 0; rank < steps_.size(); ++rank) {
+      const layout::tuning_report theirs = report_of(rank);
+      all_began_ = std::max(all_began_, theirs.begin);
+      cost = std::max(cost, theirs.cost == 0 ? unknown : theirs.cost);
+    }
+    const bool is_first = !one.is_greeted;  // it also touches memory for the first time
+    if (is_first) {
+      greet(one);
+    } else if (one.pending) {
+      learn(one, *one.pending, cost);
+    }
+    if (is_last_ && !one.chosen) {
+      choose(one);
+    }
+    if (one.chosen) {
+      current_ = nullptr;
+      return;
+    }
+    one.pending = way_;
+    one.pending_bytes = bytes_;
+    if (!is_first) {
+      ++one.tries[way_];
+    }
+  }
+
+  /// Ends the operation: it has done all that others wait for.
+  void end() {
+    if (current_ != nullptr) {
+      const std::uint64_t taken = now() - std::min(now(), all_began_);
+      current_->own_cost = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(taken * 1000 / bytes_, 1, unknown - 1));
+    }
+  }
+
+  /// Forgets the way by the kernel: all ranks have seen that one of them could not read some memory.
+  void stop_reading() {
+    peers_.stop_reading();
+    current_ = nullptr;
+    can_read_all_ = false;
+    for (auto& kind : classes_) {
+      for (class_state& one : kind) {
+        if (one.chosen && transfer_ways[*one.chosen].medium == transfer_medium::kernel) {
+          one.chosen = default_way;
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int least_class = std::bit_width(layout::small_slot_bytes);
+  static constexpr int most_class = 25;  // 16 MiB and more
+  static constexpr unsigned rounds = 3;
+  static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint64_t most_loss = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
+
+  struct class_state {
+    class_state() { costs.fill(unknown); }
+
+    std::optional<std::size_t> chosen;
+    bool is_greeted = false;             // the ranks have proposed what their tables have
+    std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
+    std::size_t pending_bytes = 0;
+    std::uint32_t own_cost = 0;  // of it
+    std::array<std::uint32_t, transfer_ways.size()> costs;
+    std::array<std::uint8_t, transfer_ways.size()> tries{};
+  };
+
+  [[nodiscard]] static std::uint64_t now() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                      std::chrono::nanoseconds(1));
+  }
+  [[nodiscard]] static std::size_t number_of(const transfer_way& way) {
+    return static_cast<std::size_t>(std::find(transfer_ways.begin(), transfer_ways.end(), way) - transfer_ways.begin());
+  }
+  [[nodiscard]] static std::uint64_t nanoseconds(std::uint32_t cost, std::size_t bytes) {
+    return std::uint64_t{cost} * bytes / 1000;
+  }
+
+  [[nodiscard]] layout::tuning_report report_of(int rank) const {
+    layout::tuning_report theirs;
+    std::memcpy(&theirs, steps_.cell(rank, steps_.step()).payload + layout::report_offset, sizeof(theirs));
+    return theirs;
+  }
+
+  /// Returns whether a way makes sense for what is being tuned.
+  [[nodiscard]] bool suits(std::size_t way) const {
+    const transfer_way& one = transfer_ways[way];
+    const bool is_long = (std::size_t{1} << key_.size_class) > layout::piece_bytes;
+    switch (one.medium) {
+      case transfer_medium::kernel: return can_read_all_ && is_long && key_.kind != tuned_operation::reduce;
+      case transfer_medium::streamed:
+        if (!detail::has_streaming_stores) {
+          return false;
+        }
+        break;
+      case transfer_medium::nodes: return may_use_nodes_;
+      case transfer_medium::slots: break;
+    }
+    return is_long || one.piece == layout::piece_bytes;
+  }
+
+  /// Takes the ranks' proposals.
+  void greet(class_state& one) {
+    one.is_greeted = true;
+    const std::uint8_t proposal = report_of(0).proposal;
+    bool all_agree = proposal != 0;
+    bool is_off = false;
+    is_thorough_ = true;
+    can_read_all_ = true;
+    for (int rank = 0; rank < steps_.size(); ++rank) {
+      const layout::tuning_report theirs = report_of(rank);
+      all_agree = all_agree && theirs.proposal == proposal;
+      is_off = is_off || theirs.mode == static_cast<std::uint8_t>(tuning_mode::off);
+      is_thorough_ = is_thorough_ && theirs.mode == static_cast<std::uint8_t>(tuning_mode::thorough);
+      can_read_all_ = can_read_all_ && theirs.can_read_all != 0;
+    }
+    if (is_off) {
+      one.chosen = default_for_class();
+    } else if (all_agree && proposal <= transfer_ways.size() && suits(proposal - std::size_t{1})) {
+      one.chosen = proposal - std::size_t{1};
+    }
+  }
+
+  /// Returns the way where nothing is measured. The kernel copies the parts of a long all-to-all, all of which differ.
+  [[nodiscard]] std::size_t default_for_class() const {
+    constexpr std::size_t by_kernel = 2;
+    static_assert(transfer_ways[by_kernel].medium == transfer_medium::kernel);
+    const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
+    const bool is_long = (std::size_t{1} << key_.size_class) > least;
+    return key_.kind == tuned_operation::all_to_all && is_long && suits(by_kernel) ? by_kernel : default_way;
+  }
+
+  /// Takes what the last operation of the class cost.
+  void learn(class_state& one, std::size_t way, std::uint32_t cost) {
+    one.costs[way] = std::min(one.costs[way], cost);
+    one.pending.reset();
+    if (const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end()); one.costs[way] != unknown) {
+      loss_ += nanoseconds(one.costs[way] - best, one.pending_bytes);
+    }
+  }
+
+  /// Returns the way to try next; nullopt once all were tried often enough.
+  [[nodiscard]] std::optional<std::size_t> next_way(const class_state& one) const {
+    for (unsigned round = 0; round < rounds; ++round) {
+      for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
+        if (one.tries[way] == round && suits(way) && is_worth_trying(one, way)) {
+          return way;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Returns whether a way may be the quickest, and what a try may lose is left. The first way is tried once always:
+  /// its cost hardly depends on which cores the ranks have.
+  [[nodiscard]] bool is_worth_trying(const class_state& one, std::size_t way) const {
+    const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end());
+    const std::uint32_t cost = one.costs[way];
+    if (best == unknown || is_thorough_ || (way == 0 && one.tries[way] == 0)) {
+      return true;
+    }
+    if (cost != unknown && cost > best + best / 2) {
+      return false;
+    }
+    const std::uint32_t worse = cost == unknown ? best / 2 : cost - best;
+    return loss_ + nanoseconds(worse, bytes_) <= most_loss;
+  }
+
+  /// Returns the quickest way that is known, or a preferred one that is about as quick. Where no cost is known yet, it
+  /// is the choice for fewer bytes.
+  [[nodiscard]] std::size_t best_way(const class_state& one) const {
+    const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end());
+    if (best == unknown) {
+      const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
+      const class_state* smaller = &one;
+      while (smaller != kind.data() && !smaller->chosen) {
+        --smaller;
+      }
+      return smaller->chosen.value_or(default_way);
+    }
+    const auto is_about_as_quick = [&](std::uint32_t cost) { return cost <= best + best / 12; };
+    return static_cast<std::size_t>(std::find_if(one.costs.begin(), one.costs.end(), is_about_as_quick) -
+                                    one.costs.begin());
+  }
+
+  void choose(class_state& one) {
+    const std::size_t way = best_way(one);
+    one.chosen = way;
+    const double microseconds =
+        one.costs[way] == unknown ? 0 : static_cast<double>(nanoseconds(one.costs[way], bytes_)) / 1000;
+    table_.set(key_, {transfer_ways[way], microseconds});
+  }
+
+  const lockstep& steps_;
+  peer_memory& peers_;
+  tuning_table& table_;
+  std::array<std::array<class_state, most_class - least_class + 1>, tuned_operation_names.size()> classes_;
+  std::uint64_t loss_ = 0;     // nanoseconds that trying slower ways has cost so far
+  bool can_read_all_ = false;  // every rank can read the memory of all others
+  bool is_thorough_ = false;   // what trying loses has no limit
+
+  // The operation under way.
+  class_state* current_ = nullptr;  // null: nothing is measured
+  tuning_key key_;
+  std::size_t bytes_ = 0;
+  std::size_t way_ = default_way;
+  bool is_last_ = false;  // the class is chosen in it
+  bool may_use_nodes_ = false;
+  std::uint64_t begin_ = 0;
+  std::uint64_t all_began_ = 0;
+};
+
+}  // namespace hfcomm::engines

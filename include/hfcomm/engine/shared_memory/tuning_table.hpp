@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
+
+namespace hfcomm::engines {
+
+/// What the choice of a way may depend on.
+struct tuning_key {
+  int ranks = 0;
+  bool shares_cores = false;  ///< The job has more ranks on the machine than cores.
+  tuned_operation kind = tuned_operation::broadcast;
+  int size_class = 0;  ///< Bytes from 2^(size_class - 1) to 2^size_class - 1.
+
+  [[nodiscard]] friend auto operator<=>(const tuning_key&, const tuning_key&) = default;
+};
+
+/// How a process's groups find the quickest ways.
+enum class tuning_mode : std::uint8_t {
+  brief,     ///< They try slower ways as long as that costs little.
+  thorough,  ///< They try all ways, whatever that costs.
+  off,       ///< They take the default ways, and nothing from the table.
+};
+
+/// The ways that this process's groups have chosen. New groups propose them to each other, instead of measuring again.
+///
+/// Any thread may call. The text has a line for each choice: operation, smallest bytes, ranks, "own" or "shared" cores,
+/// medium, bytes of a piece, the microseconds that were measured.
+class tuning_table {
+ public:
+  struct choice {
+    transfer_way way;
+    double microseconds = 0;  ///< Of the operation that was measured; 0: unknown.
+  };
+
+  /// Returns the process's table, which HFCOMM_TUNING fills at the first call: "off", "thorough", or the path of a
+  /// file.
+  static tuning_table& of_process();
+
+  [[nodiscard]] tuning_mode mode() const noexcept { return mode_; }
+
+  [[nodiscard]] std::optional<transfer_way> find(const tuning_key& key) const;
+  void set(const tuning_key& key, const choice& chosen);
+  /// Forgets all. To be called while there are no groups.
+  void reset(tuning_mode mode);
+
+  [[nodiscard]] std::string text() const;
+  /// Adds what a file of such text has. Throws usage_error that names the file, and the line that is wrong.
+  void load(const std::string& path);
+
+ private:
+  tuning_table() = default;
+
+  mutable std::mutex mutex_;
+  std::map<tuning_key, choice> choices_;
+  tuning_mode mode_ = tuning_mode::brief;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fstream>
+#include <string>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/group/tuning.hpp>
+
+namespace hfcomm {
+
+HFCOMM_INLINE std::string tuning_text() { return engines::tuning_table::of_process().text(); }
+
+HFCOMM_INLINE void save_tuning(const std::string& path) {
+  std::ofstream file(path);
+  file << tuning_text();
+  file.close();
+  if (!file) {
+    throw engine_error(error_context{}, "the tuning table cannot be written to " + path);
+  }
+}
+
+HFCOMM_INLINE void load_tuning(const std::string& path) { engines::tuning_table::of_process().load(path); }
+
+}  // namespace hfcomm

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// Finds the quickest ways of the operations on this machine, for hfcomm-env.
+
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hfcomm/comm.hpp>
+#include <hfcomm/group/tuning.hpp>
+
+namespace tuning_run {
+
+struct settings {
+  int ranks = 2;
+  std::string file;  // empty: standard output
+};
+
+/// Reads [RANKS] [FILE]; returns nullopt where that is not what it is.
+inline std::optional<settings> parse(const std::vector<std::string>& words) {
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  settings wanted{.ranks = cores > 2 ? static_cast<int>(cores) : 2, .file = ""};
+  std::size_t next = 0;
+  if (next < words.size()) {
+    const std::string& word = words[next];
+    int ranks = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), ranks);
+    if (problem == std::errc() && end == word.data() + word.size()) {
+      if (ranks < 2 || ranks > 1024) {
+        return std::nullopt;
+      }
+      wanted.ranks = ranks;
+      ++next;
+    }
+  }
+  if (next < words.size()) {
+    wanted.file = words[next++];
+  }
+  return next == words.size() ? std::optional(wanted) : std::nullopt;
+}
+
+/// Does one operation until its way is found: each of five ways three times, and twice to agree.
+inline void tune(const std::function<void()>& operation) {
+  constexpr int calls = 18;
+  for (int call = 0; call < calls; ++call) {
+    operation();
+  }
+}
+
+/// Tunes all operations. Every rank calls it.
+inline void tune_all() {
+  constexpr std::size_t most = std::size_t{16} << 20;
+  const auto ranks = static_cast<std::size_t>(hfcomm::world_size());
+  std::vector<float> in(most / sizeof(float), 1.0F);
+  std::vector<float> out(most / sizeof(float), 1.0F);
+  hfcomm::barrier();
+  for (std::size_t bytes = 256; bytes <= most; bytes *= 2) {
+    const std::size_t count = bytes / sizeof(float);
+    const std::size_t part = count / ranks;
+    const std::span<const float> all_in(in.data(), count);
+    const std::span<float> all_out(out.data(), count);
+    tune([&] { hfcomm::all_reduce(all_in, all_out); });
+    tune([&] { hfcomm::reduce(all_in, all_out, 0); });
+    tune([&] { hfcomm::broadcast(all_out); });
+    if (part == 0) {
+      continue;
+    }
+    const std::span<const float> part_in(in.data(), part);
+    const std::span<float> part_out(out.data(), part);
+    const std::span<const float> parts_in(in.data(), part * ranks);
+    const std::span<float> parts_out(out.data(), part * ranks);
+    tune([&] { hfcomm::all_gather(part_in, parts_out); });
+    tune([&] { hfcomm::gather(part_in, parts_out); });
+    tune([&] { hfcomm::scatter(parts_in, part_out); });
+    tune([&] { hfcomm::all_to_all(parts_in, parts_out); });
+    tune([&] { hfcomm::reduce_scatter(parts_in, part_out); });
+  }
+}
+
+/// Returns the exit status.
+inline int run(const settings& wanted) {
+  ::setenv("HFCOMM_TUNING", "thorough", 0);
+  try {
+    return hfcomm::launch(wanted.ranks, [&wanted] {
+      tune_all();
+      if (hfcomm::is_main_process()) {
+        if (wanted.file.empty()) {
+          std::fputs(hfcomm::tuning_text().c_str(), stdout);
+        } else {
+          hfcomm::save_tuning(wanted.file);
+        }
+      }
+    });
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "hfcomm-env: %s\n", problem.what());
+    return 1;
+  }
+}
+
+}  // namespace tuning_run

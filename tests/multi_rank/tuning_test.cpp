@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include <unistd.h>
+
+#include "../single_copies.hpp"
+#include "ranks.hpp"
+
+#include <hfcomm/group/tuning.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// Enough calls for each of five ways to be tried three times, and for the ranks to agree.
+constexpr int enough_calls = 20;
+
+/// A value that differs for each rank, call and index, of which sums of 8 are exact.
+std::int32_t value(int rank, int call, std::size_t index) {
+  return static_cast<std::int32_t>(index % 1000) * 64 + rank * 8 + call % 8;
+}
+
+std::vector<std::int32_t> values(int rank, int call, std::size_t count) {
+  std::vector<std::int32_t> made(count);
+  for (std::size_t index = 0; index < count; ++index) {
+    made[index] = value(rank, call, index);
+  }
+  return made;
+}
+
+std::vector<std::int32_t> sums(const process_group& group, int call, std::size_t count) {
+  std::vector<std::int32_t> made(count, 0);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto theirs = values(rank, call, count);
+    std::transform(made.begin(), made.end(), theirs.begin(), made.begin(), std::plus<>());
+  }
+  return made;
+}
+
+std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& whole, int part, int parts) {
+  const std::size_t count = whole.size() / as_index(parts);
+  const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(as_index(part) * count);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+/// Does each operation once on `count` elements for each rank; returns the names of those with wrong results.
+std::string wrong_operations(const process_group& group, int call, std::size_t count) {
+  const int ranks = group.size();
+  const int me = group.rank();
+  const int root = call % ranks;
+  const std::size_t total = count * as_index(ranks);
+  std::string wrong;
+  const auto expect = [&](const char* name, const auto& got, const auto& wanted) {
+    wrong += got == wanted ? "" : std::string(name) + " ";
+  };
+  const auto mine = values(me, call, count);
+  std::vector<std::int32_t> gathered;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto theirs = values(rank, call, count);
+    gathered.insert(gathered.end(), theirs.begin(), theirs.end());
+  }
+
+  auto data = values(me, call, count);
+  broadcast(std::span(data), root, group);
+  expect("broadcast", data, values(root, call, count));
+  std::vector<std::int32_t> all(total, -1);
+  all_gather(mine, all, group);
+  expect("all_gather", all, gathered);
+  std::fill(all.begin(), all.end(), -1);
+  gather(mine, all, root, group);
+  expect("gather", all, me == root ? gathered : std::vector<std::int32_t>(total, -1));
+  const auto whole = values(me, call, total);
+  std::vector<std::int32_t> part(count, -1);
+  scatter(whole, part, root, group);
+  expect("scatter", part, part_of(values(root, call, total), me, ranks));
+  all_to_all(whole, all, group);
+  std::vector<std::int32_t> exchanged;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto theirs = part_of(values(rank, call, total), me, ranks);
+    exchanged.insert(exchanged.end(), theirs.begin(), theirs.end());
+  }
+  expect("all_to_all", all, exchanged);
+  data = mine;
+  all_reduce(data, reduce_op::sum, group);
+  expect("all_reduce", data, sums(group, call, count));
+  std::fill(data.begin(), data.end(), -1);
+  reduce(mine, data, root, reduce_op::sum, group);
+  expect("reduce", me == root ? data : sums(group, call, count), sums(group, call, count));
+  reduce_scatter(whole, part, reduce_op::sum, group);
+  expect("reduce_scatter", part, part_of(sums(group, call, total), me, ranks));
+  return wrong;
+}
+
+/// A file that is removed with this object.
+class temporary_file {
+ public:
+  explicit temporary_file(const std::string& text) : path_("tuning-test-" + std::to_string(::getpid())) {
+    std::ofstream(path_) << text;
+  }
+  temporary_file(const temporary_file&) = delete;
+  temporary_file& operator=(const temporary_file&) = delete;
+  ~temporary_file() { std::remove(path_.c_str()); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST_CASE("tuning: every way that is tried gives the right results") {
+  at_every_size([](const process_group& world) {
+    for (const std::size_t count : each_of(50, 1'001, 9'000, 40'003)) {
+      for (int call = 0; call < enough_calls; ++call) {
+        CHECK(wrong_operations(world, call, count) == "");
+      }
+    }
+  });
+}
+
+TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
+  at_every_size([](const process_group& world) {
+    constexpr std::size_t count = 70'001;
+    const auto number = [](int rank, std::size_t index) {
+      return 1.0F / static_cast<float>(index % 97 + as_index(rank) * 3 + 1);
+    };
+    std::vector<float> expected(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      expected[index] = number(0, index);
+      for (int rank = 1; rank < world.size(); ++rank) {
+        expected[index] += number(rank, index);
+      }
+    }
+    for (int call = 0; call < enough_calls; ++call) {
+      std::vector<float> data(count);
+      for (std::size_t index = 0; index < count; ++index) {
+        data[index] = number(world.rank(), index);
+      }
+      all_reduce(data, reduce_op::sum, world);
+      CHECK((data == expected));
+    }
+  });
+}
+
+TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks agreed") {
+  at_every_size(
+      [](const process_group& world) {
+        for (int call = 0; call < 3 * enough_calls; ++call) {
+          std::vector<std::int32_t> data = values(world.rank(), call, 20'000);
+          if (call % 5 == 3) {
+            CHECK_THROWS_AS(
+                world.rank() == 0 ? all_reduce(data, reduce_op::sum, world) : broadcast(std::span(data), 0, world),
+                mismatch_error);
+          } else {
+            all_reduce(data, reduce_op::sum, world);
+            CHECK((data == sums(world, call, data.size())));
+          }
+        }
+      },
+      2);
+}
+
+TEST_CASE("tuning: what a group has found is in the table, and later groups take it") {
+  const temporary_file file(
+      "# a comment\n"
+      "all_to_all 65536 3 own kernel 32768 1.5\n"
+      "all_to_all 65536 3 shared kernel 32768 1.5\n");
+  load_tuning(file.path());
+  run_ranks(3, [](const process_group& world) {
+    const process_group later = world.split(0);
+    barrier(later);
+    for (int call = 0; call < 4; ++call) {
+      const auto in = values(world.rank(), call, 3 * 16'384);
+      std::vector<std::int32_t> out(in.size(), -1);
+      all_to_all(in, out, later);
+      CHECK(out.back() == part_of(values(2, call, in.size()), world.rank(), 3).back());
+    }
+    // The first call proposes what the table has, the others do it.
+    CHECK((single_copies(later) == 3 || single_copies(later) == 0));
+    const bool can_read = single_copies(later) == 3;
+    for (int call = 0; call < 2 * enough_calls; ++call) {
+      std::vector<std::int32_t> data = values(world.rank(), call, 512);
+      all_reduce(data, reduce_op::sum, later);
+    }
+    if (!can_read && world.rank() == 0) {
+      std::puts("[hfcomm] skipped: tuning: later groups take it: no process may read another one's memory here");
+    }
+  });
+  const std::string text = tuning_text();
+  CHECK(text.find("all_to_all 65536 3 own kernel 32768 1.50\n") != std::string::npos);
+  CHECK(text.find("all_reduce 2048 3 ") != std::string::npos);
+  // What is saved can be loaded.
+  const temporary_file saved("");
+  save_tuning(saved.path());
+  load_tuning(saved.path());
+  CHECK(tuning_text() == text);
+}
+
+TEST_CASE("tuning: a file that is no table is a usage_error that names the line") {
+  const auto message_of = [](const std::string& text) {
+    const temporary_file file(text);
+    try {
+      load_tuning(file.path());
+    } catch (const usage_error& problem) {
+      return problem.detail();
+    }
+    return std::string("no error");
+  };
+  CHECK(message_of("all_reduce 1024 2 own slots 32768 1.0\nrubbish\n").find(":2: \"rubbish\"") != std::string::npos);
+  CHECK(message_of("all_redcue 1024 2 own slots 32768 1.0\n").find("\"all_redcue\" is not known") != std::string::npos);
+  CHECK(message_of("all_reduce 1024 2 own slots 12345 1.0\n").find("no such way: slots") != std::string::npos);
+  CHECK(message_of("all_reduce 1024 2 mine slots 32768 1.0\n").find("\"mine\" is not known") != std::string::npos);
+  CHECK(message_of("all_reduce 1024 2 own slots 32768 1.0 more\n").find("it is not: operation") != std::string::npos);
+  CHECK_THROWS_AS(load_tuning("/nonexistent/table"), usage_error);
+  CHECK_THROWS_AS(save_tuning("/nonexistent/table"), engine_error);
+}
+
+}  // namespace
