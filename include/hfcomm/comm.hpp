@@ -23,6 +23,7 @@
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
+#include <hfcomm/group/shared_range.hpp>
 #include <hfcomm/group/wait.hpp>
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>

@@ -48,6 +48,7 @@
 #include <hfcomm/engine/reduction/detail/copy_bytes-inl.hpp>
 #include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
+#include <hfcomm/engine/shared_memory/detail/share_buffer-inl.hpp>
 #include <hfcomm/engine/shared_memory/detail/tuning_table-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/connect-inl.hpp>
@@ -63,6 +64,7 @@
 #include <hfcomm/group/detail/root_exchange-inl.hpp>
 #include <hfcomm/group/detail/running_call-inl.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
+#include <hfcomm/group/detail/shared_range-inl.hpp>
 #include <hfcomm/group/detail/split-inl.hpp>
 #include <hfcomm/group/detail/tuning-inl.hpp>
 #include <hfcomm/group/detail/wait-inl.hpp>
@@ -70,6 +72,7 @@
 #include <hfcomm/machine/detail/network_interfaces-inl.hpp>
 #include <hfcomm/machine/detail/numa_nodes-inl.hpp>
 #include <hfcomm/machine/detail/random_id-inl.hpp>
+#include <hfcomm/machine/detail/replace_pages-inl.hpp>
 #include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
 #include <hfcomm/rendezvous/detail/address_file-inl.hpp>
 #include <hfcomm/rendezvous/detail/pmi_client-inl.hpp>

@@ -126,6 +126,15 @@ class host_engine {
   /// machine. It allocates zeros, and may outlive the engine. Any thread may call.
   [[nodiscard]] virtual std::shared_ptr<std::pmr::memory_resource> memory() const = 0;
 
+  /// Returns whether `share` makes buffers that other ranks reach.
+  [[nodiscard]] virtual bool can_share() const noexcept { return false; }
+  /// Replaces the whole pages of `buffer` by memory that all ranks reach. Returns what undoes it when it is destroyed,
+  /// which may outlive the engine; null where there is nothing to do. Any thread may call. Throws engine_error where it
+  /// cannot be done.
+  [[nodiscard]] virtual std::shared_ptr<void> share(std::span<std::byte> /*buffer*/, const error_context& /*context*/) {
+    return nullptr;
+  }
+
  private:
   std::shared_ptr<const group_health> health_;
 };

@@ -51,7 +51,7 @@ class exchange {
     const bool in_cell = contribution.size() <= layout::inline_bytes;
     const bool offered = is_read_by_others(call, rank());
     const std::uint64_t place =
-        offered && contribution.size() > layout::least_in_heap ? peers_.place_of(contribution) : 0;
+        offered && contribution.size() > layout::least_in_heap ? peers_.place_to_read(contribution) : 0;
     const bool is_ordinary = offered && place == 0;
     const bool staged = is_ordinary && !by_kernel;
     const int reader = call.pattern == movement::to_root ? call.root : lockstep::everyone;

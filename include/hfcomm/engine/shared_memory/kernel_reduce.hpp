@@ -43,6 +43,7 @@ class kernel_reduce {
       return false;
     }
     bool has_read_all = fold_.run(call, in.subspan(offset, bytes), out.data() + offset, factors);
+    peers_.show_written(out.subspan(offset, bytes));
     if (!reads_.could_all(call, has_read_all)) {
       reads_.throw_unreadable(call);
     }

@@ -16,13 +16,15 @@
 
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/shared_ranges.hpp>
 
 namespace hfcomm::engines {
 
 /// Memory of other ranks that a rank can read besides their slots. Every rank publishes its own side when the group is
 /// made, and reads the others' once all have taken a step. So the group's first operation uses only cells and slots.
 ///
-/// Buffers in the heaps of the group's segment are read in place, if all ranks have mapped the heaps.
+/// Buffers in the heaps of the group's segment are read in place, if all ranks have mapped the heaps. So are ordinary
+/// buffers whose pages are replaced by those of a heap (see shared_ranges).
 ///
 /// The private memory of other ranks is read by the kernel. That is one copy, instead of one into a slot and one out of
 /// it. Not every system allows it (Yama's ptrace_scope, a container's seccomp filter, different users), and a process
@@ -30,7 +32,8 @@ namespace hfcomm::engines {
 /// A rank that finds the word there can read the rest, too. `HFCOMM_SINGLE_COPY=0` turns it off for a rank.
 class peer_memory {
  public:
-  explicit peer_memory(const lockstep& steps) : steps_(steps), memory_(steps.memory()) {
+  peer_memory(const lockstep& steps, const shared_ranges& ranges)
+      : steps_(steps), memory_(steps.memory()), ranges_(ranges) {
     layout::rank_block& block = memory_.block(steps.rank());
     block.has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
     try {
@@ -46,9 +49,11 @@ class peer_memory {
   peer_memory(const peer_memory&) = delete;
   peer_memory& operator=(const peer_memory&) = delete;
 
-  /// Returns the offset in the segment of a buffer in a heap that all ranks can read; 0 for any other.
+  /// Returns the offset in the segment of a buffer in a heap, or in a shared range, that all ranks can read; 0 for any
+  /// other.
   [[nodiscard]] std::uint64_t place_of(std::span<const std::byte> buffer) {
-    const std::uint64_t place = memory_.place_of(buffer);
+    std::uint64_t place = memory_.place_of(buffer);
+    place = place != 0 ? place : ranges_.place_of(buffer);
     if (place != 0 && !all_have_heaps_ && all_have_published()) {
       all_have_heaps_ = true;
       for (int rank = 0; rank < steps_.size(); ++rank) {
@@ -57,6 +62,19 @@ class peer_memory {
     }
     return all_have_heaps_.value_or(false) ? place : 0;
   }
+
+  /// The same for a buffer that the other ranks will read there.
+  [[nodiscard]] std::uint64_t place_to_read(std::span<const std::byte> buffer) {
+    const std::uint64_t place = place_of(buffer);
+    if (place != 0) {
+      ranges_.copy_ends_to_heap(buffer);
+    }
+    return place;
+  }
+  /// Lets the other ranks read at its place what this rank has written to a buffer.
+  void show_written(std::span<const std::byte> buffer) const { ranges_.copy_ends_to_heap(buffer); }
+  /// Takes what the other ranks have written to a buffer at its place.
+  void take_written(std::span<std::byte> buffer) const { ranges_.copy_ends_from_heap(buffer); }
 
   /// Returns the memory at an offset that another rank has published.
   [[nodiscard]] std::byte* at(std::uint64_t place) const noexcept { return memory_.at(place); }
@@ -121,6 +139,7 @@ class peer_memory {
 
   const lockstep& steps_;
   const group_memory& memory_;
+  const shared_ranges& ranges_;
   std::optional<bool> all_have_heaps_;
   std::uint64_t word_ = 0;
   std::optional<bool> can_read_all_;

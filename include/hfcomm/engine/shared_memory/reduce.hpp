@@ -149,7 +149,7 @@ class reduce {
   void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool uses_nodes = way_.medium == transfer_medium::nodes;
     const bool receives = call.receives(rank());
-    layout::buffer_places mine{.in = peers_.place_of(in), .out = receives ? peers_.place_of(out) : 0};
+    layout::buffer_places mine{.in = peers_.place_to_read(in), .out = receives ? peers_.place_of(out) : 0};
     const bool in_heap = mine.in != 0 && (mine.out != 0 || !receives);
     if (!in_heap) {
       mine = {};
@@ -184,9 +184,12 @@ class reduce {
       ways_.agree(false);
       if (nodes_.suits(call, in.size())) {
         nodes_.run_in_place(call, places_, in.size(), factors_);
-        return;
+      } else {
+        in_place(call, in.size());
       }
-      in_place(call, in.size());
+      if (receives) {
+        peers_.take_written(out);
+      }
       return;
     }
     ways_.agree(ranks_in_heaps == 0);

@@ -29,6 +29,9 @@ class shared_heap final : public std::pmr::memory_resource {
     free_.emplace(memory.heap_offset(rank), memory.heap_bytes());
   }
 
+  /// Returns false in the child of a fork, where nothing can be allocated.
+  [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
+
  private:
   [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) {
     return layout::round_up(bytes == 0 ? 1 : bytes, layout::page_bytes());

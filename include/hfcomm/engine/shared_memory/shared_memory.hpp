@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -21,7 +22,9 @@
 #include <hfcomm/engine/shared_memory/rank_nodes.hpp>
 #include <hfcomm/engine/shared_memory/reduce.hpp>
 #include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
+#include <hfcomm/engine/shared_memory/share_buffer.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
+#include <hfcomm/engine/shared_memory/shared_ranges.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
@@ -51,7 +54,13 @@ class shared_memory final : public host_engine {
     steps_.cancel();
     messages_->cancel();
   }
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return heap_; }
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
+    return heap_ != nullptr ? heap_ : ordinary_;
+  }
+  [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }
+  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) override {
+    return share_buffer(ranges_, heap_, buffer, context);
+  }
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
 
   void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
@@ -71,9 +80,10 @@ class shared_memory final : public host_engine {
     reduce_scatter_.run(call, in, parts, out);
   }
 
+  /// Returns the number of steps that this rank has taken.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_.step(); }
   /// Returns the number of operations in which the kernel copied from the others' memory.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return reads_.count(); }
-
   /// Returns the reductions along the chain of NUMA nodes.
   [[nodiscard]] engines::node_chain& node_chain() noexcept { return reduce_.nodes(); }
 
@@ -188,9 +198,8 @@ class shared_memory final : public host_engine {
       : host_engine(watch),
         health_(std::move(watch)),
         steps_(health_),
-        heap_(health_->memory().heap_bytes() != 0
-                  ? std::shared_ptr<std::pmr::memory_resource>(std::make_shared<shared_heap>(health_->memory(), rank()))
-                  : std::make_shared<ordinary_memory>()) {}
+        heap_(health_->memory().heap_bytes() != 0 ? std::make_shared<shared_heap>(health_->memory(), rank())
+                                                  : nullptr) {}
 
   /// Takes the name of the new group's memory from the first member on this machine, and that of the first of all.
   class token_receiver final : public receiver {
@@ -277,8 +286,10 @@ class shared_memory final : public host_engine {
   std::shared_ptr<const shared_memory_health> health_;
   lockstep steps_;
   std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(health_);
-  std::shared_ptr<std::pmr::memory_resource> heap_;
-  engines::peer_memory peers_{steps_};
+  std::shared_ptr<shared_heap> heap_;  // null where there are no addresses for it
+  std::shared_ptr<std::pmr::memory_resource> ordinary_ = std::make_shared<ordinary_memory>();
+  std::shared_ptr<shared_ranges> ranges_ = std::make_shared<shared_ranges>(health_->memory().segment());
+  engines::peer_memory peers_{steps_, *ranges_};
   kernel_reads reads_{steps_, peers_};
   tuner ways_{steps_, peers_};
   engines::exchange exchange_{steps_, peers_, reads_, ways_};
