@@ -49,6 +49,7 @@ class trainer {
     hfcomm::ddp_options buckets;
     buckets.first_bucket_bytes = 128 << 10;
     buckets.bucket_bytes = 512 << 10;
+    buckets.share_memory = true;  // large gradients are reduced where they are
     ddp_ = std::make_unique<hfcomm::distributed_data_parallel>(std::move(parameters), std::vector<hfcomm::ddp_buffer>(),
                                                                buckets, group);
   }

@@ -24,7 +24,7 @@ using namespace hfcomm;
 
 namespace {
 
-void require_that(bool condition, const std::string& what) {
+void require_true(bool condition, const std::string& what) {
   if (!condition) {
     throw std::runtime_error(what);
   }
@@ -73,7 +73,7 @@ void run_in_fork(const std::function<void()>& body) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  require_that(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child failed");
+  require_true(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child failed");
 }
 
 bool all_are(std::span<const float> data, float value) {
@@ -93,20 +93,20 @@ TEST_CASE("shared_range: processes use the buffer in place, and its memory is fr
         for (int round = 0; round < 5; ++round) {
           std::fill(data.begin(), data.end(), static_cast<float>(rank() + 1));
           const auto shared = share(part);
-          require_that(shared.is_shared(), "the buffer is not shared");
-          require_that(kib_of("RssShmem:") > before + 11'000, "the buffer is not in shared memory");
+          require_true(shared.is_shared(), "the buffer is not shared");
+          require_true(kib_of("RssShmem:") > before + 11'000, "the buffer is not in shared memory");
           all_reduce(part);
-          require_that(all_are(part, 6.0F), "a wrong sum");
-          require_that(data[0] == static_cast<float>(rank() + 1), "a wrong neighbour");
+          require_true(all_are(part, 6.0F), "a wrong sum");
+          require_true(data[0] == static_cast<float>(rank() + 1), "a wrong neighbour");
           std::fill(part.begin(), part.end(), static_cast<float>(rank()));
           broadcast(part, 2);
-          require_that(all_are(part, 2.0F), "a wrong element of rank 2");
+          require_true(all_are(part, 2.0F), "a wrong element of rank 2");
         }
         barrier();
-        require_that(all_are(part, 2.0F), "a wrong element after all");
+        require_true(all_are(part, 2.0F), "a wrong element after all");
         // 12 MB for each rank and round, of which nothing is left.
         const long after = kib_of("RssShmem:");
-        require_that(after <= before + 4096,
+        require_true(after <= before + 4096,
                      std::to_string(before) + " KiB of shared memory became " + std::to_string(after));
       });
 }
@@ -121,10 +121,10 @@ TEST_CASE("shared_range: it may outlive the session") {
       shared = share(data);
       all_reduce(data);
     }
-    require_that(all_are(data, 2.0F), "a wrong sum");
+    require_true(all_are(data, 2.0F), "a wrong sum");
     data.back() = 3.0F;
     shared = {};
-    require_that(data.back() == 3.0F && all_are(std::span(data).first(499'999), 2.0F), "the content is lost");
+    require_true(data.back() == 3.0F && all_are(std::span(data).first(499'999), 2.0F), "the content is lost");
   });
   for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
     CHECK_MESSAGE(outcome.exited_with(0), outcome.output);
@@ -139,15 +139,15 @@ TEST_CASE("shared_range: the child of a fork shares the buffer, until it destroy
         std::vector<float> other(100'000, 1.0F);
         auto shared = share(data);
         run_in_fork([&] {
-          require_that(all_are(data, 1.0F), "the child has another content");
+          require_true(all_are(data, 1.0F), "the child has another content");
           std::fill(data.begin(), data.end(), 5.0F);
         });
-        require_that(std::count(data.begin(), data.end(), 5.0F) > 98'000,
+        require_true(std::count(data.begin(), data.end(), 5.0F) > 98'000,
                      "the parent does not see what the child wrote");
         std::fill(data.begin(), data.end(), 1.0F);
         run_in_fork([&] {
           shared = {};
-          require_that(all_are(data, 1.0F), "the child's copy has another content");
+          require_true(all_are(data, 1.0F), "the child's copy has another content");
           std::fill(data.begin(), data.end(), 6.0F);
           bool refused = false;
           try {
@@ -155,16 +155,16 @@ TEST_CASE("shared_range: the child of a fork shares the buffer, until it destroy
           } catch (const usage_error& problem) {
             refused = std::string(problem.what()).find("before a fork") != std::string::npos;
           }
-          require_that(refused, "the child may share a buffer");
+          require_true(refused, "the child may share a buffer");
         });
-        require_that(all_are(data, 1.0F), "the parent sees what the child wrote to its copy");
+        require_true(all_are(data, 1.0F), "the parent sees what the child wrote to its copy");
         all_reduce(data);
-        require_that(all_are(data, 2.0F), "a wrong sum");
+        require_true(all_are(data, 2.0F), "a wrong sum");
         shared = {};
-        require_that(all_are(data, 2.0F), "the content is lost");
+        require_true(all_are(data, 2.0F), "the content is lost");
         const auto again = share(other);  // in the memory that the first one had
         all_reduce(other);
-        require_that(all_are(other, 2.0F), "a wrong sum in the other buffer");
+        require_true(all_are(other, 2.0F), "a wrong sum in the other buffer");
       });
 }
 
@@ -205,11 +205,11 @@ TEST_CASE("shared_range: locks of the memory are lost, and core files contain it
       "ranges-and-locks", 2, [](int) {},
       [] {
         std::vector<float> data(150'000, 1.0F);
-        require_that(::mlock(data.data(), data.size() * sizeof(float)) == 0, "the buffer cannot be locked");
+        require_true(::mlock(data.data(), data.size() * sizeof(float)) == 0, "the buffer cannot be locked");
         const long locked = kib_of("VmLck:");
         auto shared = share(data);
         const long left = kib_of("VmLck:");
-        require_that(left >= 0 && left < locked - 500,
+        require_true(left >= 0 && left < locked - 500,
                      std::to_string(locked) + " KiB locked, then " + std::to_string(left));
         std::ifstream maps("/proc/self/smaps");
         char begin[20];
@@ -219,12 +219,12 @@ TEST_CASE("shared_range: locks of the memory are lost, and core files contain it
         }
         while (std::getline(maps, line) && line.rfind("VmFlags:", 0) != 0) {
         }
-        require_that(!line.empty() && line.find(" dd") == std::string::npos, "core files do not contain it: " + line);
-        require_that(line.find(" sh") != std::string::npos, "these are not the buffer's pages: " + line);
-        require_that(::mlock(data.data(), data.size() * sizeof(float)) == 0, "the shared buffer cannot be locked");
+        require_true(!line.empty() && line.find(" dd") == std::string::npos, "core files do not contain it: " + line);
+        require_true(line.find(" sh") != std::string::npos, "these are not the buffer's pages: " + line);
+        require_true(::mlock(data.data(), data.size() * sizeof(float)) == 0, "the shared buffer cannot be locked");
         shared = {};
-        require_that(all_are(data, 1.0F), "the content is lost");
-        require_that(kib_of("VmLck:") < locked - 500, "the private memory is locked");
+        require_true(all_are(data, 1.0F), "the content is lost");
+        require_true(kib_of("VmLck:") < locked - 500, "the private memory is locked");
       });
 }
 
@@ -248,11 +248,11 @@ TEST_CASE("shared_range: a process without memory for it gets an engine_error, a
     } catch (const engine_error& found) {
       problem = found.what();
     }
-    require_that(expects_error == !problem.empty() && problem.find(why) != std::string::npos, "share: " + problem);
+    require_true(expects_error == !problem.empty() && problem.find(why) != std::string::npos, "share: " + problem);
     all_reduce(data);
-    require_that(all_are(data, static_cast<float>(world_size())), "a wrong sum");
+    require_true(all_are(data, static_cast<float>(world_size())), "a wrong sum");
     shared = {};
-    require_that(all_are(data, static_cast<float>(world_size())), "the content is lost");
+    require_true(all_are(data, static_cast<float>(world_size())), "the content is lost");
   };
   // No room for heaps.
   run_range_test(
@@ -280,21 +280,21 @@ TEST_CASE("shared_range: a process without memory for it gets an engine_error, a
         } catch (const engine_error& found) {
           problem = found.what();
         }
-        require_that(problem.find("mapping shared memory there: Cannot allocate memory") != std::string::npos, problem);
-        require_that(all_are(data, 1.0F), "the content is lost");
+        require_true(problem.find("mapping shared memory there: Cannot allocate memory") != std::string::npos, problem);
+        require_true(all_are(data, 1.0F), "the content is lost");
         limit_addresses(RLIM_INFINITY);
         auto shared = share(data);
         // No addresses for private pages: the buffer keeps the shared ones, as ordinary memory.
         limit_addresses(static_cast<rlim_t>(kib_of("VmSize:") + 20'000) << 10);
         shared = {};
         limit_addresses(RLIM_INFINITY);
-        require_that(all_are(data, 1.0F), "the content is lost at the end");
+        require_true(all_are(data, 1.0F), "the content is lost at the end");
         all_reduce(data);
-        require_that(all_are(data, 2.0F), "a wrong sum");
+        require_true(all_are(data, 2.0F), "a wrong sum");
         // It is shared memory still, which its group does not give to others.
         std::vector<float> other(10'000'000, 3.0F);
         const auto next = share(other);
         all_reduce(other);
-        require_that(all_are(data, 2.0F), "another buffer has the memory");
+        require_true(all_are(data, 2.0F), "another buffer has the memory");
       });
 }

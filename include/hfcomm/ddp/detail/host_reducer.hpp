@@ -8,21 +8,36 @@
 #include <source_location>
 #include <span>
 #include <string>
+#include <vector>
 
+#include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/queued_reducer.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/shared_range.hpp>
 
 namespace hfcomm::detail {
 
 /// Averages gradients in host memory.
 class host_reducer final : public queued_reducer {
  public:
-  /// Throws engine_error where there is no thread for the reductions.
+  /// Throws engine_error where there is no thread for the reductions, or a gradient cannot be shared as the options
+  /// want; of the latter the other ranks throw peer_error. Collective.
   host_reducer(const process_group& group, std::span<ddp_parameter> parameters, const ddp_options& options,
                std::source_location where)
-      : queued_reducer(group, parameters, options, static_cast<bool>(options.hook)) {
-    make_buckets();
+      : queued_reducer(group, parameters, options, static_cast<bool>(options.hook)),
+        shares_gradients_(options.share_memory && !find_unused_ && group_access::engine(group_).can_share()),
+        where_(where) {
+    if (options.share_memory) {
+      operation call = buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where);
+      running_call running(group_, call);
+      running.attempt("share_memory: ", [&] { make_buckets(); });
+      running.exchange_nothing();
+    } else {
+      make_buckets();
+    }
     start_thread(where, [] {});
   }
 
@@ -37,6 +52,19 @@ class host_reducer final : public queued_reducer {
   void prepare_staging() override {
     staging_ = group_.allocate<std::byte>(
         staging_bytes([](const bucket& one) { return one.memory == nullptr && one.places.size() > 1; }));
+    if (shares_gradients_) {
+      share_gradients();
+    }
+  }
+
+  /// Shares the gradients of the model that are reduced where they are, alone in their buckets.
+  void share_gradients() {
+    shared_.clear();
+    for (const bucket& one : buckets_) {
+      if (one.memory == nullptr && one.places.size() == 1) {
+        shared_.push_back(share_bytes(parameters_[one.places.front().parameter].gradient, group_, where_));
+      }
+    }
   }
 
   void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to,
@@ -119,6 +147,9 @@ class host_reducer final : public queued_reducer {
     return std::span(staging_).subspan(staging_offset(index), target.bytes);
   }
 
+  bool shares_gradients_;
+  std::source_location where_;        // of the constructor's call
+  std::vector<shared_range> shared_;  // the gradients
   shared_buffer<std::byte> staging_;  // the group's shared memory, which is reduced in place
 };
 
