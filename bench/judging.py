@@ -18,6 +18,7 @@ MARKS = {AHEAD: '', BEHIND: '', UNDECIDED: '~', NOT_JUDGED: '?'}
 LEAST_ROUNDS = 6
 # One round in so many may be an outlier, on each side.
 ROUNDS_PER_OUTLIER = 10
+SHARED = ('shared', 'registered')  # buffers in memory that hfcomm's ranks share
 WORST_CELLS = 5
 
 
@@ -68,7 +69,9 @@ class Cell:
         """Such as "all_reduce of 64K, float32 in shared buffers"."""
         one = self.record
         words = f'{one["operation"]} of {text_of(one["bytes"])}, {one["type"]}' if one['bytes'] else one['operation']
-        return words + {'shared': ' in shared buffers', 'early': ', left early'}.get(one['buffer'], '')
+        if one['buffer'] == 'early':
+            return words + ', left early'
+        return words + (f' in {one["buffer"]} buffers' if one['buffer'] in SHARED else '')
 
 
 def cell_of(records, one):
@@ -99,7 +102,7 @@ def buffer_of_peers(one):
     """Peers have ordinary memory only, and leave their operations when they can."""
     if one['buffer'] == 'early':
         return 'object' if one['type'].startswith('small_') else 'ordinary'
-    return 'ordinary' if one['buffer'] == 'shared' else one['buffer']
+    return 'ordinary' if one['buffer'] in SHARED else one['buffer']
 
 
 def peers_of(records, one):

@@ -118,8 +118,9 @@ class Tables(unittest.TestCase):
         self.assertEqual(judging.cells_of([record("hfcomm", ONCE), record("limit", ONCE)]), [])
 
     def test_shared_buffers_are_compared_with_ordinary_ones(self):
-        records = [record("hfcomm", ONCE, buffer="shared"), record("mpich", [[2.0] * 3] * 2)]
-        self.assertEqual([found.verdict for found in judging.cells_of(records)], [judging.AHEAD])
+        for buffer in ("shared", "registered"):
+            records = [record("hfcomm", ONCE, buffer=buffer), record("mpich", [[2.0] * 3] * 2)]
+            self.assertEqual([found.verdict for found in judging.cells_of(records)], [judging.AHEAD])
 
     def test_operations_that_are_left_early_are_compared_with_ordinary_ones_and_objects_with_objects(self):
         for kind, buffer in (("float32", "ordinary"), ("small_map", "object")):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // hfcomm's ranks for bench/compare.
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -71,6 +72,17 @@ struct library_on_shared_memory : library {
   };
 };
 
+/// The same, on ordinary memory that `share` has put into memory that the ranks share.
+struct library_on_registered_memory : library {
+  template <class T>
+  struct buffer : std::vector<T> {
+    explicit buffer(std::size_t count)
+        : std::vector<T>(count), shared(hfcomm::share(static_cast<std::vector<T>&>(*this))) {}
+
+    hfcomm::shared_range shared;
+  };
+};
+
 int run_rank() {
   bench::worker worker(hfcomm::rank(), hfcomm::world_size());
   bench::compared_operations all;
@@ -82,6 +94,9 @@ int run_rank() {
   bench::add_all_reduce<library_on_shared_memory, float>(all, worker.others(), "float32", "shared");
   bench::add_all_reduce<library_on_shared_memory, hfcomm::bfloat16>(all, worker.others(), "bfloat16", "shared");
   bench::add_all_reduce<library_on_shared_memory, hfcomm::float16>(all, worker.others(), "float16", "shared");
+  bench::add_spans<library_on_shared_memory>(all, worker.others(), "shared");
+  bench::add_all_reduce<library_on_registered_memory, float>(all, worker.others(), "float32", "registered");
+  bench::add_spans<library_on_registered_memory>(all, worker.others(), "registered");
   bench::add_all_objects<library>(all, worker.others());
   bench::add_rooted<library_leaving_early>(all, worker.others(), "early");
   return worker.serve("hfcomm " + std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) +
