@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
-#include <random>
 #include <span>
 #include <string_view>
 
@@ -17,6 +16,7 @@
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/shared_ranges.hpp>
+#include <hfcomm/machine/random_id.hpp>
 
 namespace hfcomm::engines {
 
@@ -37,8 +37,7 @@ class peer_memory {
     layout::rank_block& block = memory_.block(steps.rank());
     block.has_heaps = memory_.heap_bytes() != 0 ? 1 : 0;
     try {
-      std::random_device random;
-      word_ = std::uint64_t{random()} << 32 | random();
+      word_ = rendezvous::random_word();
     } catch (const std::exception&) {
       return;  // without a probe, no rank reads here
     }

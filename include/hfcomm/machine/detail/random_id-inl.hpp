@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <random>
+#include <sys/random.h>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/machine/random_id.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 
 namespace hfcomm::rendezvous {
 
-HFCOMM_INLINE std::string random_id() {
-  std::random_device source;
-  std::string id;
-  for (int word = 0; word < 2; ++word) {
-    id += hexadecimal(static_cast<std::uint64_t>(source()) << 32 | source());
+// Not std::random_device: <random> is large, and a number of it may take microseconds.
+HFCOMM_INLINE std::uint64_t random_word() {
+  std::uint64_t word = 0;
+  if (::getrandom(&word, sizeof(word), 0) != sizeof(word)) {  // never fewer than eight bytes
+    throw_system("the system has no random number");
   }
-  return id;
+  return word;
 }
+
+HFCOMM_INLINE std::string random_id() { return hexadecimal(random_word()) + hexadecimal(random_word()); }
 
 }  // namespace hfcomm::rendezvous

@@ -5,10 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
@@ -82,18 +78,24 @@ HFCOMM_INLINE void copy_streamed(std::byte* to, const std::byte* from, std::size
   copy_bytes(to, from, head);
   const std::byte* const last = from + head + (bytes - head) / line * line;
   to += head;
-  for (from += head; from != last; from += line, to += line) {  // whole lines
-    __m128i a, b, c, d;
+  for (from += head; from != last; from += line, to += line) {
+    using vector [[gnu::vector_size(16)]] = unsigned char;
+    vector a, b, c, d;
     std::memcpy(&a, from, 16);
     std::memcpy(&b, from + 16, 16);
     std::memcpy(&c, from + 32, 16);
     std::memcpy(&d, from + 48, 16);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to), a);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 16), b);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 32), c);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + 48), d);
+    // Not the functions of <emmintrin.h>, which is large.
+    asm volatile(
+        "movntdq %1, (%0)\n\t"
+        "movntdq %2, 16(%0)\n\t"
+        "movntdq %3, 32(%0)\n\t"
+        "movntdq %4, 48(%0)"
+        :
+        : "r"(to), "x"(a), "x"(b), "x"(c), "x"(d)
+        : "memory");
   }
-  _mm_sfence();  // these stores come before those that publish them
+  asm volatile("sfence" : : : "memory");  // these stores come before those that publish them
   copy_bytes(to, from, (bytes - head) % line);
 #else
   copy_bytes(to, from, bytes);
