@@ -218,6 +218,21 @@ if is_running(f"sleep\0{unique}"):
 
 done = run(hfcomm_env)
 check("hfcomm-env alone", done.returncode == 0 and "none: a job of one process" in done.stdout, done)
+with tempfile.TemporaryDirectory() as tables:
+    table = os.path.join(tables, "table")
+    done = run(hfcomm_env, "--tuning", "2", table, limit=120)
+    check("hfcomm-env --tuning FILE", done.returncode == 0 and done.stdout == "", done)
+    with open(table, encoding="utf-8") as file:
+        text = file.read()
+    check("hfcomm-env: a way for each size", all(f"all_reduce {bytes} 2 " in text for bytes in (2048, 1 << 20, 1 << 24)), done)
+    done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": table}, limit=120)
+    check("hfcomm-env: a table is taken, not measured again", done.returncode == 0 and done.stdout == text, done)
+    done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": "off"}, limit=120)
+    check("hfcomm-env: nothing is measured", done.returncode == 0 and len(done.stdout.splitlines()) == 1, done)
+    done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": table + ".no"}, limit=120)
+    check("hfcomm-env: no such table", done.returncode != 0 and "table.no" in done.stderr, done)
+for words in (["1"], ["2", "file", "more"], ["2000"]):
+    check(f"hfcomm-env --tuning {words}", run(hfcomm_env, "--tuning", *words).returncode == 2, done)
 several = clean | {"HFCOMM_RANK": "2", "HFCOMM_WORLD_SIZE": "4", "HFCOMM_LOCAL_RANK": "0", "HFCOMM_LOCAL_SIZE": "2", "HFCOMM_JOB": "j"}
 done = run(hfcomm_env, "--json", environment=several)
 found = json.loads(done.stdout)

@@ -45,6 +45,7 @@ inline constexpr std::uint64_t lead = cell_count / 2;
 inline constexpr std::size_t small_slot_bytes = 1024;
 static_assert(sizeof(rendezvous::failure_text) <= small_slot_bytes);
 inline constexpr std::size_t inline_bytes = 72;
+inline constexpr std::size_t first_line_bytes = 16;  // of the payload, in the first of a cell's two cache lines
 inline constexpr std::size_t site_count = 64;
 inline constexpr std::size_t site_bytes = 256;
 inline constexpr int max_ranks = 1024;
