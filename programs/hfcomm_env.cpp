@@ -37,9 +37,10 @@ launcher in question, in place of the program:  srun -N2 -n4 hfcomm-env
   --json   prints one JSON object
   --help   prints this
 
-With --tuning: lets RANKS processes of this machine (as many as there are cores) do each operation with buffers from 256
-bytes to 16 MiB until they have found the quickest way, and prints the ways, or writes them to FILE. A job takes them
-from there: HFCOMM_TUNING=FILE. What HFCOMM_TUNING names already is not measured again.
+With --tuning: lets RANKS processes of this machine (2 to 1024; as many as there are cores) do each operation with
+buffers of up to 16 MiB in all until they have found the quickest ways, and prints those, or writes them to FILE, whose
+name begins with no "-". A job takes them from there: HFCOMM_TUNING=FILE. What HFCOMM_TUNING names already is not
+measured again.
 
 The status is 0 where init() may succeed, 1 where there are problems, 2 for wrong arguments.
 A secret is checked on one machine, too, where init() needs none.

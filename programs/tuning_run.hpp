@@ -3,6 +3,7 @@
 
 /// Finds the quickest ways of the operations on this machine, for hfcomm-env.
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
@@ -15,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
-#include <unistd.h>
-
 #include <hfcomm/comm.hpp>
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
 #include <hfcomm/group/tuning.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace tuning_run {
 
@@ -29,8 +30,7 @@ struct settings {
 
 /// Reads [RANKS] [FILE]; returns nullopt where that is not what it is.
 inline std::optional<settings> parse(const std::vector<std::string>& words) {
-  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  settings wanted{.ranks = cores > 2 ? static_cast<int>(cores) : 2, .file = ""};
+  settings wanted{.ranks = std::max(2, hfcomm::detail::allowed_cores(0)), .file = ""};
   std::size_t next = 0;
   if (next < words.size()) {
     const std::string& word = words[next];
@@ -44,15 +44,15 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
       ++next;
     }
   }
-  if (next < words.size()) {
+  if (next < words.size() && !words[next].starts_with("-")) {
     wanted.file = words[next++];
   }
   return next == words.size() ? std::optional(wanted) : std::nullopt;
 }
 
-/// Does one operation until its way is found: each of five ways three times, and twice to agree.
+/// Does one operation until its way is found: each way three times, and twice to agree.
 inline void tune(const std::function<void()>& operation) {
-  constexpr int calls = 18;
+  constexpr int calls = 3 * static_cast<int>(hfcomm::engines::transfer_ways.size()) + 2;
   for (int call = 0; call < calls; ++call) {
     operation();
   }

@@ -7,11 +7,14 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
 
 #include "../numa.hpp"
 #include "machines.hpp"
@@ -279,6 +282,36 @@ TEST_CASE("numa: a chain begins at a number of ranks and bytes of a node") {
     numa::engine_of(world).node_chain().set_limits({});
     CHECK(count_of(least) == 0);
   });
+}
+
+TEST_CASE("numa: a choice of the chain does not hold for types that the chain cannot reduce") {
+  const pretended_nodes nodes("0,0,1,1");
+  engines::tuning_table& table = engines::tuning_table::of_process();
+  table.reset(engines::tuning_mode::brief);
+  for (const bool shares_cores : {false, true}) {
+    table.set({4, shares_cores, engines::tuned_operation::all_reduce, 17},
+              {{.medium = engines::transfer_medium::nodes}, 1});
+  }
+  run_ranks(4, [](const process_group& world) {
+    barrier(world);
+    numa::engine_of(world).node_chain().set_limits({.ranks = 1, .bytes = 1000});
+    std::vector<float> floats(17'000, 1.5F);
+    all_reduce(floats, reduce_op::average, world);
+    all_reduce(floats, reduce_op::average, world);
+    CHECK(node_chains(world) == 1);  // the first call proposes it
+    for (const std::size_t count : each_of(34'000, 70'000)) {
+      for (int call = 0; call < 25; ++call) {
+        std::vector<bfloat16> values(count, bfloat16(0.1F * static_cast<float>(world.rank() + 1)));
+        auto shared = world.allocate<bfloat16>(count);
+        std::copy(values.begin(), values.end(), shared.begin());
+        all_reduce(values, reduce_op::sum, world);
+        all_reduce(shared, reduce_op::sum, world);
+        CHECK(std::memcmp(values.data(), shared.data(), count * sizeof(bfloat16)) == 0);
+      }
+    }
+    CHECK(node_chains(world) == 1);
+  });
+  table.reset(engines::tuning_mode::brief);
 }
 
 TEST_CASE("numa: the lanes of a single rank that does as much as eight fit into its slots") {

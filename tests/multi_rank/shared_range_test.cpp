@@ -221,6 +221,12 @@ TEST_CASE("shared_range: reductions and exchanges are done in place, in two step
         CHECK(steps_in([&] { broadcast(data, 1); }) == 2);
         CHECK(steps_in([&] { all_gather(data, results.get()); }) == 2);
         CHECK(steps_in([&] { gather(data, results.get(), 1); }) == 2);
+        const std::size_t part = data.size() / as_index(world.size());
+        const auto parts = data.first(part * as_index(world.size()));
+        const auto result = results.get().first(part);
+        CHECK(steps_in([&] { scatter(parts, result, 1); }) == 2);
+        CHECK(steps_in([&] { all_to_all(parts, results.get().first(parts.size())); }) == 2);
+        CHECK(steps_in([&] { reduce_scatter(parts, result); }) == 2);
       },
       2);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <sys/uio.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,15 +21,6 @@ using namespace multi_rank;
 /// Parts of this length and longer may be read in place; the cores of the machine decide.
 constexpr std::size_t least = engines::layout::piece_bytes / sizeof(std::int32_t);
 const std::size_t enough = engines::layout::dimensions::for_ranks(2).slot_bytes / sizeof(std::int32_t);
-
-/// Whether this system allows process_vm_readv, at least on the process's own memory.
-bool can_read_memory() {
-  const int from = 7;
-  int to = 0;
-  iovec local{&to, sizeof(to)};
-  iovec remote{const_cast<int*>(&from), sizeof(from)};
-  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == sizeof(to) && to == from;
-}
 
 std::int32_t element(int from, int to, std::size_t index) {
   return static_cast<std::int32_t>(index * 64) + from * 8 + to;
@@ -153,6 +143,41 @@ TEST_CASE("single copy: every operation on long buffers tries it") {
     });
   }
   engines::tuning_table::of_process().reset(engines::tuning_mode::brief);
+}
+
+TEST_CASE("single copy: results in memory that only its owner can read go through slots") {
+  if (!can_read_memory()) {
+    std::puts(
+        "[hfcomm] skipped: single copy: results that only their owner can read: no process may read another one's");
+    return;
+  }
+  engines::tuning_table& table = engines::tuning_table::of_process();
+  for (const int size : rank_counts_from(2)) {
+    constexpr std::size_t count = 50'000;
+    constexpr engines::transfer_way by_kernel{engines::transfer_medium::kernel, engines::layout::piece_bytes};
+    table.reset(engines::tuning_mode::brief);
+    for (const bool shares_cores : {false, true}) {
+      table.set({size, shares_cores, engines::tuned_operation::all_reduce, 18}, {by_kernel, 1});
+    }
+    run_ranks(size, [](const process_group& world) {
+      barrier();
+      const std::size_t bytes = count * sizeof(std::int32_t);
+      void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      const std::span<std::int32_t> out(static_cast<std::int32_t*>(memory), count);
+      const std::vector<std::int32_t> in(count, world.rank() + 1);
+      std::vector<std::int32_t> ordinary(count);
+      all_reduce(in, ordinary, reduce_op::sum, world);
+      all_reduce(in, ordinary, reduce_op::sum, world);
+      CHECK(single_copies(world) == 1);  // the first call proposes it
+      ::mprotect(memory, bytes, world.rank() == 0 ? PROT_WRITE : PROT_READ | PROT_WRITE);
+      all_reduce(in, out, reduce_op::sum, world);
+      CHECK(single_copies(world) == 1);
+      ::mprotect(memory, bytes, PROT_READ | PROT_WRITE);
+      CHECK((std::vector<std::int32_t>(out.begin(), out.end()) == ordinary));
+      ::munmap(memory, bytes);
+    });
+  }
+  table.reset(engines::tuning_mode::brief);
 }
 
 }  // namespace

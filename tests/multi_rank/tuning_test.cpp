@@ -12,15 +12,30 @@
 #include "../single_copies.hpp"
 #include "ranks.hpp"
 
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
+#include <hfcomm/engine/shared_memory/tuning_table.hpp>
 #include <hfcomm/group/tuning.hpp>
 
 namespace {
 
+namespace tuning_tests {
+
 using namespace hfcomm;
 using namespace multi_rank;
+using engines::tuning_mode;
+using engines::tuning_table;
 
-/// Enough calls for each of five ways to be tried three times, and for the ranks to agree.
-constexpr int enough_calls = 20;
+/// Lets groups try all ways, whatever that costs, and forgets what is known before and after.
+class thorough_tuning {
+ public:
+  thorough_tuning() { tuning_table::of_process().reset(tuning_mode::thorough); }
+  thorough_tuning(const thorough_tuning&) = delete;
+  thorough_tuning& operator=(const thorough_tuning&) = delete;
+  ~thorough_tuning() { tuning_table::of_process().reset(tuning_mode::brief); }
+};
+
+/// Enough calls for each way to be tried three times, and for the ranks to agree.
+constexpr int enough_calls = 3 * static_cast<int>(engines::transfer_ways.size()) + 2;
 
 /// A value that differs for each rank, call and index, of which sums of 8 are exact.
 std::int32_t value(int rank, int call, std::size_t index) {
@@ -101,7 +116,9 @@ std::string wrong_operations(const process_group& group, int call, std::size_t c
 /// A file that is removed with this object.
 class temporary_file {
  public:
-  explicit temporary_file(const std::string& text) : path_("tuning-test-" + std::to_string(::getpid())) {
+  explicit temporary_file(const std::string& text)
+      : path_("tuning-test-" + std::to_string(::getpid()) + "-" +
+              std::to_string(reinterpret_cast<std::uintptr_t>(this))) {
     std::ofstream(path_) << text;
   }
   temporary_file(const temporary_file&) = delete;
@@ -114,16 +131,30 @@ class temporary_file {
 };
 
 TEST_CASE("tuning: every way that is tried gives the right results") {
-  at_every_size([](const process_group& world) {
-    for (const std::size_t count : each_of(50, 1'001, 9'000, 40'003)) {
-      for (int call = 0; call < enough_calls; ++call) {
-        CHECK(wrong_operations(world, call, count) == "");
+  for (const int size : rank_counts) {
+    const thorough_tuning mode;
+    run_ranks(size, [](const process_group& world) {
+      barrier();
+      const std::uint64_t before = single_copies(world);
+      for (const std::size_t count : each_of(50, 1'001, 9'000, 40'003)) {
+        for (int call = 0; call < enough_calls; ++call) {
+          CHECK(wrong_operations(world, call, count) == "");
+        }
       }
+      CHECK((single_copies(world) > before || world.size() == 1 || !can_read_memory()));
+    });
+    const std::string text = tuning_text();
+    for (const auto name : engines::tuned_operation_names) {
+      CHECK((size == 1 || text.find(std::string(name) + " 131072 " + std::to_string(size)) != std::string::npos ||
+             text.find(std::string(name) + " 1048576 " + std::to_string(size)) != std::string::npos ||
+             text.find(std::string(name) + " 524288 " + std::to_string(size)) != std::string::npos ||
+             text.find(std::string(name) + " 262144 " + std::to_string(size)) != std::string::npos));
     }
-  });
+  }
 }
 
 TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
+  const thorough_tuning mode;
   at_every_size([](const process_group& world) {
     constexpr std::size_t count = 70'001;
     const auto number = [](int rank, std::size_t index) {
@@ -148,6 +179,7 @@ TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
 }
 
 TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks agreed") {
+  const thorough_tuning mode;
   at_every_size(
       [](const process_group& world) {
         for (int call = 0; call < 3 * enough_calls; ++call) {
@@ -166,6 +198,11 @@ TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks
 }
 
 TEST_CASE("tuning: what a group has found is in the table, and later groups take it") {
+  if (!can_read_memory()) {
+    std::puts("[hfcomm] skipped: tuning: later groups take it: no process may read another one's memory here");
+    return;
+  }
+  const thorough_tuning mode;
   const temporary_file file(
       "# a comment\n"
       "all_to_all 65536 3 own kernel 32768 1.5\n"
@@ -180,15 +217,10 @@ TEST_CASE("tuning: what a group has found is in the table, and later groups take
       all_to_all(in, out, later);
       CHECK(out.back() == part_of(values(2, call, in.size()), world.rank(), 3).back());
     }
-    // The first call proposes what the table has, the others do it.
-    CHECK((single_copies(later) == 3 || single_copies(later) == 0));
-    const bool can_read = single_copies(later) == 3;
+    CHECK(single_copies(later) == 3);  // the first call proposes what the table has, the others do it
     for (int call = 0; call < 2 * enough_calls; ++call) {
       std::vector<std::int32_t> data = values(world.rank(), call, 512);
       all_reduce(data, reduce_op::sum, later);
-    }
-    if (!can_read && world.rank() == 0) {
-      std::puts("[hfcomm] skipped: tuning: later groups take it: no process may read another one's memory here");
     }
   });
   const std::string text = tuning_text();
@@ -216,8 +248,15 @@ TEST_CASE("tuning: a file that is no table is a usage_error that names the line"
   CHECK(message_of("all_reduce 1024 2 own slots 12345 1.0\n").find("no such way: slots") != std::string::npos);
   CHECK(message_of("all_reduce 1024 2 mine slots 32768 1.0\n").find("\"mine\" is not known") != std::string::npos);
   CHECK(message_of("all_reduce 1024 2 own slots 32768 1.0 more\n").find("it is not: operation") != std::string::npos);
+  CHECK(message_of("all_reduce 0 2 own slots 32768 1.0\n").find("no such size") != std::string::npos);
+  CHECK(message_of("all_reduce -5 2 own slots 32768 1.0\n").find("no such size") != std::string::npos);
+  CHECK(message_of("all_reduce 1024 -2 own slots 32768 1.0\n").find("1 to 1024 ranks") != std::string::npos);
+  CHECK(message_of("  # a comment\n\nall_reduce 1024 2 own slots 32768 1.0\r\n") == "no error");
   CHECK_THROWS_AS(load_tuning("/nonexistent/table"), usage_error);
+  CHECK_THROWS_AS(load_tuning("/"), usage_error);
   CHECK_THROWS_AS(save_tuning("/nonexistent/table"), engine_error);
 }
+
+}  // namespace tuning_tests
 
 }  // namespace

@@ -49,7 +49,7 @@ class end_of_process {
   std::array<int, 2> ends_{-1, -1};
 };
 
-void expect(bool condition, const char* what) {
+void require_that(bool condition, const char* what) {
   if (!condition) {
     throw std::runtime_error(std::string("not so: ") + what);
   }
@@ -61,8 +61,8 @@ void expect_loss(int rank, Call&& call) {
   try {
     call();
   } catch (const peer_error& problem) {
-    expect(problem.fatal(), "the loss is fatal");
-    expect(problem.peer() == rank, "the error names the rank that is gone");
+    require_that(problem.fatal(), "the loss is fatal");
+    require_that(problem.peer() == rank, "the error names the rank that is gone");
     return;
   }
   throw std::runtime_error("no peer_error");
@@ -93,6 +93,13 @@ void run_job(const char* name, int ranks, int watched, Body&& body) {
   CHECK(processes::leftovers::count() == before);
 }
 
+/// A plain object that is too long for a cell.
+std::array<char, 90> letters(int number) {
+  std::array<char, 90> made{};
+  made.fill(static_cast<char>('a' + number));
+  return made;
+}
+
 }  // namespace
 
 TEST_CASE("early leave: what a rank gave is there when it is killed before the others come") {
@@ -101,7 +108,7 @@ TEST_CASE("early leave: what a rank gave is there when it is killed before the o
     constexpr int calls = 20;
     if (rank() == 2) {
       for (int number = 0; number < calls; ++number) {
-        (void)gather(std::string(90, static_cast<char>('a' + number)), 0, early);
+        (void)gather(letters(number), 0, early);
       }
       ::raise(SIGKILL);
     }
@@ -109,8 +116,8 @@ TEST_CASE("early leave: what a rank gave is there when it is killed before the o
       gone.wait();
     }
     for (int number = 0; number < calls; ++number) {
-      const auto all = gather(std::string(90, static_cast<char>('a' + number)), 0, early);
-      expect(rank() != 0 || all == std::vector(3, std::string(90, static_cast<char>('a' + number))), "all is there");
+      const auto all = gather(letters(number), 0, early);
+      require_that(rank() != 0 || all == std::vector(3, letters(number)), "all is there");
     }
     expect_loss(2, [] { barrier(); });
   });
@@ -124,7 +131,7 @@ TEST_CASE("early leave: a rank that ends well after it has left is no loss") {
     }
     for (int number = 0; number < 10; ++number) {
       const auto all = gather(number, 0, early);
-      expect(rank() != 0 || all == std::vector(2, number), "all is there");
+      require_that(rank() != 0 || all == std::vector(2, number), "all is there");
     }
     if (rank() == 0) {
       expect_loss(1, [] { barrier(); });

@@ -228,11 +228,12 @@ with tempfile.TemporaryDirectory() as tables:
     done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": table}, limit=120)
     check("hfcomm-env: a table is taken, not measured again", done.returncode == 0 and done.stdout == text, done)
     done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": "off"}, limit=120)
-    check("hfcomm-env: nothing is measured", done.returncode == 0 and len(done.stdout.splitlines()) == 1, done)
+    check("hfcomm-env: nothing is measured", done.returncode == 0 and len(done.stdout.splitlines()) == 2, done)
     done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": table + ".no"}, limit=120)
     check("hfcomm-env: no such table", done.returncode != 0 and "table.no" in done.stderr, done)
-for words in (["1"], ["2", "file", "more"], ["2000"]):
-    check(f"hfcomm-env --tuning {words}", run(hfcomm_env, "--tuning", *words).returncode == 2, done)
+for words in (["1"], ["2", "file", "more"], ["2000"], ["--json"]):
+    done = run(hfcomm_env, "--tuning", *words)
+    check(f"hfcomm-env --tuning {words}", done.returncode == 2, done)
 several = clean | {"HFCOMM_RANK": "2", "HFCOMM_WORLD_SIZE": "4", "HFCOMM_LOCAL_RANK": "0", "HFCOMM_LOCAL_SIZE": "2", "HFCOMM_JOB": "j"}
 done = run(hfcomm_env, "--json", environment=several)
 found = json.loads(done.stdout)

@@ -168,7 +168,9 @@ std::vector<T> collect_objects(operation_name name, movement pattern, const T& v
   if (pattern == movement::to_root) {
     running.require_root();
   }
-  running.allow_early_leave();
+  if constexpr (plain<T>) {  // all are equally long, so all ranks know how many steps it takes
+    running.allow_early_leave();
+  }
   const auto mine = encode_contribution(running, call, value);
   std::vector<T> result(static_cast<std::size_t>(call.receives(group.rank()) ? group.size() : 0));
   const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };

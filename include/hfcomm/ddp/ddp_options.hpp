@@ -38,8 +38,9 @@ struct ddp_options {
   /// Whether gradients that the model holds in host memory, and that have a bucket of their own, are put into memory
   /// that the ranks share, for as long as the distributed_data_parallel lives: see `share`, and what it asks of the
   /// program. They are then reduced in place. The model must outlive the distributed_data_parallel. Gradients that
-  /// cannot be shared are an engine_error. Changes nothing with `find_unused_parameters`, on several machines, and
-  /// where a limit of the process leaves no room. The values are not shared: they are sent once.
+  /// cannot be shared are an engine_error, and a peer_error on the other ranks. Changes nothing with
+  /// `find_unused_parameters`, on several machines, and where a limit of the process leaves no room. Parameter values
+  /// stay private memory.
   bool share_memory = false;
   bool broadcast_buffers = true;      ///< Whether `begin_forward` gives every rank rank 0's buffers.
   std::vector<std::string> ignore{};  ///< Names of parameters and buffers that are neither shared nor averaged.

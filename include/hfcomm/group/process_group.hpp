@@ -112,12 +112,14 @@ class process_group {
   }
   [[nodiscard]] bool checks_devices() const noexcept { return checks_devices_; }
 
-  /// Returns the same group, in whose small `broadcast` (also of lists of objects), `gather`, `scatter` and `reduce`
-  /// this rank does not wait for ranks that it receives nothing from. It leaves as soon as what it gives is safe, and
-  /// may be up to 32 operations ahead of the others. Each rank decides for itself; the choice is not compared. Small is
-  /// what gives at most 1 KiB; of a scatter, that is all parts, and 24 bytes for each rank where the parts are objects
-  /// or have counts. Longer operations, other collectives, reductions of spans by a callable, and groups on several
-  /// machines are as without it. (MPI's rooted collectives may return like that.)
+  /// Returns the same group, in some of whose small operations this rank does not wait for ranks that it receives
+  /// nothing from: `broadcast` (also of lists of objects), `scatter`, and `gather` and `reduce` of equally many
+  /// elements or of plain objects. It leaves as soon as what it gives is safe, and may be up to 32 operations ahead of
+  /// the others. Each rank decides for itself; the choice is not compared. Small is where a rank gives at most 1 KiB to
+  /// the others; an object counts with its encoding. A scatter of objects or of parts with counts adds 24 bytes for
+  /// each rank. Longer operations, gathers of other objects and of parts with counts (a rank does not know how long the
+  /// others' are), other collectives, reductions of spans by a callable, and groups on several machines are as without
+  /// it. (MPI's rooted collectives may return like that.)
   ///
   /// The comparison of the ranks' calls is late on a rank that has left. It learns of an error of that operation
   /// (mismatch_error; peer_error where another rank failed in it) by a later one, which throws it once:

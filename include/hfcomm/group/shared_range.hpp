@@ -67,16 +67,20 @@ class [[nodiscard("the buffer is shared until this is destroyed: auto shared = h
 ///
 /// While it is shared, the buffer must not be freed, grown, given to `mremap` or `munmap`, or be shared once more. The
 /// child of a fork shares it with its parent: each sees what the other writes. In the child, destroying the
-/// shared_range gives the child a copy. Locks (`mlock`), advice (`madvise`) and registrations with a device driver
+/// shared_range gives the child a copy; that must come before the parent destroys its own, which gives the pages back:
+/// after that the child must not use the buffer. Locks (`mlock`), advice (`madvise`) and registrations with a device
+/// driver
 /// (`cudaHostRegister`) of the buffer are lost, here and when the shared_range is destroyed. See docs/shared-memory.md.
 ///
 /// After an operation that threw, other ranks may be writing to the buffer until its shared_range is destroyed.
 ///
 /// Any thread may call, while no operation uses the buffer and no thread writes to it. Throws engine_error with the
-/// reason where it cannot be done: for memory that is read-only, the mapping of a file, on the stack, of huge pages
-/// (hugetlb), not mapped, shared already, or that overlaps another shared range of the group; where the machine has no
-/// memory; and where the group has none to share, because its ranks are on several machines or a limit (`ulimit -v`,
-/// `ulimit -f`) leaves no room. Throws usage_error in the child of a fork. The buffer is then as it was.
+/// reason where it cannot be done: for memory that is read-only, the mapping of a file (arrays with initialisers are
+/// one), on the stack of the main thread, of huge pages (hugetlb), not mapped, shared already, or that overlaps another
+/// shared range of the group; where the machine has no memory; and where the group has none to share, because its ranks
+/// are on several machines or a limit (`ulimit -v`, `ulimit -f`) leaves no room. Throws usage_error in the child of a
+/// fork. The buffer is then as it was. Other threads' stacks are not recognised; do not share them. In a group of one
+/// nothing is checked.
 template <lasting_buffer R>
   requires writable_buffer<R>
 shared_range share(R&& buffer, const process_group& group = world(),

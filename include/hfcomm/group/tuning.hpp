@@ -6,8 +6,9 @@
 namespace hfcomm {
 
 /// Returns the ways that this process's groups have found to be the quickest on this machine: a line for each
-/// operation, size and number of ranks, under a line of headings. Groups find them in their first operations: see
-/// HFCOMM_TUNING in docs/running.md.
+/// operation, size and number of ranks, under two lines of headings. Groups find them in their first operations: see
+/// HFCOMM_TUNING in docs/running.md. `bytes` is the length of one rank's part for gather, all_gather, scatter and
+/// all_to_all, and of its whole input for the others; a line is for all lengths from there to twice as many.
 ///
 /// Any thread may call.
 [[nodiscard]] std::string tuning_text();
@@ -16,9 +17,9 @@ namespace hfcomm {
 /// need not find it out again. Throws engine_error where the file cannot be written.
 void save_tuning(const std::string& path);
 
-/// Adds what a file of save_tuning has, before the groups that are to use it have done operations of these sizes. A
-/// choice counts where all ranks of a group on this machine have the same one. Throws usage_error where the file cannot
-/// be read or has other things in it.
+/// Adds the choices in a file of save_tuning. To be called before the groups that are to use them do operations of
+/// these sizes; later it changes nothing for them. A choice counts where all ranks of a group have the same one. Any
+/// thread may call. Throws usage_error where the file cannot be read, or names the line that is no choice.
 void load_tuning(const std::string& path);
 
 }  // namespace hfcomm

@@ -89,7 +89,6 @@ HFCOMM_INLINE void gather_parts(operation&& call, const const_elements& in, cons
   std::vector<std::span<const std::byte>> parts(ranks);
   parts[static_cast<std::size_t>(call.root)] = in.bytes();
   parts_receiver received(places, group.rank());
-  running.allow_early_leave();
   running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
 }
 

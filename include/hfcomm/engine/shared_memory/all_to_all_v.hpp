@@ -12,6 +12,7 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/parts_in_place.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/root_lists.hpp>
 #include <hfcomm/engine/shared_memory/slot_parts.hpp>
@@ -28,8 +29,9 @@ namespace hfcomm::engines {
 /// rank sends to each rank, the bytes that it expects from each, and the addresses of what it sends. Every rank
 /// compares all of them. So where two do not fit, every rank throws the same error and nothing moves.
 ///
-/// In an all-to-all of long parts, every rank would copy into slots and out of them. Where the system allows it, each
-/// rank reads the others' parts in place instead. One more step tells that all have read.
+/// In an all-to-all of long parts, every rank would copy into slots and out of them. Where the system allows it, and
+/// where equal parts are in heaps, each rank reads the others' parts in place instead. One more step tells that all
+/// have read.
 class all_to_all_v {
  public:
   all_to_all_v(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways)
@@ -38,9 +40,10 @@ class all_to_all_v {
   void run(const operation& call, const rank_parts& mine, receiver& out) {
     const bool is_small = small_.suits(call, mine);
     const bool gives_nothing = call.pattern == movement::from_root && steps_.rank() != call.root;
-    const bool leaves = (is_small || gives_nothing) && steps_.may_leave(call);
-    steps_.begin(call, leaves);
     const bool listed = call.content != payload::buffer;
+    // Lists that are not small go into the slot, which is free only when all earlier steps are compared.
+    const bool leaves = (is_small || (gives_nothing && !listed)) && steps_.may_leave(call);
+    steps_.begin(call, leaves);
     const auto me = static_cast<std::size_t>(steps_.rank());
     const auto ranks = static_cast<std::size_t>(steps_.size());
     if (!listed && call.bytes * (ranks - 1) <= layout::inline_bytes) {
@@ -49,7 +52,7 @@ class all_to_all_v {
     }
     const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
     way_ = {};
-    const bool is_tuned = !listed && !is_small;
+    const bool is_tuned = !listed && !is_small && call.bytes > layout::small_slot_bytes;
     if (is_tuned) {
       way_ = ways_.begin(call.pattern == movement::to_all ? tuned_operation::all_to_all : tuned_operation::scatter,
                          static_cast<std::size_t>(call.bytes));
@@ -64,8 +67,11 @@ class all_to_all_v {
     }
     const bool by_kernel = way_.medium == transfer_medium::kernel;
     const bool can_read_all = by_kernel || (listed && call.pattern == movement::to_all && peers_.can_read_all());
-    const bool has_empty_slot = by_kernel || (can_read_all && has_long_part(me));
+    const std::uint64_t place =
+        is_tuned && mine.equal.size() > layout::least_in_heap ? peers_.place_to_read(mine.equal) : 0;
+    const bool has_empty_slot = by_kernel || place != 0 || (can_read_all && has_long_part(me));
     put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
+                                .in_segment = place,
                                 .can_read_all = can_read_all ? 1U : 0U,
                                 .has_empty_slot = has_empty_slot ? 1U : 0U,
                                 .is_small = 0});
@@ -78,7 +84,7 @@ class all_to_all_v {
     } else {
       if (listed) {
         write_lists(mine);
-      } else {
+      } else if (is_tuned) {
         ways_.report();
       }
       if (!has_empty_slot && !mine.lengths_only) {
@@ -91,9 +97,6 @@ class all_to_all_v {
     }
     steps_.wait_all(call);
     steps_.check(call);
-    if (is_tuned) {
-      ways_.agree();
-    }
 
     const std::uint64_t first = steps_.step();
     for (std::size_t from = 0; from < ranks; ++from) {
@@ -107,19 +110,18 @@ class all_to_all_v {
     if (mine.lengths_only) {
       return;
     }
-    bool all_can_read_all = true;
-    bool any_has_empty_slot = false;
-    for (std::size_t from = 0; from < ranks; ++from) {
-      const auto theirs = get<layout::outgoing_places>(from, first);
-      all_can_read_all = all_can_read_all && theirs.can_read_all != 0;
-      any_has_empty_slot = any_has_empty_slot || theirs.has_empty_slot != 0;
+    const parts_in_place state = look_for_parts(steps_, call, first);
+    if (is_tuned) {
+      ways_.agree(!state.any_in_heap);
     }
-    if (any_has_empty_slot) {
-      if (all_can_read_all && read_in_place(call, mine, first, out)) {
+    if (state.any_has_empty_slot) {
+      if (state.can_read_in_place && read_in_place(call, mine, first, out)) {
         end(is_tuned, nullptr, leaves);
         return;
       }
-      ways_.stop_reading();
+      if (state.can_read_in_place || !state.any_in_heap) {
+        ways_.stop_reading();
+      }
       fill(call, mine, my_slot, 0, header);
       steps_.publish(call);
       steps_.wait_all(call);
@@ -253,9 +255,13 @@ class all_to_all_v {
           out.receive(static_cast<int>(from), own, 0, total);
           continue;
         }
-        const std::uint64_t address = call.content == payload::buffer
-                                          ? get<layout::outgoing_places>(from, first).equal + me * total
-                                          : number_at(from, first, 2 * ranks + me);
+        const auto places = get<layout::outgoing_places>(from, first);
+        if (places.in_segment != 0) {
+          out.receive(static_cast<int>(from), {peers_.at(places.in_segment + me * total), total}, 0, total);
+          continue;
+        }
+        const std::uint64_t address =
+            call.content == payload::buffer ? places.equal + me * total : number_at(from, first, 2 * ranks + me);
         found_all = reads_.receive(static_cast<int>(from), address, total, out);
       }
     } catch (...) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -38,9 +39,14 @@ class kernel_fold {
   /// The elements of each rank, as `run` is to read them. Those of this rank are not looked at.
   std::vector<source> sources;
 
-  /// Returns whether `bytes` of every other rank's elements can be read. Nothing may be replaced by a result before all
-  /// ranks know that they can: slots are used instead where one cannot.
-  [[nodiscard]] bool can_run(std::size_t bytes) const {
+  /// Returns whether `bytes` of every other rank's elements can be read, and there is memory for blocks of them.
+  /// Nothing may be replaced by a result before all ranks know that they can: slots are used instead where one cannot.
+  [[nodiscard]] bool can_run(std::size_t bytes) {
+    try {
+      scratch_.resize(most_block() * static_cast<std::size_t>(steps_.size()));
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     bool can = true;
     for (std::size_t rank = 0; can && rank < sources.size(); ++rank) {
       can = rank == static_cast<std::size_t>(steps_.rank()) || sources[rank].place != 0 ||
@@ -49,14 +55,12 @@ class kernel_fold {
     return can;
   }
 
-  /// Reduces the bytes of all ranks' elements; `in` are this rank's own. Returns false where some memory cannot be
-  /// read.
+  /// Reduces the bytes of all ranks' elements; `in` are this rank's own. Follows a `can_run` that returned true.
+  /// Returns false where some memory cannot be read.
   [[nodiscard]] bool run(const operation& call, std::span<const std::byte> in, std::byte* out,
                          std::span<const double> factors) {
-    const auto ranks = static_cast<std::size_t>(steps_.size());
     const std::size_t width = size_of(call.element);
-    const std::size_t block = std::max(most_bytes / ranks, least_bytes) / width * width;
-    scratch_.resize(block * ranks);
+    const std::size_t block = most_block() / width * width;
     for (std::size_t begin = 0; begin < in.size(); begin += block) {
       const std::size_t bytes = std::min(block, in.size() - begin);
       if (!read_block(begin, bytes, block)) {
@@ -72,6 +76,10 @@ class kernel_fold {
  private:
   static constexpr std::size_t most_bytes = std::size_t{256} << 10;  // of all ranks' blocks: they stay in the cache
   static constexpr std::size_t least_bytes = std::size_t{16} << 10;  // for which a system call is worthwhile
+
+  [[nodiscard]] std::size_t most_block() const noexcept {
+    return std::max(most_bytes / static_cast<std::size_t>(steps_.size()), least_bytes);
+  }
 
   /// Finds a block of every other rank's elements, in `inputs_`.
   [[nodiscard]] bool read_block(std::size_t begin, std::size_t bytes, std::size_t stride) {

@@ -16,8 +16,8 @@
 
 namespace hfcomm::engines {
 
-/// Operations in which the kernel copies from the memory of other ranks, and the step that ends them: no rank may
-/// change or free what others read before all have read it.
+/// Operations that read the memory of other ranks in place, in heaps or by the kernel, and the step that ends them: no
+/// rank may change or free what others read before all have read it.
 class kernel_reads {
  public:
   kernel_reads(lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers) {}

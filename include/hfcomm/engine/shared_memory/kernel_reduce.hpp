@@ -39,7 +39,7 @@ class kernel_reduce {
       fold_.sources.push_back(kernel_fold::source{theirs.in, theirs.in_address}.behind(offset));
     }
     const std::size_t bytes = (end - begin) * width;
-    if (!reads_.could_all(call, fold_.can_run(bytes))) {
+    if (!reads_.could_all(call, fold_.can_run(bytes) && can_read_results(places, width, slice_of))) {
       return false;
     }
     bool has_read_all = fold_.run(call, in.subspan(offset, bytes), out.data() + offset, factors);
@@ -61,6 +61,21 @@ class kernel_reduce {
   }
 
  private:
+  /// Returns whether this rank can read the slices of the others' outputs.
+  template <class SliceOf>
+  [[nodiscard]] bool can_read_results(std::span<const layout::buffer_places> places, std::size_t width,
+                                      const SliceOf& slice_of) const {
+    for (int owner = 0; owner < steps_.size(); ++owner) {
+      const auto [first, last] = slice_of(owner);
+      const layout::buffer_places& theirs = places[static_cast<std::size_t>(owner)];
+      if (owner != steps_.rank() && theirs.out == 0 &&
+          !peers_.can_read(owner, theirs.out_address + first * width, (last - first) * width)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   [[nodiscard]] bool read(int owner, const layout::buffer_places& theirs, std::size_t offset,
                           std::span<std::byte> to) const {
     if (theirs.out == 0) {

@@ -222,19 +222,18 @@ struct alignas(128) rank_block {
   mailbox messages;
 };
 
-/// What a rank tells the others while they look for the quickest way of an operation (see tuner), at the end of the
-/// cell that begins it.
+/// A rank's part in finding the quickest way of an operation (see tuner), at the end of the cell that begins it.
 struct tuning_report {
   std::uint64_t begin = 0;        // when it began this operation, in nanoseconds
   std::uint32_t cost = 0;         // of its last operation of this kind and size: picoseconds for a byte; 0: unknown
   std::uint8_t proposal = 0;      // a way's number, from 1; 0: none
   std::uint8_t mode = 0;          // a tuning_mode
   std::uint8_t can_read_all = 0;  // 1: it can read the memory of all others
-  std::uint8_t reserved = 0;
+  std::uint8_t shares_cores = 0;  // 1: its job has more ranks on the machine than cores
 };
 inline constexpr std::size_t report_offset = inline_bytes - sizeof(tuning_report);
 
-/// Where a rank's buffers are, published in the cell that begins an operation on larger buffers: offsets in the
+/// The places of a rank's buffers, published in the cell that begins an operation on larger buffers: offsets in the
 /// segment, or else addresses in its own memory, which the kernel can read. 0 stands for memory that the other ranks
 /// cannot reach.
 struct buffer_places {
@@ -263,6 +262,7 @@ static_assert(sizeof(contribution_place) <= report_offset);
 /// A rank's part of the cell that begins an all-to-all.
 struct outgoing_places {
   std::uint64_t equal = 0;           // address of its parts, if they are equally long
+  std::uint64_t in_segment = 0;      // the same as an offset, if they are in a heap
   std::uint32_t can_read_all = 0;    // 1: it can read the memory of all others
   std::uint32_t has_empty_slot = 0;  // 1: its slot has no parts yet: all ranks may be able to read them in place
   std::uint32_t is_small = 0;        // 1: its lists and parts are in the small slot

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
@@ -20,11 +21,12 @@
 namespace hfcomm::engines {
 
 /// The algorithm of reduce_scatter. A rank's slot is divided into one part for each rank. Each rank reduces its part of
-/// all slots straight into its output, so nothing is published twice. Or it reads its part of all inputs by the kernel.
+/// all slots straight into its output, so nothing is published twice. Inputs in heaps, and those that the kernel copies
+/// (see transfer_way), are read in place.
 class reduce_scatter {
  public:
-  reduce_scatter(lockstep& steps, const peer_memory& peers, kernel_reads& reads, tuner& ways, ordered_fold& fold)
-      : steps_(steps), reads_(reads), ways_(ways), fold_(fold), kernel_fold_(steps, peers, fold) {
+  reduce_scatter(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, ordered_fold& fold)
+      : steps_(steps), peers_(peers), reads_(reads), ways_(ways), fold_(fold), kernel_fold_(steps, peers, fold) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     begins_.reserve(ranks + 1);
@@ -43,10 +45,8 @@ class reduce_scatter {
       begins_.push_back(begins_.back() + static_cast<std::size_t>(part));
     }
     const bool in_cell = in.size() <= layout::inline_bytes;
-    const transfer_way way = in_cell ? transfer_way() : ways_.begin(tuned_operation::reduce_scatter, in.size());
-    if (way.medium == transfer_medium::kernel && by_kernel(call, in, out)) {
-      return;
-    }
+    const bool is_tuned = in.size() > layout::small_slot_bytes;
+    const transfer_way way = is_tuned ? ways_.begin(tuned_operation::reduce_scatter, in.size()) : transfer_way();
     // All parts at once where they fit. A part then lies in the slot where it lies in the input.
     const std::size_t chunk = steps_.sizes().chunk_bytes(ranks, way.piece);
     const bool at_once = in.size() <= chunk;
@@ -73,20 +73,34 @@ class reduce_scatter {
       }
     };
     inputs_.resize(ranks);
-    fill(0);
-    if (!in_cell) {
+    const bool is_reachable = is_tuned && put_place(in, way);
+    if (!is_reachable) {
+      fill(0);
+    }
+    if (is_tuned) {
       ways_.report();
     }
     steps_.publish(call);
+    steps_.wait_all(call);
+    steps_.check(call);
+    steps_.gather_factors(call, factors_);
+    if (is_tuned) {
+      const auto [in_heaps, reachable] = find_inputs();
+      ways_.agree(in_heaps == 0);
+      if (reachable == ranks) {
+        if (in_place(call, in, out, in_heaps == ranks)) {
+          return;
+        }
+        ways_.stop_reading();
+      }
+      if (reachable != 0) {  // not all ranks have filled their slots
+        fill(0);
+        steps_.publish(call);
+        steps_.wait_all(call);
+      }
+    }
     for (std::size_t round = 0; round < rounds; ++round) {
       steps_.wait_all(call);
-      if (round == 0) {
-        steps_.check(call);
-        steps_.gather_factors(call, factors_);
-        if (!in_cell) {
-          ways_.agree();
-        }
-      }
       const std::uint64_t step = steps_.step();
       if (round + 1 < rounds) {
         fill(round + 1);
@@ -105,33 +119,48 @@ class reduce_scatter {
       std::byte* const to = out.data() + (from - begins_[me]);
       fold_.run(call, inputs_, {&to, 1}, count / width, factors_);
     }
-    if (!in_cell) {
+    if (is_tuned) {
       ways_.end();
     }
   }
 
  private:
-  /// Reads this rank's part of all inputs by the kernel. Returns false, on all ranks, where some input lies in memory
-  /// that only its owner can read.
-  [[nodiscard]] bool by_kernel(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
-    const layout::buffer_places mine{.in_address = reinterpret_cast<std::uintptr_t>(in.data())};
+  /// Tells the others in the next step's cell where this rank's input is. Returns whether they may read it there.
+  bool put_place(std::span<const std::byte> in, const transfer_way& way) {
+    const std::uint64_t place = in.size() > layout::least_in_heap ? peers_.place_to_read(in) : 0;
+    const bool by_kernel = place == 0 && way.medium == transfer_medium::kernel;
+    const layout::buffer_places mine{.in = place,
+                                     .in_address = by_kernel ? reinterpret_cast<std::uintptr_t>(in.data()) : 0};
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &mine, sizeof(mine));
-    ways_.report();
-    steps_.publish(call);
-    steps_.wait_all(call);
-    steps_.check(call);
-    const auto me = static_cast<std::size_t>(steps_.rank());
-    const std::span<const std::byte> own = in.subspan(begins_[me], begins_[me + 1] - begins_[me]);
+    return place != 0 || by_kernel;
+  }
+
+  /// Finds where this rank's part of each input is. Returns how many lie in heaps, and how many in heaps or where the
+  /// kernel may read them.
+  std::pair<std::size_t, std::size_t> find_inputs() {
+    std::size_t in_heaps = 0;
+    std::size_t reachable = 0;
     kernel_fold_.sources.clear();
     for (int rank = 0; rank < steps_.size(); ++rank) {
       layout::buffer_places theirs;
-      std::memcpy(&theirs, steps_.cell(rank, steps_.step()).payload, sizeof(theirs));
-      kernel_fold_.sources.push_back(kernel_fold::source{0, theirs.in_address}.behind(begins_[me]));
+      if (!steps_.sizes().spans_machines()) {  // ranks of other machines do not reach buffers
+        std::memcpy(&theirs, steps_.cell(rank, steps_.step()).payload, sizeof(theirs));
+      }
+      in_heaps += theirs.in != 0 ? 1 : 0;
+      reachable += theirs.in != 0 || theirs.in_address != 0 ? 1 : 0;
+      const kernel_fold::source whole{theirs.in, theirs.in_address};
+      kernel_fold_.sources.push_back(whole.behind(begins_[static_cast<std::size_t>(steps_.rank())]));
     }
-    ways_.agree();
-    steps_.gather_factors(call, factors_);
-    if (!reads_.could_all(call, kernel_fold_.can_run(own.size()))) {
-      ways_.stop_reading();
+    return {in_heaps, reachable};
+  }
+
+  /// Reduces this rank's part of all inputs where they are. Returns false, on all ranks, where some input lies in
+  /// memory that only its owner can read.
+  [[nodiscard]] bool in_place(const operation& call, std::span<const std::byte> in, std::span<std::byte> out,
+                              bool all_in_heaps) {
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const std::span<const std::byte> own = in.subspan(begins_[me], begins_[me + 1] - begins_[me]);
+    if (!all_in_heaps && !reads_.could_all(call, kernel_fold_.can_run(own.size()))) {
       return false;
     }
     const bool has_read_all = kernel_fold_.run(call, own, out.data(), factors_);
@@ -143,6 +172,7 @@ class reduce_scatter {
   }
 
   lockstep& steps_;
+  peer_memory& peers_;
   kernel_reads& reads_;
   tuner& ways_;
   ordered_fold& fold_;

@@ -82,9 +82,10 @@ class shared_memory final : public host_engine {
 
   /// Returns the number of steps that this rank has taken.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_.step(); }
-  /// Returns the number of operations in which the kernel copied from the others' memory.
+  /// Returns the number of operations in which the kernel copied from the others' memory, or could have: among them are
+  /// those of all_to_all and reduce_scatter on buffers in heaps.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return reads_.count(); }
-  /// Returns the reductions along the chain of NUMA nodes.
+  /// Returns the algorithm of reductions along the chain of NUMA nodes.
   [[nodiscard]] engines::node_chain& node_chain() noexcept { return reduce_.nodes(); }
 
   [[nodiscard]] const group_memory& memory_of_group() const noexcept { return health_->memory(); }

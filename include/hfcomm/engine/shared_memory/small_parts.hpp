@@ -37,7 +37,8 @@ class small_parts {
 
   /// Publishes this rank's lists and parts, which fit, in its next step.
   void publish(const operation& call, const rank_parts& mine) {
-    const layout::outgoing_places places{.equal = 0, .can_read_all = 0, .has_empty_slot = 0, .is_small = 1};
+    const layout::outgoing_places places{
+        .equal = 0, .in_segment = 0, .can_read_all = 0, .has_empty_slot = 0, .is_small = 1};
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload, &places, sizeof(places));
     std::byte* const slot = steps_.small_slot(steps_.rank(), steps_.next());
     std::byte* part = slot + header_bytes(call);

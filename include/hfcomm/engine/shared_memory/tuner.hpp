@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <optional>
 
 #include <hfcomm/engine/shared_memory/layout.hpp>
@@ -53,7 +54,7 @@ class tuner {
     key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
     bytes_ = bytes;
     begin_ = now();
-    const auto next = one.is_greeted ? next_way(one) : best_way(one);
+    const auto next = one.has_proposals ? next_way(one) : best_way(one);
     is_last_ = !next.has_value();
     way_ = next.value_or(best_way(one));
     return transfer_ways[way_];
@@ -65,11 +66,12 @@ class tuner {
       return;
     }
     layout::tuning_report mine{.begin = begin_, .cost = current_->own_cost};
-    if (!current_->is_greeted) {
+    if (!current_->has_proposals) {
       const auto known = table_.find(key_);
       mine.proposal = static_cast<std::uint8_t>(known ? number_of(*known) + 1 : 0);
       mine.mode = static_cast<std::uint8_t>(table_.mode());
       mine.can_read_all = peers_.can_read_all() ? 1 : 0;
+      mine.shares_cores = steps_.shares_cores() ? 1 : 0;
     }
     current_->own_cost = 0;
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload + layout::report_offset, &mine, sizeof(mine));
@@ -90,9 +92,9 @@ class tuner {
       all_began_ = std::max(all_began_, theirs.begin);
       cost = std::max(cost, theirs.cost == 0 ? unknown : theirs.cost);
     }
-    const bool is_first = !one.is_greeted;  // it also touches memory for the first time
+    const bool is_first = !one.has_proposals;  // it also touches memory for the first time
     if (is_first) {
-      greet(one);
+      take_proposals(one);
     } else if (one.pending) {
       learn(one, *one.pending, cost);
     }
@@ -143,7 +145,7 @@ class tuner {
     class_state() { costs.fill(unknown); }
 
     std::optional<std::size_t> chosen;
-    bool is_greeted = false;             // the ranks have proposed what their tables have
+    bool has_proposals = false;          // the ranks have proposed what their tables have
     std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
     std::size_t pending_bytes = 0;
     std::uint32_t own_cost = 0;  // of it
@@ -158,9 +160,7 @@ class tuner {
   [[nodiscard]] static std::size_t number_of(const transfer_way& way) {
     return static_cast<std::size_t>(std::find(transfer_ways.begin(), transfer_ways.end(), way) - transfer_ways.begin());
   }
-  [[nodiscard]] static std::uint64_t nanoseconds(std::uint32_t cost, std::size_t bytes) {
-    return std::uint64_t{cost} * bytes / 1000;
-  }
+  [[nodiscard]] static std::uint64_t nanoseconds(std::uint64_t cost, std::size_t bytes) { return cost * bytes / 1000; }
 
   [[nodiscard]] layout::tuning_report report_of(int rank) const {
     layout::tuning_report theirs;
@@ -186,11 +186,12 @@ class tuner {
   }
 
   /// Takes the ranks' proposals.
-  void greet(class_state& one) {
-    one.is_greeted = true;
+  void take_proposals(class_state& one) {
+    one.has_proposals = true;
     const std::uint8_t proposal = report_of(0).proposal;
     bool all_agree = proposal != 0;
     bool is_off = false;
+    bool share_cores = false;
     is_thorough_ = true;
     can_read_all_ = true;
     for (int rank = 0; rank < steps_.size(); ++rank) {
@@ -199,19 +200,20 @@ class tuner {
       is_off = is_off || theirs.mode == static_cast<std::uint8_t>(tuning_mode::off);
       is_thorough_ = is_thorough_ && theirs.mode == static_cast<std::uint8_t>(tuning_mode::thorough);
       can_read_all_ = can_read_all_ && theirs.can_read_all != 0;
+      share_cores = share_cores || theirs.shares_cores != 0;
     }
     if (is_off) {
-      one.chosen = default_for_class();
+      one.chosen = default_for_class(share_cores);
     } else if (all_agree && proposal <= transfer_ways.size() && suits(proposal - std::size_t{1})) {
       one.chosen = proposal - std::size_t{1};
     }
   }
 
   /// Returns the way where nothing is measured. The kernel copies the parts of a long all-to-all, all of which differ.
-  [[nodiscard]] std::size_t default_for_class() const {
+  [[nodiscard]] std::size_t default_for_class(bool share_cores) const {
     constexpr std::size_t by_kernel = 2;
     static_assert(transfer_ways[by_kernel].medium == transfer_medium::kernel);
-    const std::size_t least = steps_.shares_cores() ? layout::piece_bytes : steps_.sizes().slot_bytes;
+    const std::size_t least = share_cores ? layout::piece_bytes : steps_.sizes().slot_bytes;
     const bool is_long = (std::size_t{1} << key_.size_class) > least;
     return key_.kind == tuned_operation::all_to_all && is_long && suits(by_kernel) ? by_kernel : default_way;
   }
@@ -220,7 +222,7 @@ class tuner {
   void learn(class_state& one, std::size_t way, std::uint32_t cost) {
     one.costs[way] = std::min(one.costs[way], cost);
     one.pending.reset();
-    if (const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end()); one.costs[way] != unknown) {
+    if (const std::uint64_t best = best_cost(one); one.costs[way] != unknown && one.costs[way] > best) {
       loss_ += nanoseconds(one.costs[way] - best, one.pending_bytes);
     }
   }
@@ -237,36 +239,47 @@ class tuner {
     return std::nullopt;
   }
 
-  /// Returns whether a way may be the quickest, and what a try may lose is left. The first way is tried once always:
+  /// Returns whether a try may find a quicker way, within what all tries may lose. The first way is tried once always:
   /// its cost hardly depends on which cores the ranks have.
   [[nodiscard]] bool is_worth_trying(const class_state& one, std::size_t way) const {
-    const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end());
-    const std::uint32_t cost = one.costs[way];
+    const std::uint64_t best = best_cost(one);
+    const std::uint64_t cost = one.costs[way];
     if (best == unknown || is_thorough_ || (way == 0 && one.tries[way] == 0)) {
       return true;
     }
     if (cost != unknown && cost > best + best / 2) {
       return false;
     }
-    const std::uint32_t worse = cost == unknown ? best / 2 : cost - best;
+    const std::uint64_t worse = cost == unknown ? best / 2 : cost - best;
     return loss_ + nanoseconds(worse, bytes_) <= most_loss;
   }
 
   /// Returns the quickest way that is known, or a preferred one that is about as quick. Where no cost is known yet, it
   /// is the choice for fewer bytes.
   [[nodiscard]] std::size_t best_way(const class_state& one) const {
-    const std::uint32_t best = *std::min_element(one.costs.begin(), one.costs.end());
+    const std::uint64_t best = best_cost(one);
     if (best == unknown) {
       const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
       const class_state* smaller = &one;
       while (smaller != kind.data() && !smaller->chosen) {
         --smaller;
       }
-      return smaller->chosen.value_or(default_way);
+      return smaller->chosen && suits(*smaller->chosen) ? *smaller->chosen : default_way;
     }
-    const auto is_about_as_quick = [&](std::uint32_t cost) { return cost <= best + best / 12; };
-    return static_cast<std::size_t>(std::find_if(one.costs.begin(), one.costs.end(), is_about_as_quick) -
-                                    one.costs.begin());
+    std::size_t way = 0;
+    while (!suits(way) || one.costs[way] > best + best / 12) {
+      ++way;
+    }
+    return way;
+  }
+
+  /// Returns the lowest cost of the ways that suit.
+  [[nodiscard]] std::uint64_t best_cost(const class_state& one) const {
+    std::uint64_t best = unknown;
+    for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
+      best = suits(way) ? std::min<std::uint64_t>(best, one.costs[way]) : best;
+    }
+    return best;
   }
 
   void choose(class_state& one) {
@@ -274,7 +287,11 @@ class tuner {
     one.chosen = way;
     const double microseconds =
         one.costs[way] == unknown ? 0 : static_cast<double>(nanoseconds(one.costs[way], bytes_)) / 1000;
-    table_.set(key_, {transfer_ways[way], microseconds});
+    try {
+      table_.set(key_, {transfer_ways[way], microseconds});
+    } catch (const std::bad_alloc&) {
+      // Later groups measure again. This rank has published a step and must not leave the others.
+    }
   }
 
   const lockstep& steps_;

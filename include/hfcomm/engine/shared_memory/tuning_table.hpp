@@ -13,7 +13,7 @@
 
 namespace hfcomm::engines {
 
-/// What the choice of a way may depend on.
+/// The key of a choice: what it may depend on.
 struct tuning_key {
   int ranks = 0;
   bool shares_cores = false;  ///< The job has more ranks on the machine than cores.
@@ -23,7 +23,7 @@ struct tuning_key {
   [[nodiscard]] friend auto operator<=>(const tuning_key&, const tuning_key&) = default;
 };
 
-/// How a process's groups find the quickest ways.
+/// The mode in which a process's groups find the quickest ways.
 enum class tuning_mode : std::uint8_t {
   brief,     ///< They try slower ways as long as that costs little.
   thorough,  ///< They try all ways, whatever that costs.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -18,7 +20,7 @@ HFCOMM_INLINE void save_tuning(const std::string& path) {
   file << tuning_text();
   file.close();
   if (!file) {
-    throw engine_error(error_context{}, "the tuning table cannot be written to " + path);
+    throw engine_error(error_context{}, "the tuning table cannot be written to " + path + ": " + std::strerror(errno));
   }
 }
 

@@ -35,13 +35,13 @@ struct mapped_area {
   /// Describes why its pages cannot be replaced; empty: they can.
   [[nodiscard]] std::string problem() const {
     if (permissions.size() != 4 || permissions[3] != 'p') {
-      return "it is shared memory already (" + name + ")";
+      return "it is shared memory already, by an earlier share or from allocate (" + name + ")";
     }
     if (permissions.compare(0, 3, "rw-") != 0) {
       return permissions[1] == 'w' ? "its permissions are " + permissions : "it is read-only";
     }
     if (inode != "0") {
-      return "it is the mapping of a file (" + name + ")";
+      return "it is the mapping of a file, as arrays with initialisers are (" + name + ")";
     }
     return name == "[stack]" ? "it is on the stack" : "";
   }

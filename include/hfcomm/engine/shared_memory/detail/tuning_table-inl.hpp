@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -20,6 +23,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/tuning_table.hpp>
 
 namespace hfcomm::engines {
@@ -43,7 +47,7 @@ inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string&
   std::string cores;
   std::string medium;
   std::string rest;
-  std::size_t bytes = 0;
+  std::int64_t bytes = 0;
   tuning_key key;
   tuning_table::choice chosen;
   if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> chosen.way.piece >> chosen.microseconds) ||
@@ -51,9 +55,15 @@ inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string&
     throw usage_error(error_context{},
                       "it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds");
   }
+  if (bytes < 1) {
+    throw usage_error(error_context{}, "there is no such size: " + std::to_string(bytes) + " bytes");
+  }
+  if (key.ranks < 1 || key.ranks > layout::max_ranks) {
+    throw usage_error(error_context{}, "a group has 1 to " + std::to_string(layout::max_ranks) + " ranks");
+  }
   key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
   key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
-  key.size_class = static_cast<int>(std::bit_width(bytes));
+  key.size_class = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes)));
   chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
   if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
     throw usage_error(error_context{},
@@ -99,7 +109,10 @@ HFCOMM_INLINE void tuning_table::reset(tuning_mode mode) {
 }
 
 HFCOMM_INLINE std::string tuning_table::text() const {
-  std::string text = "# operation bytes ranks cores medium piece microseconds\n";
+  std::string text =
+      "# operation bytes ranks cores medium piece microseconds\n"
+      "# bytes: of one rank's part (gather, all_gather, scatter, all_to_all) or its whole buffer, up to twice as "
+      "many\n";
   const std::scoped_lock lock(mutex_);
   for (const auto& [key, chosen] : choices_) {
     char time[32];
@@ -114,22 +127,30 @@ HFCOMM_INLINE std::string tuning_table::text() const {
 }
 
 HFCOMM_INLINE void tuning_table::load(const std::string& path) {
+  const auto refuse = [&] {
+    throw usage_error(error_context{}, "the table " + path + " cannot be read (" + std::strerror(errno) +
+                                           "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file");
+  };
   std::ifstream file(path);
   if (!file) {
-    throw usage_error(error_context{}, "the table of HFCOMM_TUNING or load_tuning, " + path + ", cannot be read");
+    refuse();
   }
   std::map<tuning_key, choice> found;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    if (line.empty() || line.front() == '#') {
+    if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
       continue;
     }
     try {
-      found.insert(tuning::parse_line(line));
+      const auto [key, chosen] = tuning::parse_line(line);
+      found.insert_or_assign(key, chosen);
     } catch (const usage_error& problem) {
       throw usage_error(error_context{},
                         path + ":" + std::to_string(number) + ": \"" + line + "\": " + problem.detail());
     }
+  }
+  if (file.bad()) {  // a folder, for instance
+    refuse();
   }
   const std::scoped_lock lock(mutex_);
   for (const auto& [key, chosen] : found) {
