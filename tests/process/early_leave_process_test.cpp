@@ -49,7 +49,7 @@ class end_of_process {
   std::array<int, 2> ends_{-1, -1};
 };
 
-void require_that(bool condition, const char* what) {
+void demand(bool condition, const char* what) {
   if (!condition) {
     throw std::runtime_error(std::string("not so: ") + what);
   }
@@ -61,8 +61,8 @@ void expect_loss(int rank, Call&& call) {
   try {
     call();
   } catch (const peer_error& problem) {
-    require_that(problem.fatal(), "the loss is fatal");
-    require_that(problem.peer() == rank, "the error names the rank that is gone");
+    demand(problem.fatal(), "the loss is fatal");
+    demand(problem.peer() == rank, "the error names the rank that is gone");
     return;
   }
   throw std::runtime_error("no peer_error");
@@ -117,7 +117,7 @@ TEST_CASE("early leave: what a rank gave is there when it is killed before the o
     }
     for (int number = 0; number < calls; ++number) {
       const auto all = gather(letters(number), 0, early);
-      require_that(rank() != 0 || all == std::vector(3, letters(number)), "all is there");
+      demand(rank() != 0 || all == std::vector(3, letters(number)), "all is there");
     }
     expect_loss(2, [] { barrier(); });
   });
@@ -131,7 +131,7 @@ TEST_CASE("early leave: a rank that ends well after it has left is no loss") {
     }
     for (int number = 0; number < 10; ++number) {
       const auto all = gather(number, 0, early);
-      require_that(rank() != 0 || all == std::vector(2, number), "all is there");
+      demand(rank() != 0 || all == std::vector(2, number), "all is there");
     }
     if (rank() == 0) {
       expect_loss(1, [] { barrier(); });
