@@ -23,8 +23,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The time for which a buffer is in memory that the ranks of a group share: see `share`. Movable, not copyable; it may
-/// outlive the group. The buffer must outlive it.
+/// A handle of a shared buffer: while it lives, the buffer is in memory that the ranks of a group share (see `share`).
+/// Movable, not copyable; it may outlive the group. The buffer must outlive it.
 ///
 /// The destructor gives the buffer private memory again, with its content and at its addresses. No operation may use
 /// the buffer then, and no thread may write to it. Where the machine has no memory for that, the buffer keeps what it
@@ -64,6 +64,9 @@ class [[nodiscard("the buffer is shared until this is destroyed: auto shared = h
 /// The whole pages of the buffer are replaced. Its ends may be beside other memory on their pages, which is not shared;
 /// each operation copies them, less than two pages. A buffer without a whole page stays as it is, and so do all in a
 /// group of one. It takes about a millisecond for each MiB, and for that time twice the memory.
+///
+/// To share a buffer once more, end its shared_range first: `shared = hfcomm::share(buffer)` in a loop is an error,
+/// since the old one still lives when the new one is made (`shared = {};` before it ends it).
 ///
 /// While it is shared, the buffer must not be freed, grown, given to `mremap` or `munmap`, or be shared once more. The
 /// child of a fork shares it with its parent: each sees what the other writes. In the child, destroying the

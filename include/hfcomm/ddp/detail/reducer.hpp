@@ -251,7 +251,7 @@ class reducer {
  private:
   static constexpr std::uint32_t unknown_order = 0xFFFF'FFFF;
 
-  /// Takes other buckets, and moves the gradients that lie in buckets. Changes nothing where that fails.
+  /// Takes other buckets, and moves the gradients that lie in buckets. Changes no bucket where that fails.
   void adopt(std::vector<bucket> plan) {
     for (bucket& one : plan) {
       const bool holds =
