@@ -388,9 +388,11 @@ TEST_CASE("shared_range: memory that cannot be replaced is an engine_error that 
         ::unlink(name);
         REQUIRE(::ftruncate(file, static_cast<off_t>(bytes)) == 0);
         const auto private_file = map(PROT_READ | PROT_WRITE, MAP_PRIVATE, file);
-        refused(private_file, "it is the mapping of a file (/tmp/hfcomm_shared_range_");
+        refused(private_file,
+                "it is the mapping of a file, as arrays with initialisers are (/tmp/hfcomm_shared_range_");
         const auto shared_file = map(PROT_READ | PROT_WRITE, MAP_SHARED, file);
-        refused(shared_file, "it is shared memory already (/tmp/hfcomm_shared_range_");
+        refused(shared_file,
+                "it is shared memory already, by an earlier share or from allocate (/tmp/hfcomm_shared_range_");
         ::close(file);
         const auto hole = map(PROT_READ | PROT_WRITE, ordinary, -1);
         REQUIRE(::mprotect(hole.data() + 5 * page, page, PROT_READ) == 0);
