@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
@@ -65,8 +67,18 @@ class kernel_reads {
   }
 
   /// Throws for an operation that cannot be done again, because it has begun to replace its input by its result. To be
-  /// called on all ranks. What `kernel_fold::can_run` has tested can be read, so only holes in buffers come here.
-  [[noreturn]] void throw_unreadable(const operation& call) const {
+  /// called on all ranks. What `kernel_fold::can_run` has tested can be read, so a rank is lost, or a buffer has a
+  /// hole.
+  [[noreturn]] void throw_unreadable(const operation& call) {
+    std::vector<int> ranks;
+    for (int turn = 1; turn < steps_.size(); ++turn) {
+      ranks.push_back((steps_.rank() + turn) % steps_.size());
+    }
+    // The memory of a process that ends is gone a moment before the system tells that it has ended.
+    for (int turn = 0; turn < 200; ++turn) {
+      steps_.throw_if_lost(call, ranks);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     throw engine_error(
         steps_.context(call),
         "a part of some rank's buffer lies in memory that the kernel lets only its owner read (a device's, "
