@@ -63,7 +63,9 @@ std::pair<int, double> run(operation_mix& mix, int calls) {
 }
 
 int measure(int rounds) {
-  bench::bind_to_core(hfcomm::local_rank());
+  if (hfcomm::local_size() <= bench::allowed_cores()) {
+    bench::bind_to_core(hfcomm::local_rank());
+  }
   operation_mix mix;
   static_cast<void>(run(mix, 200));  // memory is touched for the first time
   std::vector<double> costs;
