@@ -117,11 +117,13 @@ HFCOMM_INLINE std::string tuning_table::text() const {
   for (const auto& [key, chosen] : choices_) {
     char time[32];
     std::snprintf(time, sizeof(time), "%.2f", chosen.microseconds);
-    text += std::string(tuned_operation_names[static_cast<std::size_t>(key.kind)]) + ' ' +
-            std::to_string(std::size_t{1} << (key.size_class - 1)) + ' ' + std::to_string(key.ranks) +
-            (key.shares_cores ? " shared " : " own ") +
-            std::string(transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)]) + ' ' +
-            std::to_string(chosen.way.piece) + ' ' + time + '\n';
+    text += tuned_operation_names[static_cast<std::size_t>(key.kind)];
+    text += ' ' + std::to_string(std::size_t{1} << (key.size_class - 1)) + ' ' + std::to_string(key.ranks);
+    text += key.shares_cores ? " shared " : " own ";
+    text += transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)];
+    text += ' ' + std::to_string(chosen.way.piece) + ' ';
+    text += time;
+    text += '\n';
   }
   return text;
 }
@@ -137,6 +139,9 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   }
   std::map<tuning_key, choice> found;
   std::string line;
+  const auto throw_wrong_line = [&](int number, const std::string& why) {
+    throw usage_error(error_context{}, path + ":" + std::to_string(number) + ": \"" + line + "\": " + why);
+  };
   for (int number = 1; std::getline(file, line); ++number) {
     if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
       continue;
@@ -145,8 +150,7 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
       const auto [key, chosen] = tuning::parse_line(line);
       found.insert_or_assign(key, chosen);
     } catch (const usage_error& problem) {
-      throw usage_error(error_context{},
-                        path + ":" + std::to_string(number) + ": \"" + line + "\": " + problem.detail());
+      throw_wrong_line(number, problem.detail());
     }
   }
   if (file.bad()) {  // a folder, for instance
