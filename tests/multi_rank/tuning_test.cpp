@@ -241,7 +241,7 @@ TEST_CASE("tuning: what a group has found is in the table, and later groups take
   const std::string text = tuning_text();
   CHECK(text.find("all_to_all 65536 3 own kernel 32768 1.50\n") != std::string::npos);
   CHECK(text.find("all_reduce 2048 3 ") != std::string::npos);
-  // What is saved can be loaded.
+  // A table that was saved can be loaded.
   const temporary_file saved("");
   save_tuning(saved.path());
   load_tuning(saved.path());

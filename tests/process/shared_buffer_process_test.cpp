@@ -18,6 +18,7 @@
 #include <hfcomm/engine/reduction/vector_unit.hpp>
 #include "../sanitizers.hpp"
 #include "processes.hpp"
+#include "run_well.hpp"
 
 using namespace hfcomm;
 
@@ -65,24 +66,10 @@ void gather_objects(std::size_t length) {
   }
 }
 
-void run(const std::string& name, int ranks, const std::function<void(int)>& before,
-         const std::function<void()>& body) {
-  const std::string job = processes::unique_name(name);
-  processes::child_processes children(ranks, [&](int rank) {
-    before(rank);
-    session own = init(processes::job_options(job, rank, ranks));
-    body();
-    barrier();
-  });
-  for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
-    CHECK_MESSAGE(outcome.exited_with(0), outcome.output);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("shared_buffer: processes reduce it in place, and its memory is freed with it") {
-  run(
+  processes::run_well(
       "shared-buffers", 3, [](int) {},
       [] {
         reduce_shared(1'000'000);
@@ -122,7 +109,7 @@ TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets bu
     limits.rlim_cur = value;
     ::setrlimit(static_cast<__rlimit_resource_t>(what), &limits);
   };
-  run(
+  processes::run_well(
       "small-files", 2, [&](int) { limit(RLIMIT_FSIZE, rlim_t{64} << 20); },
       [] {
         reduce_shared(1'000'000);
@@ -132,7 +119,7 @@ TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets bu
     std::puts("[hfcomm] skipped: shared_buffer: a process with a limit on memory: sanitizers need the address space");
     return;
   }
-  run(
+  processes::run_well(
       "few-addresses", 2, [&](int) { limit(RLIMIT_AS, rlim_t{1} << 30); },
       [] {
         reduce_shared(1'000'000);
@@ -145,7 +132,7 @@ TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets bu
         throw std::runtime_error("more memory than there are addresses");
       });
   // If one rank cannot map the heaps, no rank uses them.
-  run(
+  processes::run_well(
       "few-addresses-on-rank-1", 3, [&](int rank) { rank == 1 ? limit(RLIMIT_AS, rlim_t{1} << 30) : void(); },
       [] {
         reduce_shared(1'000'000);
@@ -160,7 +147,7 @@ TEST_CASE("shared_buffer: a process with a limit on memory or file sizes gets bu
 }
 
 TEST_CASE("shared_buffer: the child of a fork does not touch its parent's buffers") {
-  run(
+  processes::run_well(
       "fork-with-shared-buffers", 2, [](int) {},
       [] {
         auto data = world().allocate<float>(100'000);
@@ -192,7 +179,7 @@ TEST_CASE("shared_buffer: the child of a fork does not touch its parent's buffer
 
 TEST_CASE("HFCOMM_VECTOR_UNIT: results have the same bits with every vector unit") {
   for (const char* const unit : {"plain", "avx2", "avx512"}) {
-    run(
+    processes::run_well(
         std::string("unit-") + unit, 2, [&](int) { ::setenv("HFCOMM_VECTOR_UNIT", unit, 1); },
         [&] {
           using detail::vector_unit;

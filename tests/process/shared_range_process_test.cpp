@@ -19,6 +19,7 @@
 
 #include "../sanitizers.hpp"
 #include "processes.hpp"
+#include "run_well.hpp"
 
 using namespace hfcomm;
 
@@ -27,20 +28,6 @@ namespace {
 void require_true(bool condition, const std::string& what) {
   if (!condition) {
     throw std::runtime_error(what);
-  }
-}
-
-void run_range_test(const std::string& name, int ranks, const std::function<void(int)>& before,
-                    const std::function<void()>& body) {
-  const std::string job = processes::unique_name(name);
-  processes::child_processes children(ranks, [&](int rank) {
-    before(rank);
-    session own = init(processes::job_options(job, rank, ranks));
-    body();
-    barrier();
-  });
-  for (const auto& outcome : children.wait(std::chrono::seconds(60))) {
-    CHECK_MESSAGE(outcome.exited_with(0), outcome.output);
   }
 }
 
@@ -83,7 +70,7 @@ bool all_are(std::span<const float> data, float value) {
 }  // namespace
 
 TEST_CASE("shared_range: processes use the buffer in place, and its memory is freed with it") {
-  run_range_test(
+  processes::run_well(
       "shared-ranges", 3, [](int) {},
       [] {
         std::vector<float> data(3'000'001);
@@ -132,7 +119,7 @@ TEST_CASE("shared_range: it may outlive the session") {
 }
 
 TEST_CASE("shared_range: the child of a fork shares the buffer, until it destroys its shared_range") {
-  run_range_test(
+  processes::run_well(
       "ranges-and-fork", 2, [](int) {},
       [] {
         std::vector<float> data(100'000, 1.0F);
@@ -169,7 +156,7 @@ TEST_CASE("shared_range: the child of a fork shares the buffer, until it destroy
 }
 
 TEST_CASE("shared_range: a range with a hole, or on the stack, cannot be shared") {
-  run_range_test(
+  processes::run_well(
       "ranges-with-holes", 2, [](int) {},
       [] {
         const auto refuses = [](std::span<std::byte> range, const std::string& why) {
@@ -201,7 +188,7 @@ TEST_CASE("shared_range: locks of the memory are lost, and core files contain it
     std::puts("[hfcomm] skipped: shared_range: locks of the memory are lost: sanitizers ignore mlock");
     return;
   }
-  run_range_test(
+  processes::run_well(
       "ranges-and-locks", 2, [](int) {},
       [] {
         std::vector<float> data(150'000, 1.0F);
@@ -255,7 +242,7 @@ TEST_CASE("shared_range: a process without memory for it gets an engine_error, a
     require_true(all_are(data, static_cast<float>(world_size())), "the content is lost");
   };
   // No room for heaps.
-  run_range_test(
+  processes::run_well(
       "ranges-small", 2,
       [&](int) {
         rlimit limits{};
@@ -265,11 +252,11 @@ TEST_CASE("shared_range: a process without memory for it gets an engine_error, a
       },
       [&] { reduce_ones(true, ""); });
   // One rank cannot map the heaps, so no rank uses what is in them.
-  run_range_test(
+  processes::run_well(
       "ranges-of-one", 3, [&](int rank) { rank == 1 ? limit_addresses(rlim_t{1} << 30) : void(); },
       [&] { reduce_ones(rank() == 1, rank() == 1 ? "the group has no memory for it" : ""); });
   // No addresses for the second mapping: everything stays as it is.
-  run_range_test(
+  processes::run_well(
       "ranges-full", 2, [](int) {},
       [&] {
         std::vector<float> data(10'000'000, 1.0F);

@@ -40,7 +40,7 @@ std::vector<int> allowed_core_numbers();
 /// set, has several. Throws engine_error where the variable is no list of numbers.
 bool machine_has_several_nodes();
 
-/// Where a rank and its memory are.
+/// The place of a rank and of its memory.
 struct numa_place {
   /// The rank's node: the one that has all cores on which it may run; or what HFCOMM_NUMA_NODES says. Unknown where
   /// several have some, and where the machine has one node.

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>

@@ -244,7 +244,7 @@ struct buffer_places {
 };
 static_assert(sizeof(buffer_places) <= report_offset);
 
-/// Where a contribution lies that is not in its cell.
+/// The place of a contribution that is not in its cell.
 struct contribution_place {
   std::uint64_t in_segment = 0;  // offset of a buffer in a heap; 0: in a slot
   std::uint64_t address = 0;     // of the buffer, in its rank's memory

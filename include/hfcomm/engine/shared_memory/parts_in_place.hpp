@@ -10,7 +10,7 @@
 
 namespace hfcomm::engines {
 
-/// What all ranks know of an all-to-all's parts from the cells of its first step.
+/// Places of an all-to-all's parts, as all ranks know them from the cells of its first step.
 struct parts_in_place {
   bool any_has_empty_slot = false;
   bool any_in_heap = false;

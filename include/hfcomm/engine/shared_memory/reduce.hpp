@@ -147,7 +147,7 @@ class reduce {
   /// that step for its first chunk, too. If only some ranks have other memory, the rest take one more step for their
   /// first chunk.
   ///
-  /// Where that is the way, the NUMA nodes are a chain through slots; in place where a model says that it pays.
+  /// The NUMA nodes are a chain through slots if that is the way, and in place if a model says that it pays.
   void in_place_or_slices(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool uses_nodes = way_.medium == transfer_medium::nodes;
     const bool receives = call.receives(rank());

@@ -25,10 +25,11 @@ namespace hfcomm::engines {
 /// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
 /// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways: each one three
 /// times, without those that turn out much slower. The cost of an operation is the slowest rank's, from when the last
-/// rank began it. All that the ranks lose by trying slower ways is at most `most_loss`.
+/// rank began it. The ranks try slower ways until that has lost them `most_loss`; the first way is tried once in any
+/// case.
 ///
-/// A choice goes into the process's table. The first operation of a class takes the default way, and in it the ranks
-/// propose what their tables have. Where all propose the same, that is chosen.
+/// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
+/// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
 ///
 /// An operation calls `begin`, `report` before it publishes its first step, `agree` once that is checked, and `end`.
 class tuner {
@@ -115,7 +116,8 @@ class tuner {
   /// Ends the operation: it has done all that others wait for.
   void end() {
     if (current_ != nullptr) {
-      const std::uint64_t taken = now() - std::min(now(), all_began_);
+      const std::uint64_t ended = now();
+      const std::uint64_t taken = ended - std::min(ended, all_began_);
       current_->own_cost = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(taken * 1000 / bytes_, 1, unknown - 1));
     }
   }

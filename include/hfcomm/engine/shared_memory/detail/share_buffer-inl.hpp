@@ -28,7 +28,7 @@ class buffer_replacement {
     if (is_listed_ && creator_.in_creating_process()) {
       ranges_->remove(buffer_);
     }
-    // Where there is no memory for private pages, the buffer keeps the heap's.
+    // The buffer keeps the heap's pages if there is no memory for private ones.
     if (!is_replaced_ || rendezvous::replace_by_private(buffer_.pages()) == 0) {
       heap_->deallocate(buffer_.block(), buffer_.heap_bytes());
     }
