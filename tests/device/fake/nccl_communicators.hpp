@@ -112,12 +112,13 @@ inline ncclResult_t comm_split(ncclComm_t handle, int color, int key, ncclComm_t
       }
       return ncclSuccess;
     };
-    return start_job(all, parent, 2, work, [&all, child, inside, result] {
+    const auto begun = start_job(all, parent, 2, work, [&all, child, inside, result] {
       if (inside) {
         *result = all.add(child);
       }
       return ncclSuccess;
     });
+    return begun == ncclInProgress ? ncclSuccess : begun;  // as NCCL 2.18 to 2.30
   });
 }
 

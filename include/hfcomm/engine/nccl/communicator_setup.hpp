@@ -153,7 +153,9 @@ class nccl_communicator_setup {
     const auto child = std::make_shared<ncclComm_t>(nullptr);
     (void)parent.exchange_split_result(child);
     const ncclComm_t from = parent.nonblocking_;
-    require(nccl().ncclCommSplit(from, color, part_.rank(), child.get(), &config), from, "ncclCommSplit");
+    const ncclResult_t begun = nccl().ncclCommSplit(from, color, part_.rank(), child.get(), &config);
+    // Of a non-blocking parent, NCCL (2.18 to 2.30) says success where it has only begun.
+    require(begun == ncclSuccess ? ncclInProgress : begun, from, "ncclCommSplit");
     (void)parent.exchange_split_result(nullptr);
     return *child;
   }
