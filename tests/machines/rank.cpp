@@ -70,6 +70,7 @@ void stay(int last) {
 /// Works until an error tells that a rank is lost, and prints it.
 void until_error() {
   try {
+    barrier();
     std::vector<float> data(10'000, 1.0F);
     for (int step = 0;; ++step) {
       all_reduce(data, reduce_op::average);
@@ -88,8 +89,8 @@ void until_error() {
 
 /// Works until the last rank is ended by an exception that nobody catches, and prints the error that tells of it.
 void terminate_last() {
-  barrier();
   if (rank() == world_size() - 1) {
+    barrier();
     []() noexcept { fail(); }();
   }
   until_error();
