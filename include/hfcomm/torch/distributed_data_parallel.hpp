@@ -132,8 +132,8 @@ class distributed_data_parallel_base {
 ///
 /// Parameters on a device are averaged over NCCL, on a stream beside LibTorch's; the host does not wait. A pass must
 /// then run on the stream that `data_parallel_options::ddp` says (usage_error). Sparse gradients are not supported on a
-/// device. See hfcomm::distributed_data_parallel for lost ranks. (This was not run on a GPU, but over a test double of
-/// CUDA and NCCL.)
+/// device. See hfcomm::distributed_data_parallel for lost ranks. (This was run on one GPU that the ranks shared, not on
+/// several.)
 ///
 /// In a group of one there are no hooks and no memory: `forward` is the module's.
 ///
