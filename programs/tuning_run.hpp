@@ -4,10 +4,12 @@
 /// Finds the quickest ways of the operations on this machine, for hfcomm-env.
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -28,7 +30,7 @@ struct settings {
   std::string file;  // empty: standard output
 };
 
-/// Reads [RANKS] [FILE]; returns nullopt where that is not what it is.
+/// Reads [RANKS] [FILE]. Says what is wrong and returns nullopt where that is not what it is.
 inline std::optional<settings> parse(const std::vector<std::string>& words) {
   settings wanted{.ranks = std::max(2, hfcomm::detail::allowed_cores(0)), .file = ""};
   std::size_t next = 0;
@@ -38,6 +40,7 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), ranks);
     if (problem == std::errc() && end == word.data() + word.size()) {
       if (ranks < 2 || ranks > 1024) {
+        std::fprintf(stderr, "hfcomm-env: %d ranks cannot be tuned, only 2 to 1024\n", ranks);
         return std::nullopt;
       }
       wanted.ranks = ranks;
@@ -47,12 +50,16 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
   if (next < words.size() && !words[next].starts_with("-")) {
     wanted.file = words[next++];
   }
-  return next == words.size() ? std::optional(wanted) : std::nullopt;
+  if (next != words.size()) {
+    std::fprintf(stderr, "hfcomm-env: unexpected argument \"%s\"\n", words[next].c_str());
+    return std::nullopt;
+  }
+  return wanted;
 }
 
-/// Does one operation until its way is found: each way three times, and twice to agree.
+/// Does one operation until its way is found: each way four times, and twice to agree.
 inline void tune(const std::function<void()>& operation) {
-  constexpr int calls = 3 * static_cast<int>(hfcomm::engines::transfer_ways.size()) + 2;
+  constexpr int calls = 4 * static_cast<int>(hfcomm::engines::transfer_ways.size()) + 2;
   for (int call = 0; call < calls; ++call) {
     operation();
   }
@@ -88,8 +95,30 @@ inline void tune_all() {
   }
 }
 
+/// Returns whether a file can be written, and leaves it as it is. So that a wrong name is noticed before the
+/// measurements.
+inline bool is_writable(const std::string& file) {
+  std::FILE* opened = std::fopen(file.c_str(), "r+b");
+  const bool is_new = opened == nullptr && errno == ENOENT;
+  if (is_new) {
+    opened = std::fopen(file.c_str(), "wb");
+  }
+  if (opened == nullptr) {
+    return false;
+  }
+  std::fclose(opened);
+  if (is_new) {
+    std::remove(file.c_str());
+  }
+  return true;
+}
+
 /// Returns the exit status.
 inline int run(const settings& wanted) {
+  if (!wanted.file.empty() && !is_writable(wanted.file)) {
+    std::fprintf(stderr, "hfcomm-env: %s cannot be written: %s\n", wanted.file.c_str(), std::strerror(errno));
+    return 1;
+  }
   ::setenv("HFCOMM_TUNING", "thorough", 0);
   try {
     return hfcomm::launch(wanted.ranks, [&wanted] {

@@ -4,13 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "memory_maps.hpp"
 #include "toy_model.hpp"
 
 namespace {
@@ -20,17 +19,7 @@ using namespace multi_rank;
 
 /// Returns whether the middle of a gradient is in memory that the ranks share.
 bool is_gradient_shared(const std::vector<float>& gradient) {
-  const auto middle = reinterpret_cast<std::uintptr_t>(gradient.data() + gradient.size() / 2);
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const auto dash = line.find('-');
-    const auto space = line.find(' ');
-    if (std::stoull(line.substr(0, dash), nullptr, 16) <= middle &&
-        middle < std::stoull(line.substr(dash + 1, space), nullptr, 16)) {
-      return line.substr(space + 1, 4) == "rw-s";
-    }
-  }
-  return false;
+  return permissions_at(gradient.data() + gradient.size() / 2) == "rw-s";
 }
 
 ddp_options with_shared_memory(std::size_t bucket_bytes) {
@@ -118,7 +107,7 @@ TEST_CASE("ddp share_memory: a gradient that cannot be shared is an error on all
         } else {
           const auto problem = error_of<peer_error>(make);
           CHECK(problem.peer() == 1);
-          CHECK_CONTAINS(problem.what(), "share_memory: ");
+          CHECK_CONTAINS(problem.what(), "the gradient of weights: ");
           CHECK_CONTAINS(problem.what(), "it is shared memory already");
         }
         CHECK_FALSE(is_gradient_shared(ordinary));

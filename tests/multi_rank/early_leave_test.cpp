@@ -220,6 +220,32 @@ TEST_CASE("early leave: a rank that only gives leaves before any other rank has 
   }
 }
 
+TEST_CASE("early leave: 1 KiB is left, and one element more is not") {
+  constexpr std::size_t longest = 1024 / sizeof(int);
+  for (const int kind : {2, 4, 6}) {  // of bare elements
+    for (const std::size_t count : {longest, longest + 1}) {
+      std::atomic<bool> has_left{false};
+      std::atomic<bool> has_come{false};
+      run_ranks(2, [&](const process_group& world) {
+        const int giver = rooted_calls::only_gives(kind, true) ? 0 : 1;
+        const process_group early = world.with_early_leave();
+        if (world.rank() != giver && count == longest) {
+          wait_until([&] { return has_left.load(); });
+        } else if (world.rank() != giver) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          has_come = true;
+        }
+        CHECK(rooted_calls::call(kind, early, 0, count, 1));
+        if (world.rank() == giver) {
+          CHECK((count == longest || has_come));
+          has_left = true;
+        }
+        barrier();
+      });
+    }
+  }
+}
+
 TEST_CASE("early leave: receivers of a broadcast and a scatter wait for the root alone") {
   for (const int kind : {0, 1, 6, 7, 9, 10}) {
     std::atomic<int> received{0};

@@ -231,6 +231,8 @@ with tempfile.TemporaryDirectory() as tables:
     check("hfcomm-env: nothing is measured", done.returncode == 0 and len(done.stdout.splitlines()) == 2, done)
     done = run(hfcomm_env, "--tuning", "2", environment=clean | {"HFCOMM_TUNING": table + ".no"}, limit=120)
     check("hfcomm-env: no such table", done.returncode != 0 and "table.no" in done.stderr, done)
+done = run(hfcomm_env, "--tuning", "2", "/no/such/folder/table")
+check("hfcomm-env: no such folder", done.returncode == 1 and "/no/such/folder/table cannot be written" in done.stderr, done)
 for words in (["1"], ["2", "file", "more"], ["2000"], ["--json"]):
     done = run(hfcomm_env, "--tuning", *words)
     check(f"hfcomm-env --tuning {words}", done.returncode == 2, done)

@@ -72,8 +72,8 @@ class [[nodiscard("the buffer is shared until this is destroyed: auto shared = h
 /// child of a fork shares it with its parent: each sees what the other writes. In the child, destroying the
 /// shared_range gives the child a copy; that must come before the parent destroys its own, which gives the pages back:
 /// after that the child must not use the buffer. Locks (`mlock`), advice (`madvise`) and registrations with a device
-/// driver
-/// (`cudaHostRegister`) of the buffer are lost, here and when the shared_range is destroyed. See docs/shared-memory.md.
+/// driver (`cudaHostRegister`) of the buffer are lost, here and when the shared_range is destroyed. See
+/// docs/shared-memory.md.
 ///
 /// After an operation that threw, other ranks may be writing to the buffer until its shared_range is destroyed.
 ///

@@ -62,7 +62,12 @@ class host_reducer final : public queued_reducer {
     shared_.clear();
     for (const bucket& one : buckets_) {
       if (one.memory == nullptr && one.places.size() == 1) {
-        shared_.push_back(share_bytes(parameters_[one.places.front().parameter].gradient, group_, where_));
+        const ddp_parameter& alone = parameters_[one.places.front().parameter];
+        try {
+          shared_.push_back(share_bytes(alone.gradient, group_, where_));
+        } catch (const engine_error& problem) {
+          throw engine_error(problem.context(), "the gradient of " + alone.name + ": " + problem.detail());
+        }
       }
     }
   }

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <span>
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/shared_memory/careful_receiver.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/parts_in_place.hpp>
@@ -50,32 +50,18 @@ class all_to_all_v {
       in_cells(call, mine, leaves, out);
       return;
     }
-    const std::size_t header = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
-    way_ = {};
     const bool is_tuned = !listed && !is_small && call.bytes > layout::small_slot_bytes;
-    if (is_tuned) {
-      way_ = ways_.begin(call.pattern == movement::to_all ? tuned_operation::all_to_all : tuned_operation::scatter,
-                         static_cast<std::size_t>(call.bytes));
-    }
-    const std::size_t capacity =
-        std::min(steps_.sizes().chunk_bytes(ranks - 1, way_.piece), steps_.sizes().slot_bytes - header);
-
+    way_ = ways_.begin(call.pattern == movement::to_all ? tuned_operation::all_to_all : tuned_operation::scatter,
+                       is_tuned ? static_cast<std::size_t>(call.bytes) : 0);
+    header_ = listed ? 3 * ranks * sizeof(std::uint64_t) : 0;
+    capacity_ = std::min(steps_.sizes().chunk_bytes(ranks - 1, way_.piece), steps_.sizes().slot_bytes - header_);
     sent_.assign(ranks * ranks, 0);
     sources_.reserve(ranks);  // nothing may fail once this rank has published
     for (std::size_t to = 0; to < ranks; ++to) {
       sent_[me * ranks + to] = sends(call, me, to) ? mine.part_for(call, to).size() : 0;
     }
-    const bool by_kernel = way_.medium == transfer_medium::kernel;
-    const bool can_read_all = by_kernel || (listed && call.pattern == movement::to_all && peers_.can_read_all());
-    const std::uint64_t place =
-        is_tuned && mine.equal.size() > layout::least_in_heap ? peers_.place_to_read(mine.equal) : 0;
-    const bool has_empty_slot = by_kernel || place != 0 || (can_read_all && has_long_part(me));
-    put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
-                                .in_segment = place,
-                                .can_read_all = can_read_all ? 1U : 0U,
-                                .has_empty_slot = has_empty_slot ? 1U : 0U,
-                                .is_small = 0});
-    const slot_parts my_slot(row(me), me, capacity);
+    const bool has_empty_slot = put_places(call, mine, is_tuned);
+    const slot_parts my_slot(row(me), me, capacity_);
     if (is_small) {
       small_.publish(call, mine);
       if (leaves && small_.leave(call, mine, out)) {
@@ -84,11 +70,10 @@ class all_to_all_v {
     } else {
       if (listed) {
         write_lists(mine);
-      } else if (is_tuned) {
-        ways_.report();
       }
+      ways_.report();
       if (!has_empty_slot && !mine.lengths_only) {
-        fill(call, mine, my_slot, 0, header);
+        fill(call, mine, my_slot, 0);
       }
       steps_.publish(call);
       if (leaves) {
@@ -99,6 +84,55 @@ class all_to_all_v {
     steps_.check(call);
 
     const std::uint64_t first = steps_.step();
+    read_lengths(call, first);
+    if (mine.lengths_only) {
+      return;
+    }
+    const parts_in_place state = look_for_parts(steps_, call, first);
+    ways_.agree(!state.any_in_heap);
+    careful_receiver careful(out);
+    const bool tries_in_place = state.any_has_empty_slot && state.can_read_in_place;
+    if (!tries_in_place || !read_in_place(call, mine, first, careful)) {
+      if (state.any_has_empty_slot) {
+        if (tries_in_place || !state.any_in_heap) {
+          ways_.stop_reading();
+        }
+        fill(call, mine, my_slot, 0);
+        steps_.publish(call);
+        steps_.wait_all(call);
+      }
+      pass_rounds(call, mine, my_slot, first, careful);
+    }
+    ways_.end();
+    careful.rethrow();
+    if (leaves) {
+      steps_.finish();
+    }
+  }
+
+ private:
+  /// Tells the others in the next step's cell where this rank's parts are. Returns whether it fills no slot at first.
+  bool put_places(const operation& call, const rank_parts& mine, bool is_tuned) {
+    const bool by_kernel = way_.medium == transfer_medium::kernel;
+    const bool can_read_all = by_kernel || (header_ != 0 && call.pattern == movement::to_all && peers_.can_read_all());
+    const std::uint64_t place =
+        is_tuned && mine.equal.size() > layout::least_in_heap ? peers_.place_to_read(mine.equal) : 0;
+    const bool has_empty_slot =
+        by_kernel || place != 0 || (can_read_all && has_long_part(static_cast<std::size_t>(steps_.rank())));
+    put(layout::outgoing_places{.equal = reinterpret_cast<std::uintptr_t>(mine.equal.data()),
+                                .in_segment = place,
+                                .can_read_all = can_read_all ? 1U : 0U,
+                                .has_empty_slot = has_empty_slot ? 1U : 0U,
+                                .is_small = 0});
+    return has_empty_slot;
+  }
+
+  /// Reads the lengths of the others' parts from the step that compared the signatures. Throws mismatch_error where
+  /// two lists do not fit.
+  void read_lengths(const operation& call, std::uint64_t first) {
+    const auto me = static_cast<std::size_t>(steps_.rank());
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const bool listed = header_ != 0;
     for (std::size_t from = 0; from < ranks; ++from) {
       for (std::size_t to = 0; from != me && to < ranks; ++to) {
         sent_[from * ranks + to] = listed ? number_at(from, first, to) : sends(call, from, to) ? call.bytes : 0;
@@ -107,68 +141,32 @@ class all_to_all_v {
     if (listed) {
       check_expectations(call, first);
     }
-    if (mine.lengths_only) {
-      return;
-    }
-    const parts_in_place state = look_for_parts(steps_, call, first);
-    if (is_tuned) {
-      ways_.agree(!state.any_in_heap);
-    }
-    if (state.any_has_empty_slot) {
-      if (state.can_read_in_place && read_in_place(call, mine, first, out)) {
-        end(is_tuned, nullptr, leaves);
-        return;
-      }
-      if (state.can_read_in_place || !state.any_in_heap) {
-        ways_.stop_reading();
-      }
-      fill(call, mine, my_slot, 0, header);
-      steps_.publish(call);
-      steps_.wait_all(call);
-    }
+  }
+
+  /// Moves everything through the slots, the first pieces of which are published.
+  void pass_rounds(const operation& call, const rank_parts& mine, const slot_parts& my_slot, std::uint64_t first,
+                   careful_receiver& out) {
     std::uint64_t rounds = 1;
     sources_.clear();
-    for (std::size_t from = 0; from < ranks; ++from) {
-      sources_.emplace_back(row(from), from, capacity);
+    for (std::size_t from = 0; from < static_cast<std::size_t>(steps_.size()); ++from) {
+      sources_.emplace_back(row(from), from, capacity_);
       rounds = std::max(rounds, sources_.back().rounds());
     }
-
-    // An exception of the receiver must not end this rank's steps, for which the peers wait: take all, then throw.
-    std::exception_ptr problem;
     for (std::uint64_t round = 0; round < rounds; ++round) {
       const std::uint64_t step = steps_.step();
       if (round + 1 < rounds) {
-        fill(call, mine, my_slot, round + 1, header);
+        fill(call, mine, my_slot, round + 1);
         steps_.publish(call);
       }
-      if (!problem) {
-        try {
-          if (round == 0) {
-            tell_lengths(call, out);
-          }
-          deliver(call, mine, round, step, step == first, header, out);
-        } catch (...) {
-          problem = std::current_exception();
+      out.attempt([&](receiver& to) {
+        if (round == 0) {
+          tell_lengths(call, to);
         }
-      }
+        deliver(call, mine, round, step, step == first, to);
+      });
       if (round + 1 < rounds) {
         steps_.wait_all(call);
       }
-    }
-    end(is_tuned, problem, leaves);
-  }
-
- private:
-  /// Ends an operation whose steps are all taken.
-  void end(bool is_tuned, const std::exception_ptr& problem, bool leaves) {
-    if (is_tuned) {
-      ways_.end();
-    }
-    if (problem) {
-      std::rethrow_exception(problem);
-    }
-    if (leaves) {
-      steps_.finish();
     }
   }
 
@@ -239,41 +237,32 @@ class all_to_all_v {
 
   /// Reads all parts for this rank in place. Returns false, on all ranks, where one rank could not: some memory only
   /// its owner can read. Parts that were received by then may be received once more.
-  [[nodiscard]] bool read_in_place(const operation& call, const rank_parts& mine, std::uint64_t first, receiver& out) {
+  [[nodiscard]] bool read_in_place(const operation& call, const rank_parts& mine, std::uint64_t first,
+                                   careful_receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
-    // An exception of the receiver must not keep this rank from the last step, for which the peers wait.
-    std::exception_ptr problem;
     bool found_all = true;
-    try {
-      tell_lengths(call, out);
+    out.attempt([&](receiver& to) {
+      tell_lengths(call, to);
       for (std::size_t turn = 0; found_all && turn < ranks; ++turn) {
         const std::size_t from = (me + turn) % ranks;
         const auto total = static_cast<std::size_t>(sent_[from * ranks + me]);
         if (from == me || total == 0) {
           const auto own = from == me ? mine.part_for(call, me) : std::span<const std::byte>();
-          out.receive(static_cast<int>(from), own, 0, total);
+          to.receive(static_cast<int>(from), own, 0, total);
           continue;
         }
         const auto places = get<layout::outgoing_places>(from, first);
         if (places.in_segment != 0) {
-          out.receive(static_cast<int>(from), {peers_.at(places.in_segment + me * total), total}, 0, total);
+          to.receive(static_cast<int>(from), {peers_.at(places.in_segment + me * total), total}, 0, total);
           continue;
         }
         const std::uint64_t address =
             call.content == payload::buffer ? places.equal + me * total : number_at(from, first, 2 * ranks + me);
-        found_all = reads_.receive(static_cast<int>(from), address, total, out);
+        found_all = reads_.receive(static_cast<int>(from), address, total, to);
       }
-    } catch (...) {
-      problem = std::current_exception();
-    }
-    if (!reads_.have_all_read(call, found_all)) {
-      return false;
-    }
-    if (problem) {
-      std::rethrow_exception(problem);
-    }
-    return true;
+    });
+    return reads_.have_all_read(call, found_all);
   }
 
   [[nodiscard]] static bool sends(const operation& call, std::size_t from, std::size_t to) {
@@ -335,23 +324,22 @@ class all_to_all_v {
     }
   }
 
-  void fill(const operation& call, const rank_parts& mine, const slot_parts& layout, std::uint64_t round,
-            std::size_t header) {
+  void fill(const operation& call, const rank_parts& mine, const slot_parts& layout, std::uint64_t round) {
     const auto me = static_cast<std::size_t>(steps_.rank());
-    std::byte* to_all = steps_.slot(steps_.rank(), steps_.next()) + header;
+    std::byte* to_all = steps_.slot(steps_.rank(), steps_.next()) + header_;
     const auto ranks = static_cast<std::size_t>(steps_.size());
     for (std::size_t to = 0; to < ranks; ++to) {
       const auto [offset, count] = layout.piece(to, round);
       if (to != me && count != 0) {
         const std::size_t place = layout.offset_of(to);
         way_.copy(to_all + place, mine.part_for(call, to).data() + offset, count);
-        steps_.note_part(header + place, count, static_cast<int>(to));
+        steps_.note_part(header_ + place, count, static_cast<int>(to));
       }
     }
   }
 
   void deliver(const operation& call, const rank_parts& mine, std::uint64_t round, std::uint64_t step, bool is_first,
-               std::size_t header, receiver& out) {
+               receiver& out) {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const auto me = static_cast<std::size_t>(steps_.rank());
     // Each rank starts with the one behind it, which spreads the readers over the sources.
@@ -371,7 +359,7 @@ class all_to_all_v {
       if (count == 0 && round != 0) {
         continue;
       }
-      const std::byte* theirs = published(from, step, is_first) + header;
+      const std::byte* theirs = published(from, step, is_first) + header_;
       out.receive(static_cast<int>(from), {theirs + sources_[from].offset_of(me), count}, offset, total);
     }
   }
@@ -381,7 +369,11 @@ class all_to_all_v {
   small_parts small_{steps_};
   kernel_reads& reads_;
   tuner& ways_;
-  transfer_way way_;                     // of the operation under way
+  // Of the operation under way.
+  transfer_way way_;
+  std::size_t header_ = 0;    // bytes of the lists in a slot
+  std::size_t capacity_ = 0;  // bytes of a slot for parts
+
   std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
   std::vector<std::uint64_t> expected_;  // scratch: from each rank
   std::vector<slot_parts> sources_;      // scratch

@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <span>
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/shared_memory/careful_receiver.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
+#include <hfcomm/engine/shared_memory/short_contribution.hpp>
 #include <hfcomm/engine/shared_memory/tuner.hpp>
 
 namespace hfcomm::engines {
@@ -40,34 +40,13 @@ class exchange {
     if (is_published && leave_early(call, contribution, out)) {
       return;
     }
-    way_ = {};
-    if (is_tuned) {
-      way_ = ways_.begin(tuned(call), static_cast<std::size_t>(call.bytes));
-    }
+    way_ = ways_.begin(tuned(call), is_tuned ? static_cast<std::size_t>(call.bytes) : 0);
     // An object is best decoded in one piece.
-    const std::size_t chunk =
-        call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1, way_.piece);
-    const bool by_kernel = way_.medium == transfer_medium::kernel;
-    const bool in_cell = contribution.size() <= layout::inline_bytes;
-    const bool offered = is_read_by_others(call, rank());
-    const std::uint64_t place =
-        offered && contribution.size() > layout::least_in_heap ? peers_.place_to_read(contribution) : 0;
-    const bool is_ordinary = offered && place == 0;
-    const bool staged = is_ordinary && !by_kernel;
-    const int reader = call.pattern == movement::to_root ? call.root : lockstep::everyone;
+    chunk_ = call.content == payload::object ? steps_.sizes().slot_bytes : steps_.sizes().chunk_bytes(1, way_.piece);
+    reader_ = call.pattern == movement::to_root ? call.root : lockstep::everyone;
+    const own_contribution mine = prepare(call, contribution);
     if (!is_published) {
-      if (staged) {
-        fill(contribution, 0, chunk, in_cell, reader);
-      }
-      if (!in_cell) {
-        layout::contribution_place{
-            .in_segment = place, .address = reinterpret_cast<std::uintptr_t>(contribution.data()), .is_small = 0}
-            .put_into(steps_.cell(rank(), steps_.next()));
-      }
-      if (is_tuned) {
-        ways_.report();
-      }
-      steps_.publish(call);
+      publish(call, mine);
       if (leaves) {
         steps_.settle_earlier(call);
       }
@@ -76,111 +55,45 @@ class exchange {
     steps_.check(call);
 
     const bool reads_heaps = read_lengths(call);
-    if (is_tuned) {
-      ways_.agree(!reads_heaps);
+    ways_.agree(!reads_heaps);
+    careful_receiver careful(out);
+    if (call.receives(rank()) && call.content == payload::uneven) {
+      careful.attempt([&](receiver& to) { to.expect(lengths(call, contribution.size())); });
     }
-    const bool receives = call.receives(rank());
-    // An exception of the receiver must not end this rank's steps, for which the peers wait: take all, then throw.
-    std::exception_ptr problem;
-    const auto receive = [&](int source, std::span<const std::byte> piece, std::uint64_t offset, std::uint64_t total) {
-      if (receives && !problem) {
-        try {
-          out.receive(source, piece, offset, total);
-        } catch (...) {
-          problem = std::current_exception();
-        }
-      }
-    };
-    // This rank's own contribution comes chunk by chunk, too, while filling the slot has it in the cache. Exceptions
-    // are an object, which is best decoded in one piece, and a contribution that goes through no slot.
-    const bool piecewise = call.content != payload::object && staged;
-    const auto receive_own = [&](std::uint64_t offset) {
-      const std::size_t left = contribution.size() - std::min<std::size_t>(offset, contribution.size());
-      if (call.contributes(rank()) && (offset == 0 || (piecewise && left != 0))) {
-        receive(rank(), contribution.subspan(contribution.size() - left, piecewise ? std::min(chunk, left) : left),
-                offset, contribution.size());
-      }
-    };
-    if (receives && call.content == payload::uneven) {
-      try {
-        out.expect(lengths(call, contribution.size()));
-      } catch (...) {
-        problem = std::current_exception();
-      }
-    }
-    receive_own(0);
-    if (by_kernel) {
-      if (read_by_kernel(call, out, receive, problem)) {
-        end(is_tuned, problem, leaves);
-        return;
-      }
-      ways_.stop_reading();
-      if (is_ordinary) {
-        fill(contribution, 0, chunk, false, reader);
-      }
-      steps_.publish(call);
-      steps_.wait_all(call);
-    }
-    for (std::uint64_t offset = 0;; offset += chunk) {
-      const std::uint64_t step = steps_.step();
-      const bool more = offset + chunk < longest_;
-      if (more) {
-        steps_.wait_all(call, step - 1);  // until the slot of the next step is free
-        if (is_ordinary) {
-          fill(contribution, offset + chunk, chunk, false, reader);
+    receive_own(call, mine, 0, careful);
+    const bool by_kernel = way_.medium == transfer_medium::kernel;
+    if (!by_kernel || !read_by_kernel(call, careful)) {
+      if (by_kernel) {
+        ways_.stop_reading();
+        if (mine.is_ordinary) {
+          fill(mine, 0);
         }
         steps_.publish(call);
-        receive_own(offset + chunk);
+        steps_.wait_all(call);
       }
-      // Each rank starts with the one behind it, which spreads the readers over the sources.
-      for (int turn = 1; turn < size(); ++turn) {
-        const int source = (rank() + turn) % size();
-        const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
-        if (!is_read_by_others(call, source)) {
-          continue;
-        }
-        if (theirs.place.in_segment != 0) {
-          if (offset == 0) {
-            receive(source, {peers_.at(theirs.place.in_segment), static_cast<std::size_t>(theirs.bytes)}, 0,
-                    theirs.bytes);
-          }
-        } else if (offset == 0 || offset < theirs.bytes) {
-          const std::byte* from = theirs.published_in(steps_, source, step);
-          receive(source, {from, std::min<std::uint64_t>(chunk, theirs.bytes - offset)}, offset, theirs.bytes);
-        }
-      }
-      if (!more) {
-        break;
-      }
-      // Ranks that this one does not read may be two steps behind.
-      if (call.pattern == movement::from_root) {
-        steps_.wait_for_unchecked(call, call.root);
-      } else if (receives) {
+      pass_chunks(call, mine, careful);
+      if (reads_heaps) {  // no rank may change its buffer before all have read it
+        steps_.throw_if_broken(call);
+        steps_.publish(call);
         steps_.wait_all(call);
       }
     }
-    steps_.wait_all(call);
-    if (reads_heaps) {  // no rank may change its buffer before all have read it
-      steps_.throw_if_broken(call);
-      steps_.publish(call);
-      steps_.wait_all(call);
-    }
-    end(is_tuned, problem, leaves);
-  }
-
- private:
-  /// Ends an operation whose steps are all taken.
-  void end(bool is_tuned, const std::exception_ptr& problem, bool leaves) {
-    if (is_tuned) {
-      ways_.end();
-    }
-    if (problem) {
-      std::rethrow_exception(problem);
-    }
+    ways_.end();
+    careful.rethrow();
     if (leaves) {
       steps_.finish();
     }
   }
+
+ private:
+  /// This rank's contribution, and how others get it.
+  struct own_contribution {
+    std::span<const std::byte> bytes;
+    std::uint64_t place = 0;   // in the segment, where others read it in place
+    bool is_ordinary = false;  // others read it, but not in a heap
+    bool is_staged = false;    // it goes through this rank's cell or slot
+    bool is_in_cell = false;
+  };
 
   struct contribution_of {
     std::uint64_t bytes = 0;
@@ -194,18 +107,97 @@ class exchange {
     }
   };
 
+  /// Returns how others get this rank's contribution. What they read in a heap is there then.
+  [[nodiscard]] own_contribution prepare(const operation& call, std::span<const std::byte> contribution) {
+    own_contribution mine{.bytes = contribution, .is_in_cell = contribution.size() <= layout::inline_bytes};
+    if (is_read_by_others(call, rank())) {
+      mine.place = contribution.size() > layout::least_in_heap ? peers_.place_to_read(contribution) : 0;
+      mine.is_ordinary = mine.place == 0;
+      mine.is_staged = mine.is_ordinary && way_.medium != transfer_medium::kernel;
+    }
+    return mine;
+  }
+
+  /// Publishes the first step: this rank's first chunk, or where its contribution is.
+  void publish(const operation& call, const own_contribution& mine) {
+    if (mine.is_staged) {
+      fill(mine, 0);
+    }
+    if (!mine.is_in_cell) {
+      layout::contribution_place{
+          .in_segment = mine.place, .address = reinterpret_cast<std::uintptr_t>(mine.bytes.data()), .is_small = 0}
+          .put_into(steps_.cell(rank(), steps_.next()));
+    }
+    ways_.report();
+    steps_.publish(call);
+  }
+
+  /// Gives the receiver this rank's own contribution, chunk by chunk, while filling the slot has it in the cache; an
+  /// object, and what goes through no slot, comes in one piece.
+  void receive_own(const operation& call, const own_contribution& mine, std::uint64_t offset, careful_receiver& out) {
+    const bool is_piecewise = call.content != payload::object && mine.is_staged;
+    const std::size_t total = mine.bytes.size();
+    const std::size_t left = total - std::min<std::size_t>(offset, total);
+    if (call.contributes(rank()) && call.receives(rank()) && (offset == 0 || (is_piecewise && left != 0))) {
+      out.receive(rank(), mine.bytes.subspan(total - left, is_piecewise ? std::min(chunk_, left) : left), offset,
+                  total);
+    }
+  }
+
+  /// Moves everything, chunk by chunk: the next one is filled while the last one is read.
+  void pass_chunks(const operation& call, const own_contribution& mine, careful_receiver& out) {
+    for (std::uint64_t offset = 0;; offset += chunk_) {
+      const std::uint64_t step = steps_.step();
+      const bool more = offset + chunk_ < longest_;
+      if (more) {
+        steps_.wait_all(call, step - 1);  // until the slot of the next step is free
+        if (mine.is_ordinary) {
+          fill(mine, offset + chunk_);
+        }
+        steps_.publish(call);
+        receive_own(call, mine, offset + chunk_, out);
+      }
+      receive_chunks(call, offset, step, out);
+      if (!more) {
+        break;
+      }
+      // Ranks that this one does not read may be two steps behind.
+      if (call.pattern == movement::from_root) {
+        steps_.wait_for_unchecked(call, call.root);
+      } else if (call.receives(rank())) {
+        steps_.wait_all(call);
+      }
+    }
+    steps_.wait_all(call);
+  }
+
+  /// Gives the receiver the others' chunks of a step; what lies in heaps comes whole, with the first one.
+  void receive_chunks(const operation& call, std::uint64_t offset, std::uint64_t step, careful_receiver& out) {
+    // Each rank starts with the one behind it, which spreads the readers over the sources.
+    for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
+      const int source = (rank() + turn) % size();
+      const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
+      if (!is_read_by_others(call, source)) {
+        continue;
+      }
+      if (theirs.place.in_segment != 0) {
+        if (offset == 0) {
+          receive_in_place(source, theirs, out);
+        }
+      } else if (offset == 0 || offset < theirs.bytes) {
+        const std::byte* from = theirs.published_in(steps_, source, step);
+        out.receive(source, {from, std::min<std::uint64_t>(chunk_, theirs.bytes - offset)}, offset, theirs.bytes);
+      }
+    }
+  }
+  void receive_in_place(int source, const contribution_of& theirs, careful_receiver& out) const {
+    out.receive(source, {peers_.at(theirs.place.in_segment), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
+  }
+
   /// Gives this rank's contribution, or takes the root's, without waiting for other ranks. Returns false where the root
   /// has a longer one: then the step is published, and the operation goes on with all ranks.
   bool leave_early(const operation& call, std::span<const std::byte> contribution, receiver& out) {
-    const bool in_cell = contribution.size() <= layout::inline_bytes;
-    layout::flag_cell& mine = steps_.cell(rank(), steps_.next());
-    std::byte* const to = in_cell ? mine.payload : steps_.small_slot(rank(), steps_.next());
-    if (to != contribution.data() && !contribution.empty()) {  // staging_memory() may have been used
-      std::memcpy(to, contribution.data(), contribution.size());
-    }
-    if (!in_cell) {
-      layout::contribution_place{.in_segment = 0, .address = 0, .is_small = 1}.put_into(mine);
-    }
+    put_short_contribution(steps_, contribution);
     steps_.publish(call);
     if (call.receives(rank())) {
       steps_.wait_for(call, call.root);
@@ -243,9 +235,7 @@ class exchange {
 
   /// Lets the kernel copy what this rank receives, but what lies in heaps. Returns false, on all ranks, where one of
   /// them could not read: some memory only its owner can read. Pieces that came by then may be received once more.
-  template <class Receive>
-  [[nodiscard]] bool read_by_kernel(const operation& call, receiver& out, const Receive& receive,
-                                    std::exception_ptr& problem) {
+  [[nodiscard]] bool read_by_kernel(const operation& call, careful_receiver& out) {
     bool has_read_all = true;
     for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
       const int source = (rank() + turn) % size();
@@ -254,13 +244,10 @@ class exchange {
         continue;
       }
       if (theirs.place.in_segment != 0) {
-        receive(source, {peers_.at(theirs.place.in_segment), static_cast<std::size_t>(theirs.bytes)}, 0, theirs.bytes);
-      } else if (has_read_all && !problem) {
-        try {
-          has_read_all = reads_.receive(source, theirs.place.address, theirs.bytes, out);
-        } catch (...) {
-          problem = std::current_exception();
-        }
+        receive_in_place(source, theirs, out);
+      } else if (has_read_all) {
+        out.attempt(
+            [&](receiver& to) { has_read_all = reads_.receive(source, theirs.place.address, theirs.bytes, to); });
       }
     }
     return reads_.have_all_read(call, has_read_all);
@@ -301,17 +288,17 @@ class exchange {
     return lengths_;
   }
 
-  /// Copies this rank's next chunk into its cell or slot.
-  void fill(std::span<const std::byte> contribution, std::uint64_t offset, std::size_t chunk, bool in_cell,
-            int reader) {
-    if (offset < contribution.size()) {
-      const std::size_t count = std::min<std::size_t>(contribution.size() - offset, chunk);
-      std::byte* to = in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
-      if (to != contribution.data()) {  // staging_memory() may have been used
-        way_.copy(to, contribution.data() + offset, count);
+  /// Copies this rank's chunk into its cell or slot of the next step.
+  void fill(const own_contribution& mine, std::uint64_t offset) {
+    const std::size_t total = mine.bytes.size();
+    if (offset < total) {
+      const std::size_t count = std::min<std::size_t>(total - offset, chunk_);
+      std::byte* to = mine.is_in_cell ? steps_.cell(rank(), steps_.next()).payload : steps_.slot(rank(), steps_.next());
+      if (to != mine.bytes.data()) {  // staging_memory() may have been used
+        way_.copy(to, mine.bytes.data() + offset, count);
       }
-      if (!in_cell) {
-        steps_.note_part(0, count, reader);
+      if (!mine.is_in_cell) {
+        steps_.note_part(0, count, reader_);
       }
     }
   }
@@ -320,7 +307,10 @@ class exchange {
   peer_memory& peers_;
   kernel_reads& reads_;
   tuner& ways_;
-  transfer_way way_;                            // of the operation under way
+  // Of the operation under way.
+  transfer_way way_;
+  std::size_t chunk_ = 0;  // bytes
+  int reader_ = lockstep::everyone;
   std::vector<contribution_of> contributions_;  // scratch
   std::vector<std::uint64_t> lengths_;          // scratch
   std::uint64_t longest_ = 0;                   // of those that go through slots

@@ -20,6 +20,7 @@
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/rank_nodes.hpp>
+#include <hfcomm/engine/shared_memory/short_contribution.hpp>
 #include <hfcomm/engine/shared_memory/transfer_way.hpp>
 #include <hfcomm/engine/shared_memory/tuner.hpp>
 
@@ -50,8 +51,7 @@ class reduce {
   void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     const bool leaves = steps_.may_leave(call) && !call.receives(rank()) && in.size() <= layout::small_slot_bytes;
     steps_.begin(call, leaves);
-    is_tuned_ = in.size() > layout::small_slot_bytes;
-    way_ = is_tuned_ ? choose_way(call, in.size()) : transfer_way();
+    way_ = choose_way(call, in.size());
     if (leaves) {
       leave_early(call, in);
     } else if (in.size() <= steps_.sizes().one_shot_bytes) {
@@ -63,9 +63,7 @@ class reduce {
     } else {
       in_place_or_slices(call, in, out);
     }
-    if (is_tuned_) {
-      ways_.end();
-    }
+    ways_.end();
   }
 
  private:
@@ -76,8 +74,9 @@ class reduce {
   [[nodiscard]] transfer_way choose_way(const operation& call, std::size_t bytes) {
     const tuned_operation kind =
         call.pattern == movement::to_root ? tuned_operation::reduce : tuned_operation::all_reduce;
-    const bool may_use_nodes = nodes_.suits(call, bytes);
-    const transfer_way tuned = ways_.begin(kind, bytes, may_use_nodes);
+    const bool is_tuned = bytes > layout::small_slot_bytes;
+    const bool may_use_nodes = is_tuned && nodes_.suits(call, bytes);
+    const transfer_way tuned = ways_.begin(kind, is_tuned ? bytes : 0, may_use_nodes);
     return may_use_nodes && nodes_.is_forced() ? transfer_way{.medium = transfer_medium::nodes} : tuned;
   }
   /// Returns the rank that gets the result; -1: all ranks.
@@ -90,12 +89,7 @@ class reduce {
 
   /// Publishes this rank's whole input for the root, and does not wait for other ranks.
   void leave_early(const operation& call, std::span<const std::byte> in) {
-    layout::flag_cell& mine = steps_.cell(rank(), steps_.next());
-    const bool in_cell = in.size() <= layout::inline_bytes;
-    detail::copy_bytes(in_cell ? mine.payload : steps_.small_slot(rank(), steps_.next()), in.data(), in.size());
-    if (!in_cell) {
-      layout::contribution_place{.in_segment = 0, .is_small = 1}.put_into(mine);
-    }
+    put_short_contribution(steps_, in);
     steps_.publish(call);
     steps_.finish();
   }
@@ -119,15 +113,11 @@ class reduce {
       layout::contribution_place{}.put_into(steps_.cell(rank(), steps_.next()));
       steps_.note_part(0, in.size(), receiver_of(call));
     }
-    if (is_tuned_) {
-      ways_.report();
-    }
+    ways_.report();
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
-    if (is_tuned_) {
-      ways_.agree();
-    }
+    ways_.agree();
     if (!call.receives(rank()) || in.empty()) {
       return;
     }
@@ -344,7 +334,6 @@ class reduce {
   peer_memory& peers_;
   tuner& ways_;
   transfer_way way_;  // of the operation under way
-  bool is_tuned_ = false;
   ordered_fold& fold_;
   kernel_reduce by_kernel_;
   machine_chain chain_;

@@ -46,7 +46,7 @@ class reduce_scatter {
     }
     const bool in_cell = in.size() <= layout::inline_bytes;
     const bool is_tuned = in.size() > layout::small_slot_bytes;
-    const transfer_way way = is_tuned ? ways_.begin(tuned_operation::reduce_scatter, in.size()) : transfer_way();
+    const transfer_way way = ways_.begin(tuned_operation::reduce_scatter, is_tuned ? in.size() : 0);
     // All parts at once where they fit. A part then lies in the slot where it lies in the input.
     const std::size_t chunk = steps_.sizes().chunk_bytes(ranks, way.piece);
     const bool at_once = in.size() <= chunk;
@@ -77,9 +77,7 @@ class reduce_scatter {
     if (!is_reachable) {
       fill(0);
     }
-    if (is_tuned) {
-      ways_.report();
-    }
+    ways_.report();
     steps_.publish(call);
     steps_.wait_all(call);
     steps_.check(call);
@@ -119,9 +117,7 @@ class reduce_scatter {
       std::byte* const to = out.data() + (from - begins_[me]);
       fold_.run(call, inputs_, {&to, 1}, count / width, factors_);
     }
-    if (is_tuned) {
-      ways_.end();
-    }
+    ways_.end();
   }
 
  private:

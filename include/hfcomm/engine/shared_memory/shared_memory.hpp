@@ -59,7 +59,7 @@ class shared_memory final : public host_engine {
   }
   [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }
   [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) override {
-    return share_buffer(ranges_, heap_, buffer, context);
+    return share_buffer(ranges_, heap_, steps_.sizes().spans_machines(), buffer, context);
   }
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -96,12 +97,14 @@ class shared_ranges {
                          (next == buffers_.end() || next->first >= end_of(one));
     if (is_free) {
       buffers_.emplace(begin, one);
+      count_.store(buffers_.size());
     }
     return is_free;
   }
   void remove(const replaced_buffer& one) noexcept {
     const std::scoped_lock lock(mutex_);
     buffers_.erase(reinterpret_cast<std::uintptr_t>(one.buffer().data()));
+    count_.store(buffers_.size());
   }
 
   /// Returns the offset in the segment of a part of a replaced buffer; 0 for any other memory.
@@ -132,6 +135,9 @@ class shared_ranges {
   }
 
   [[nodiscard]] std::optional<replaced_buffer> find(std::span<const std::byte> part) const {
+    if (count_.load() == 0) {  // most programs share no buffer
+      return std::nullopt;
+    }
     const std::scoped_lock lock(mutex_);
     const auto next = buffers_.upper_bound(reinterpret_cast<std::uintptr_t>(part.data()));
     if (next == buffers_.begin() || !std::prev(next)->second.contains(part)) {
@@ -141,6 +147,7 @@ class shared_ranges {
   }
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
+  std::atomic<std::size_t> count_{0};  // of the buffers
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, replaced_buffer> buffers_;  // by the address of the buffer
 };

@@ -23,10 +23,10 @@ namespace hfcomm::engines {
 /// Finds the quickest way of a group's operations, for each kind and size class, in the group's first operations.
 ///
 /// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
-/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways: each one three
-/// times, without those that turn out much slower. The cost of an operation is the slowest rank's, from when the last
-/// rank began it. The ranks try slower ways until that has lost them `most_loss`; the first way is tried once in any
-/// case.
+/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways, without those that
+/// turn out much slower, in two passes: each one twice in a row, because at first its memory may be in no cache. The
+/// cost of an operation is the slowest rank's, from when the last rank began it. The ranks try slower ways until that
+/// has lost them `most_loss`; the first way is tried once in any case.
 ///
 /// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
 /// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
@@ -37,12 +37,12 @@ class tuner {
   /// Throws usage_error where HFCOMM_TUNING names a file that is no table.
   tuner(const lockstep& steps, peer_memory& peers) : steps_(steps), peers_(peers), table_(tuning_table::of_process()) {}
 
-  /// Starts an operation on `bytes`, the same on all ranks, which none of them leaves early. `may_use_nodes`, the same
-  /// on all, allows for the chain of NUMA nodes. Returns its way.
+  /// Starts an operation on `bytes`, the same on all ranks, which none of them leaves early. With 0 bytes nothing is
+  /// measured. `may_use_nodes`, the same on all, allows for the chain of NUMA nodes. Returns its way.
   [[nodiscard]] transfer_way begin(tuned_operation kind, std::size_t bytes, bool may_use_nodes = false) {
     current_ = nullptr;
     may_use_nodes_ = may_use_nodes;
-    if (steps_.sizes().spans_machines() || steps_.step() == 0) {  // see peer_memory
+    if (bytes == 0 || steps_.sizes().spans_machines() || steps_.step() == 0) {  // see peer_memory
       return {};
     }
     const int size_class = std::clamp<int>(static_cast<int>(std::bit_width(bytes)), least_class, most_class);
@@ -106,9 +106,9 @@ class tuner {
       current_ = nullptr;
       return;
     }
-    one.pending = way_;
-    one.pending_bytes = bytes_;
     if (!is_first) {
+      one.pending = way_;
+      one.pending_bytes = bytes_;
       ++one.tries[way_];
     }
   }
@@ -139,7 +139,8 @@ class tuner {
  private:
   static constexpr int least_class = std::bit_width(layout::small_slot_bytes);
   static constexpr int most_class = 25;  // 16 MiB and more
-  static constexpr unsigned rounds = 3;
+  static constexpr unsigned passes = 2;
+  static constexpr unsigned in_a_row = 2;
   static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint64_t most_loss = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
@@ -231,9 +232,9 @@ class tuner {
 
   /// Returns the way to try next; nullopt once all were tried often enough.
   [[nodiscard]] std::optional<std::size_t> next_way(const class_state& one) const {
-    for (unsigned round = 0; round < rounds; ++round) {
+    for (unsigned pass = 1; pass <= passes; ++pass) {
       for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
-        if (one.tries[way] == round && suits(way) && is_worth_trying(one, way)) {
+        if (one.tries[way] < pass * in_a_row && suits(way) && is_worth_trying(one, way)) {
           return way;
         }
       }
@@ -249,11 +250,18 @@ class tuner {
     if (best == unknown || is_thorough_ || (way == 0 && one.tries[way] == 0)) {
       return true;
     }
-    if (cost != unknown && cost > best + best / 2) {
+    if ((cost != unknown && cost > best + best / 2) || (cost == unknown && has_slow_sibling(one, way))) {
       return false;
     }
     const std::uint64_t worse = cost == unknown ? best / 2 : cost - best;
     return loss_ + nanoseconds(worse, bytes_) <= most_loss;
+  }
+
+  /// Returns whether the same way with shorter pieces has taken so long that longer ones cannot make up for it.
+  [[nodiscard]] static bool has_slow_sibling(const class_state& one, std::size_t way) {
+    const std::uint64_t best = *std::min_element(one.costs.begin(), one.costs.end());
+    return way != 0 && transfer_ways[way - 1].medium == transfer_ways[way].medium && one.costs[way - 1] != unknown &&
+           one.costs[way - 1] > 2 * best + best / 2;
   }
 
   /// Returns the quickest way that is known, or a preferred one that is about as quick. Where no cost is known yet, it

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -55,15 +56,18 @@ class buffer_replacement {
 };
 
 HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ranges>& ranges,
-                                                 const std::shared_ptr<shared_heap>& heap, std::span<std::byte> buffer,
-                                                 const error_context& context) {
+                                                 const std::shared_ptr<shared_heap>& heap, bool spans_machines,
+                                                 std::span<std::byte> buffer, const error_context& context) {
   const auto refuse = [&](const std::string& why) {
-    throw engine_error(context, std::to_string(buffer.size()) + " bytes of memory cannot be shared: " + why);
+    std::ostringstream text;
+    text << buffer.size() << " bytes of memory at " << static_cast<const void*>(buffer.data())
+         << " cannot be shared: " << why;
+    throw engine_error(context, text.str());
   };
   if (heap == nullptr) {
-    refuse(
-        "the group has no memory for it; its ranks are on several machines, or a limit of this process (ulimit -v, "
-        "ulimit -f) leaves no room");
+    refuse(spans_machines ? "the group has no memory for it, because its ranks are on several machines"
+                          : "the group has no memory for it, because a limit of this process (ulimit -v, ulimit -f) "
+                            "leaves no room");
   }
   if (!heap->in_creating_process()) {
     throw usage_error(context, "this group was made before a fork; the child process is not a rank of it");
