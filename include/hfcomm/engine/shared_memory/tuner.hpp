@@ -24,9 +24,9 @@ namespace hfcomm::engines {
 ///
 /// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
 /// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways, without those that
-/// turn out much slower, in two passes: each one twice in a row, because at first its memory may be in no cache. The
-/// cost of an operation is the slowest rank's, from when the last rank began it. The ranks try slower ways until that
-/// has lost them `most_loss`; the first way is tried once in any case.
+/// turn out much slower: each one as often in a row as a rank has slots, because at first they may be in no cache. The
+/// cost of an operation is the slowest rank's, from when the last rank began it. While what the tries have lost is more
+/// than 20 ms and 2 % of the time since the first operation, slower ways wait for their turn.
 ///
 /// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
 /// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
@@ -55,9 +55,7 @@ class tuner {
     key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
     bytes_ = bytes;
     begin_ = now();
-    const auto next = one.has_proposals ? next_way(one) : best_way(one);
-    is_last_ = !next.has_value();
-    way_ = next.value_or(best_way(one));
+    choose_try(one);
     return transfer_ways[way_];
   }
 
@@ -93,6 +91,7 @@ class tuner {
       all_began_ = std::max(all_began_, theirs.begin);
       cost = std::max(cost, theirs.cost == 0 ? unknown : theirs.cost);
     }
+    first_began_ = first_began_ == 0 ? all_began_ : first_began_;
     const bool is_first = !one.has_proposals;  // it also touches memory for the first time
     if (is_first) {
       take_proposals(one);
@@ -109,7 +108,7 @@ class tuner {
     if (!is_first) {
       one.pending = way_;
       one.pending_bytes = bytes_;
-      ++one.tries[way_];
+      one.tries[way_] = static_cast<std::uint8_t>(one.tries[way_] + (is_try_ ? 1 : 0));
     }
   }
 
@@ -139,10 +138,9 @@ class tuner {
  private:
   static constexpr int least_class = std::bit_width(layout::small_slot_bytes);
   static constexpr int most_class = 25;  // 16 MiB and more
-  static constexpr unsigned passes = 2;
-  static constexpr unsigned in_a_row = 2;
+  static constexpr unsigned tries_of_each = layout::depth;
   static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
-  static constexpr std::uint64_t most_loss = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
+  static constexpr std::uint64_t most_loss_at_once = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
   struct class_state {
     class_state() { costs.fill(unknown); }
@@ -230,31 +228,42 @@ class tuner {
     }
   }
 
-  /// Returns the way to try next; nullopt once all were tried often enough.
-  [[nodiscard]] std::optional<std::size_t> next_way(const class_state& one) const {
-    for (unsigned pass = 1; pass <= passes; ++pass) {
-      for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
-        if (one.tries[way] < pass * in_a_row && suits(way) && is_worth_trying(one, way)) {
-          return way;
+  /// Chooses the way of an operation: the one to try next, or where there is none to try now, the best one.
+  void choose_try(const class_state& one) {
+    way_ = best_way(one);
+    is_last_ = false;
+    is_try_ = one.has_proposals;
+    if (!one.has_proposals || best_cost(one) == unknown) {
+      return;
+    }
+    is_try_ = false;
+    is_last_ = true;
+    for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
+      if (one.tries[way] < tries_of_each && suits(way) && !is_hopeless(one, way)) {
+        is_last_ = false;
+        if (can_afford(one, way)) {
+          is_try_ = true;
+          way_ = way;
+          return;
         }
       }
     }
-    return std::nullopt;
   }
 
-  /// Returns whether a try may find a quicker way, within what all tries may lose. The first way is tried once always:
-  /// its cost hardly depends on which cores the ranks have.
-  [[nodiscard]] bool is_worth_trying(const class_state& one, std::size_t way) const {
+  /// Returns whether a way has taken so long that it is not tried again, or will. The first tries may take longer.
+  [[nodiscard]] bool is_hopeless(const class_state& one, std::size_t way) const {
     const std::uint64_t best = best_cost(one);
     const std::uint64_t cost = one.costs[way];
-    if (best == unknown || is_thorough_ || (way == 0 && one.tries[way] == 0)) {
-      return true;
-    }
-    if ((cost != unknown && cost > best + best / 2) || (cost == unknown && has_slow_sibling(one, way))) {
-      return false;
-    }
-    const std::uint64_t worse = cost == unknown ? best / 2 : cost - best;
-    return loss_ + nanoseconds(worse, bytes_) <= most_loss;
+    return !is_thorough_ && (cost == unknown ? has_slow_sibling(one, way) : cost > 2 * best + best / 2);
+  }
+
+  /// Returns whether a try stays within what all tries may lose. All ranks know the same times.
+  [[nodiscard]] bool can_afford(const class_state& one, std::size_t way) const {
+    const std::uint64_t best = best_cost(one);
+    const std::uint64_t cost = one.costs[way];
+    const std::uint64_t worse = cost == unknown ? best / 2 : cost - std::min(cost, best);
+    return is_thorough_ || worse == 0 ||
+           loss_ + nanoseconds(worse, bytes_) <= std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
   }
 
   /// Returns whether the same way with shorter pieces has taken so long that longer ones cannot make up for it.
@@ -317,10 +326,12 @@ class tuner {
   tuning_key key_;
   std::size_t bytes_ = 0;
   std::size_t way_ = default_way;
+  bool is_try_ = false;
   bool is_last_ = false;  // the class is chosen in it
   bool may_use_nodes_ = false;
   std::uint64_t begin_ = 0;
   std::uint64_t all_began_ = 0;
+  std::uint64_t first_began_ = 0;  // the first operation that was measured
 };
 
 }  // namespace hfcomm::engines
