@@ -30,7 +30,7 @@ struct settings {
   std::string file;  // empty: standard output
 };
 
-/// Reads [RANKS] [FILE]. Says what is wrong and returns nullopt where that is not what it is.
+/// Reads the arguments [RANKS] [FILE]. Prints what is wrong and returns nullopt where they are something else.
 inline std::optional<settings> parse(const std::vector<std::string>& words) {
   settings wanted{.ranks = std::max(2, hfcomm::detail::allowed_cores(0)), .file = ""};
   std::size_t next = 0;
@@ -57,10 +57,9 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
   return wanted;
 }
 
-/// Does one operation until its way is found: each way four times, and twice to agree.
+/// Does one operation until its way is found.
 inline void tune(const std::function<void()>& operation) {
-  constexpr int calls = 4 * static_cast<int>(hfcomm::engines::transfer_ways.size()) + 2;
-  for (int call = 0; call < calls; ++call) {
+  for (int call = 0; call < hfcomm::engines::most_tuning_calls; ++call) {
     operation();
   }
 }
@@ -95,8 +94,7 @@ inline void tune_all() {
   }
 }
 
-/// Returns whether a file can be written, and leaves it as it is. So that a wrong name is noticed before the
-/// measurements.
+/// Returns whether a file can be written, and leaves it as it is. A wrong name is then noticed before the measurements.
 inline bool is_writable(const std::string& file) {
   std::FILE* opened = std::fopen(file.c_str(), "r+b");
   const bool is_new = opened == nullptr && errno == ENOENT;
@@ -119,9 +117,18 @@ inline int run(const settings& wanted) {
     std::fprintf(stderr, "hfcomm-env: %s cannot be written: %s\n", wanted.file.c_str(), std::strerror(errno));
     return 1;
   }
-  ::setenv("HFCOMM_TUNING", "thorough", 0);
+  // What a file has is taken from there; the rest is measured thoroughly, too.
+  const char* const given = std::getenv("HFCOMM_TUNING");
+  const std::string table = given == nullptr ? "" : given;
+  const bool is_file = !table.empty() && table != "off" && table != "thorough";
+  if (table != "off") {
+    ::setenv("HFCOMM_TUNING", "thorough", 1);
+  }
   try {
-    return hfcomm::launch(wanted.ranks, [&wanted] {
+    return hfcomm::launch(wanted.ranks, [&] {
+      if (is_file) {
+        hfcomm::load_tuning(table);
+      }
       tune_all();
       if (hfcomm::is_main_process()) {
         if (wanted.file.empty()) {

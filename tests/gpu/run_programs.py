@@ -52,7 +52,8 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, required=True)
     parser.add_argument("--one", required=True, help="a program: the names of its files")
     parser.add_argument("--ranks", required=True)
-    parser.add_argument("--torch", help="the same with LibTorch; without, it is skipped")
+    parser.add_argument("--torch", required=True)
+    parser.add_argument("--torch-status", type=int, default=77, help="of the attempt to build it")
     parser.add_argument("--trainer", type=pathlib.Path, required=True)
     parser.add_argument("--trainer-status", type=int, default=77, help="of the attempt to build it")
     parser.add_argument("--only", default="")
@@ -63,14 +64,17 @@ def main():
         return not only or any(part in name for part in only)
 
     entries = []
-    for program in filter(None, (options.one, options.ranks, options.torch)):
+    for program in (options.one, options.ranks, *([options.torch] if options.torch_status == 0 else [])):
         path, names = program.split(":")
         for name in filter(wanted, names.split()):
             file = f"--source-file=*/{name}_test.cpp"
             entries.append(run(name, [str(options.folder / path), "--no-colors", file]))
-    if not options.torch and wanted("torch_gpu"):
-        print("== torch_gpu\n[hfcomm] skipped: torch_gpu: the Python in PATH has no PyTorch with CUDA")
+    if wanted("torch_gpu") and options.torch_status == 77:
+        print("== torch_gpu\n[hfcomm] skipped: torch_gpu: python3 has no PyTorch with CUDA and the new C++ ABI")
         entries.append({"name": "torch_gpu", "result": "SKIP"})
+    elif wanted("torch_gpu") and options.torch_status != 0:
+        print("== torch_gpu\nit was not built")
+        entries.append({"name": "torch_gpu", "result": "FAIL"})
     if wanted("trainer"):
         if options.trainer.exists():
             ranks = options.folder / options.ranks.split(":")[0]

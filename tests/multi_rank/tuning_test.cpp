@@ -36,8 +36,8 @@ class thorough_tuning {
   ~thorough_tuning() { tuning_table::of_process().reset(tuning_mode::brief); }
 };
 
-/// Enough calls for each way to be tried four times, and for the ranks to agree.
-constexpr int enough_calls = 4 * static_cast<int>(engines::transfer_ways.size()) + 2;
+/// Enough calls for each way to be tried, and for the ranks to agree.
+constexpr int enough_calls = engines::most_tuning_calls;
 
 /// A value that differs for each rank, call and index, of which sums of 8 are exact.
 std::int32_t value(int rank, int call, std::size_t index) {

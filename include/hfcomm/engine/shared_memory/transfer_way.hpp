@@ -63,4 +63,9 @@ inline constexpr std::array<transfer_way, 6> transfer_ways{{
 }};
 inline constexpr std::size_t default_way = 3;
 
+/// How often the tuner tries each way.
+inline constexpr unsigned tries_of_each = layout::depth;
+/// After so many operations of a kind and size its way is chosen, if no try had to wait.
+inline constexpr int most_tuning_calls = static_cast<int>(tries_of_each * transfer_ways.size()) + 4;
+
 }  // namespace hfcomm::engines

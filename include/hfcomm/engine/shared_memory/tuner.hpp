@@ -23,10 +23,10 @@ namespace hfcomm::engines {
 /// Finds the quickest way of a group's operations, for each kind and size class, in the group's first operations.
 ///
 /// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
-/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways, without those that
-/// turn out much slower: each one as often in a row as a rank has slots, because at first they may be in no cache. The
-/// cost of an operation is the slowest rank's, from when the last rank began it. While what the tries have lost is more
-/// than 20 ms and 2 % of the time since the first operation, slower ways wait for their turn.
+/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways. Each is tried as
+/// often in a row as a rank has slots, because its slots may be in no cache at first. Ways that turn out much slower
+/// are left out. The cost of an operation is the slowest rank's, from when the last rank began it. While what the tries
+/// have lost is more than 20 ms and 2 % of the time since the first operation that was measured, slower ways wait.
 ///
 /// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
 /// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
@@ -79,8 +79,7 @@ class tuner {
   /// Takes what the ranks told in the current step. `counts` is false where the operation did not go the chosen way, on
   /// all ranks: nothing is learned from it then.
   void agree(bool counts = true) {
-    if (current_ == nullptr || !counts) {
-      current_ = nullptr;
+    if (current_ == nullptr) {
       return;
     }
     class_state& one = *current_;
@@ -98,6 +97,10 @@ class tuner {
     } else if (one.pending) {
       learn(one, *one.pending, cost);
     }
+    if (!counts) {
+      current_ = nullptr;
+      return;
+    }
     if (is_last_ && !one.chosen) {
       choose(one);
     }
@@ -107,6 +110,7 @@ class tuner {
     }
     if (!is_first) {
       one.pending = way_;
+      one.pending_is_try = is_try_;
       one.pending_bytes = bytes_;
       one.tries[way_] = static_cast<std::uint8_t>(one.tries[way_] + (is_try_ ? 1 : 0));
     }
@@ -138,7 +142,6 @@ class tuner {
  private:
   static constexpr int least_class = std::bit_width(layout::small_slot_bytes);
   static constexpr int most_class = 25;  // 16 MiB and more
-  static constexpr unsigned tries_of_each = layout::depth;
   static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint64_t most_loss_at_once = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
@@ -148,6 +151,7 @@ class tuner {
     std::optional<std::size_t> chosen;
     bool has_proposals = false;          // the ranks have proposed what their tables have
     std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
+    bool pending_is_try = false;
     std::size_t pending_bytes = 0;
     std::uint32_t own_cost = 0;  // of it
     std::array<std::uint32_t, transfer_ways.size()> costs;
@@ -223,8 +227,9 @@ class tuner {
   void learn(class_state& one, std::size_t way, std::uint32_t cost) {
     one.costs[way] = std::min(one.costs[way], cost);
     one.pending.reset();
-    if (const std::uint64_t best = best_cost(one); one.costs[way] != unknown && one.costs[way] > best) {
-      loss_ += nanoseconds(one.costs[way] - best, one.pending_bytes);
+    if (const std::uint64_t best = best_cost(one); one.pending_is_try && cost != unknown && cost > best) {
+      // A rank that was held up by something else is no loss.
+      loss_ += nanoseconds(std::min<std::uint64_t>(cost - best, 3 * best), one.pending_bytes);
     }
   }
 
@@ -232,16 +237,16 @@ class tuner {
   void choose_try(const class_state& one) {
     way_ = best_way(one);
     is_last_ = false;
-    is_try_ = one.has_proposals;
-    if (!one.has_proposals || best_cost(one) == unknown) {
-      return;
-    }
     is_try_ = false;
+    const std::uint64_t best = best_cost(one);
+    if (!one.has_proposals || best == unknown) {
+      return;  // a cost is known one operation later
+    }
     is_last_ = true;
     for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
-      if (one.tries[way] < tries_of_each && suits(way) && !is_hopeless(one, way)) {
+      if (one.tries[way] < tries_of_each && suits(way) && !is_hopeless(one, way, best)) {
         is_last_ = false;
-        if (can_afford(one, way)) {
+        if (can_afford(one, way, best)) {
           is_try_ = true;
           way_ = way;
           return;
@@ -250,27 +255,23 @@ class tuner {
     }
   }
 
-  /// Returns whether a way has taken so long that it is not tried again, or will. The first tries may take longer.
-  [[nodiscard]] bool is_hopeless(const class_state& one, std::size_t way) const {
-    const std::uint64_t best = best_cost(one);
-    const std::uint64_t cost = one.costs[way];
-    return !is_thorough_ && (cost == unknown ? has_slow_sibling(one, way) : cost > 2 * best + best / 2);
+  /// Returns whether a way is too slow to be tried, or to be tried again. The first tries may take longer. Where a way
+  /// takes too long, longer pieces cannot make up for it.
+  [[nodiscard]] bool is_hopeless(const class_state& one, std::size_t way, std::uint64_t best) const {
+    const auto takes_too_long = [&](std::size_t number) {
+      return one.costs[number] != unknown && one.costs[number] > 2 * best + best / 2;
+    };
+    const bool has_longer_pieces = way != 0 && transfer_ways[way - 1].medium == transfer_ways[way].medium;
+    return !is_thorough_ &&
+           (takes_too_long(way) || (one.costs[way] == unknown && has_longer_pieces && takes_too_long(way - 1)));
   }
 
   /// Returns whether a try stays within what all tries may lose. All ranks know the same times.
-  [[nodiscard]] bool can_afford(const class_state& one, std::size_t way) const {
-    const std::uint64_t best = best_cost(one);
+  [[nodiscard]] bool can_afford(const class_state& one, std::size_t way, std::uint64_t best) const {
     const std::uint64_t cost = one.costs[way];
     const std::uint64_t worse = cost == unknown ? best / 2 : cost - std::min(cost, best);
     return is_thorough_ || worse == 0 ||
            loss_ + nanoseconds(worse, bytes_) <= std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
-  }
-
-  /// Returns whether the same way with shorter pieces has taken so long that longer ones cannot make up for it.
-  [[nodiscard]] static bool has_slow_sibling(const class_state& one, std::size_t way) {
-    const std::uint64_t best = *std::min_element(one.costs.begin(), one.costs.end());
-    return way != 0 && transfer_ways[way - 1].medium == transfer_ways[way].medium && one.costs[way - 1] != unknown &&
-           one.costs[way - 1] > 2 * best + best / 2;
   }
 
   /// Returns the quickest way that is known, or a preferred one that is about as quick. Where no cost is known yet, it
@@ -331,7 +332,7 @@ class tuner {
   bool may_use_nodes_ = false;
   std::uint64_t begin_ = 0;
   std::uint64_t all_began_ = 0;
-  std::uint64_t first_began_ = 0;  // the first operation that was measured
+  std::uint64_t first_began_ = 0;  // when the first operation that was measured began
 };
 
 }  // namespace hfcomm::engines
