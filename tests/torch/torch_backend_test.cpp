@@ -400,8 +400,12 @@ TEST_CASE("torch_backend: a callback that throws does not concern later operatio
   on_ranks(2, [](torch_backend& backend) {
     tensors data{filled(1)};
     const auto work = backend.allreduce(data, {});
-    work->getFuture()->addCallback(
-        [](c10::ivalue::Future& /*done*/) { throw std::runtime_error("a callback's error"); });
+    try {
+      work->getFuture()->addCallback(
+          [](c10::ivalue::Future& /*done*/) { throw std::runtime_error("a callback's error"); });
+    } catch (const std::runtime_error&) {
+      // The work was done already: then LibTorch calls it here.
+    }
     work->wait();
     require_equal(data[0], filled(2), "the operation itself");
     for (int turn = 0; turn < 10; ++turn) {
