@@ -117,7 +117,7 @@ inline int run(const settings& wanted) {
     std::fprintf(stderr, "hfcomm-env: %s cannot be written: %s\n", wanted.file.c_str(), std::strerror(errno));
     return 1;
   }
-  // What a file has is taken from there; the rest is measured thoroughly, too.
+  // Choices of a file are taken; the rest is measured thoroughly, too.
   const char* const given = std::getenv("HFCOMM_TUNING");
   const std::string table = given == nullptr ? "" : given;
   const bool is_file = !table.empty() && table != "off" && table != "thorough";

@@ -107,6 +107,7 @@ TEST_CASE("ddp share_memory: a gradient that cannot be shared is an error on all
         } else {
           const auto problem = error_of<peer_error>(make);
           CHECK(problem.peer() == 1);
+          CHECK_CONTAINS(problem.what(), "share_memory: ");
           CHECK_CONTAINS(problem.what(), "the gradient of weights: ");
           CHECK_CONTAINS(problem.what(), "it is shared memory already");
         }

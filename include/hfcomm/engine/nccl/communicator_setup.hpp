@@ -154,7 +154,7 @@ class nccl_communicator_setup {
     (void)parent.exchange_split_result(child);
     const ncclComm_t from = parent.nonblocking_;
     const ncclResult_t begun = nccl().ncclCommSplit(from, color, part_.rank(), child.get(), &config);
-    // Of a non-blocking parent, NCCL (2.18 to 2.30) says success where it has only begun.
+    // NCCL (2.18 to 2.30) says success where a non-blocking parent has only begun.
     require(begun == ncclSuccess ? ncclInProgress : begun, from, "ncclCommSplit");
     (void)parent.exchange_split_result(nullptr);
     return *child;

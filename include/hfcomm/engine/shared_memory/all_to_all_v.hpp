@@ -369,7 +369,7 @@ class all_to_all_v {
   small_parts small_{steps_};
   kernel_reads& reads_;
   tuner& ways_;
-  // Of the operation under way.
+  // The operation under way:
   transfer_way way_;
   std::size_t header_ = 0;    // bytes of the lists in a slot
   std::size_t capacity_ = 0;  // bytes of a slot for parts

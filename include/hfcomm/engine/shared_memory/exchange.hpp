@@ -173,13 +173,7 @@ class exchange {
 
   /// Gives the receiver the others' chunks of a step; what lies in heaps comes whole, with the first one.
   void receive_chunks(const operation& call, std::uint64_t offset, std::uint64_t step, careful_receiver& out) {
-    // Each rank starts with the one behind it, which spreads the readers over the sources.
-    for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
-      const int source = (rank() + turn) % size();
-      const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
-      if (!is_read_by_others(call, source)) {
-        continue;
-      }
+    for_each_source(call, [&](int source, const contribution_of& theirs) {
       if (theirs.place.in_segment != 0) {
         if (offset == 0) {
           receive_in_place(source, theirs, out);
@@ -187,6 +181,16 @@ class exchange {
       } else if (offset == 0 || offset < theirs.bytes) {
         const std::byte* from = theirs.published_in(steps_, source, step);
         out.receive(source, {from, std::min<std::uint64_t>(chunk_, theirs.bytes - offset)}, offset, theirs.bytes);
+      }
+    });
+  }
+  /// Calls `use(source, contribution)` for each other rank that this one receives from. Each rank starts with the one
+  /// behind it, which spreads the readers over the sources.
+  template <class Use>
+  void for_each_source(const operation& call, const Use& use) const {
+    for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
+      if (const int source = (rank() + turn) % size(); is_read_by_others(call, source)) {
+        use(source, contributions_[static_cast<std::size_t>(source)]);
       }
     }
   }
@@ -237,19 +241,14 @@ class exchange {
   /// them could not read: some memory only its owner can read. Pieces that came by then may be received once more.
   [[nodiscard]] bool read_by_kernel(const operation& call, careful_receiver& out) {
     bool has_read_all = true;
-    for (int turn = 1; call.receives(rank()) && turn < size(); ++turn) {
-      const int source = (rank() + turn) % size();
-      const contribution_of& theirs = contributions_[static_cast<std::size_t>(source)];
-      if (!is_read_by_others(call, source)) {
-        continue;
-      }
+    for_each_source(call, [&](int source, const contribution_of& theirs) {
       if (theirs.place.in_segment != 0) {
         receive_in_place(source, theirs, out);
       } else if (has_read_all) {
         out.attempt(
             [&](receiver& to) { has_read_all = reads_.receive(source, theirs.place.address, theirs.bytes, to); });
       }
-    }
+    });
     return reads_.have_all_read(call, has_read_all);
   }
 
@@ -307,7 +306,7 @@ class exchange {
   peer_memory& peers_;
   kernel_reads& reads_;
   tuner& ways_;
-  // Of the operation under way.
+  // The operation under way:
   transfer_way way_;
   std::size_t chunk_ = 0;  // bytes
   int reader_ = lockstep::everyone;
