@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -246,6 +247,57 @@ TEST_CASE("tuning: what a group has found is in the table, and later groups take
   save_tuning(saved.path());
   load_tuning(saved.path());
   CHECK(tuning_text() == text);
+}
+
+TEST_CASE("tuning: after a second of operations all ways are tried again, and a table that was loaded stays") {
+  const auto finds_again = [](const process_group& world, int most_calls) {
+    tuning_table& table = tuning_table::of_process();
+    std::vector<std::int32_t> data(60'000, 0);
+    bool found = false;
+    for (int call = 0; !found && call < most_calls; ++call) {
+      all_reduce(data, reduce_op::sum, world);
+      if (call % 64 == 63) {
+        found = table.text().find("all_reduce") != std::string::npos;
+        broadcast(found, 0, world);
+      }
+    }
+    return found;
+  };
+  SUBCASE("of a group") {
+    tuning_table::of_process().reset(tuning_mode::brief);
+    run_ranks(2, [&](const process_group& world) {
+      barrier();
+      CHECK(finds_again(world, 1'000'000));
+      barrier(world);
+      if (world.rank() == 0) {  // the group has its choice
+        tuning_table::of_process().reset(tuning_mode::brief);
+      }
+      barrier(world);
+      CHECK(finds_again(world, 1'000'000));
+    });
+  }
+  SUBCASE("of a table") {
+    const temporary_file file(
+        "all_reduce 131072 2 own slots 32768 0.01\n"
+        "all_reduce 131072 2 shared slots 32768 0.01\n");
+    load_tuning(file.path());
+    CHECK(tuning_table::of_process().mode() == tuning_mode::pinned);
+    const std::string text = tuning_text();
+    run_ranks(2, [&](const process_group& world) {
+      barrier();
+      std::vector<std::int32_t> data(60'000, 0);
+      const auto begin = std::chrono::steady_clock::now();
+      for (bool goes_on = true; goes_on;) {
+        for (int call = 0; call < 64; ++call) {
+          all_reduce(data, reduce_op::sum, world);
+        }
+        goes_on = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(1500);
+        broadcast(goes_on, 0, world);
+      }
+    });
+    CHECK(tuning_text() == text);
+  }
+  tuning_table::of_process().reset(tuning_mode::brief);
 }
 
 TEST_CASE("tuning: a file that is no table is a usage_error that names the line") {

@@ -51,7 +51,7 @@ struct transfer_way {
   [[nodiscard]] friend bool operator==(const transfer_way&, const transfer_way&) = default;
 };
 
-/// The ways between which the ranks choose. A smaller number is preferred where two are about as fast.
+/// The ways between which the ranks choose.
 inline constexpr std::size_t large_piece_bytes = 4 * layout::piece_bytes;
 inline constexpr std::array<transfer_way, 6> transfer_ways{{
     {transfer_medium::streamed, layout::piece_bytes},
@@ -63,8 +63,10 @@ inline constexpr std::array<transfer_way, 6> transfer_ways{{
 }};
 inline constexpr std::size_t default_way = 3;
 
-/// How often the tuner tries each way.
-inline constexpr unsigned tries_of_each = layout::depth;
+/// How often in a row the tuner tries each way, and how many of these do not count. A step uses each slot for the first
+/// time then, and has to wait less for lines that the other way has left in no cache, or more.
+inline constexpr unsigned uncounted_tries = layout::depth;
+inline constexpr unsigned tries_of_each = 2 * uncounted_tries;
 /// After so many operations of a kind and size its way is chosen, if no try had to wait.
 inline constexpr int most_tuning_calls = static_cast<int>(tries_of_each * transfer_ways.size()) + 4;
 

@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <optional>
 
+#include <hfcomm/engine/shared_memory/choice_watch.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
@@ -23,10 +23,12 @@ namespace hfcomm::engines {
 /// Finds the quickest way of a group's operations, for each kind and size class, in the group's first operations.
 ///
 /// In each operation every rank tells when it began, and what its last one of that class cost, in the cell that it
-/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways. Each is tried as
-/// often in a row as a rank has slots, because its slots may be in no cache at first. Ways that turn out much slower
-/// are left out. The cost of an operation is the slowest rank's, from when the last rank began it. While what the tries
-/// have lost is more than 20 ms and 2 % of the time since the first operation that was measured, slower ways wait.
+/// publishes anyway. All ranks see the same cells, so all know the same costs and try the same ways. Each is tried
+/// several times in a row, and the first of these do not count. Ways that turn out much slower are left out. The cost
+/// of an operation is the slowest rank's, from when the last rank began it. While what the tries have lost is more than
+/// 20 ms and 2 % of the time since the first operation that was measured, slower ways wait.
+///
+/// A way that was chosen is watched, and all are tried again when it has become slow (see choice_watch).
 ///
 /// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
 /// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
@@ -41,6 +43,7 @@ class tuner {
   /// measured. `may_use_nodes`, the same on all, allows for the chain of NUMA nodes. Returns its way.
   [[nodiscard]] transfer_way begin(tuned_operation kind, std::size_t bytes, bool may_use_nodes = false) {
     current_ = nullptr;
+    watched_ = nullptr;
     may_use_nodes_ = may_use_nodes;
     if (bytes == 0 || steps_.sizes().spans_machines() || steps_.step() == 0) {  // see peer_memory
       return {};
@@ -48,14 +51,22 @@ class tuner {
     const int size_class = std::clamp<int>(static_cast<int>(std::bit_width(bytes)), least_class, most_class);
     class_state& one = classes_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size_class - least_class)];
     if (one.chosen) {
-      const transfer_way& chosen = transfer_ways[*one.chosen];
-      return chosen.medium == transfer_medium::nodes && !may_use_nodes ? transfer_way() : chosen;
+      way_ = *one.chosen;
+      if (transfer_ways[way_].medium == transfer_medium::nodes && !may_use_nodes) {
+        return {};
+      }
+      watched_ = is_brief_ ? &one : nullptr;
+      if (!is_brief_ || !one.watch.is_due(bytes)) {
+        return transfer_ways[way_];
+      }
     }
     current_ = &one;
     key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
     bytes_ = bytes;
     begin_ = now();
-    choose_try(one);
+    if (!one.chosen) {
+      choose_try(one);
+    }
     return transfer_ways[way_];
   }
 
@@ -79,18 +90,26 @@ class tuner {
   /// Takes what the ranks told in the current step. `counts` is false where the operation did not go the chosen way, on
   /// all ranks: nothing is learned from it then.
   void agree(bool counts = true) {
+    if (watched_ != nullptr && counts) {
+      watched_->watch.count();
+    }
     if (current_ == nullptr) {
       return;
     }
     class_state& one = *current_;
-    std::uint32_t cost = 0;
+    byte_cost cost = 0;
     all_began_ = 0;
     for (int rank = 0; rank < steps_.size(); ++rank) {
       const layout::tuning_report theirs = report_of(rank);
       all_began_ = std::max(all_began_, theirs.begin);
-      cost = std::max(cost, theirs.cost == 0 ? unknown : theirs.cost);
+      cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
     }
     first_began_ = first_began_ == 0 ? all_began_ : first_began_;
+    if (one.chosen) {
+      watch(one, cost);
+      current_ = counts && one.chosen ? current_ : nullptr;
+      return;
+    }
     const bool is_first = !one.has_proposals;  // it also touches memory for the first time
     if (is_first) {
       take_proposals(one);
@@ -121,7 +140,8 @@ class tuner {
     if (current_ != nullptr) {
       const std::uint64_t ended = now();
       const std::uint64_t taken = ended - std::min(ended, all_began_);
-      current_->own_cost = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(taken * 1000 / bytes_, 1, unknown - 1));
+      current_->own_cost =
+          static_cast<byte_cost>(std::clamp<std::uint64_t>(taken * 1000 / bytes_, 1, unknown_cost - 1));
     }
   }
 
@@ -134,6 +154,7 @@ class tuner {
       for (class_state& one : kind) {
         if (one.chosen && transfer_ways[*one.chosen].medium == transfer_medium::kernel) {
           one.chosen = default_way;
+          one.watch = choice_watch();
         }
       }
     }
@@ -142,20 +163,20 @@ class tuner {
  private:
   static constexpr int least_class = std::bit_width(layout::small_slot_bytes);
   static constexpr int most_class = 25;  // 16 MiB and more
-  static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint64_t most_loss_at_once = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
   struct class_state {
-    class_state() { costs.fill(unknown); }
+    class_state() { costs.fill(unknown_cost); }
 
     std::optional<std::size_t> chosen;
     bool has_proposals = false;          // the ranks have proposed what their tables have
     std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
     bool pending_is_try = false;
     std::size_t pending_bytes = 0;
-    std::uint32_t own_cost = 0;  // of it
-    std::array<std::uint32_t, transfer_ways.size()> costs;
+    byte_cost own_cost = 0;  // of it
+    std::array<byte_cost, transfer_ways.size()> costs;
     std::array<std::uint8_t, transfer_ways.size()> tries{};
+    choice_watch watch;  // of what is chosen
   };
 
   [[nodiscard]] static std::uint64_t now() {
@@ -165,7 +186,6 @@ class tuner {
   [[nodiscard]] static std::size_t number_of(const transfer_way& way) {
     return static_cast<std::size_t>(std::find(transfer_ways.begin(), transfer_ways.end(), way) - transfer_ways.begin());
   }
-  [[nodiscard]] static std::uint64_t nanoseconds(std::uint64_t cost, std::size_t bytes) { return cost * bytes / 1000; }
 
   [[nodiscard]] layout::tuning_report report_of(int rank) const {
     layout::tuning_report theirs;
@@ -198,12 +218,14 @@ class tuner {
     bool is_off = false;
     bool share_cores = false;
     is_thorough_ = true;
+    is_brief_ = true;
     can_read_all_ = true;
     for (int rank = 0; rank < steps_.size(); ++rank) {
       const layout::tuning_report theirs = report_of(rank);
       all_agree = all_agree && theirs.proposal == proposal;
       is_off = is_off || theirs.mode == static_cast<std::uint8_t>(tuning_mode::off);
       is_thorough_ = is_thorough_ && theirs.mode == static_cast<std::uint8_t>(tuning_mode::thorough);
+      is_brief_ = is_brief_ && theirs.mode == static_cast<std::uint8_t>(tuning_mode::brief);
       can_read_all_ = can_read_all_ && theirs.can_read_all != 0;
       share_cores = share_cores || theirs.shares_cores != 0;
     }
@@ -223,13 +245,22 @@ class tuner {
     return key_.kind == tuned_operation::all_to_all && is_long && suits(by_kernel) ? by_kernel : default_way;
   }
 
-  /// Takes what the last operation of the class cost.
-  void learn(class_state& one, std::size_t way, std::uint32_t cost) {
-    one.costs[way] = std::min(one.costs[way], cost);
+  /// Takes what the last operation of the class cost. Tries that do not count only tell whether a way is hopeless.
+  void learn(class_state& one, std::size_t way, byte_cost cost) {
+    const bool begins = one.pending_is_try && one.tries[way] <= uncounted_tries + 1;
+    one.costs[way] = begins && cost != unknown_cost ? cost : std::min(one.costs[way], cost);
     one.pending.reset();
-    if (const std::uint64_t best = best_cost(one); one.pending_is_try && cost != unknown && cost > best) {
+    if (const std::uint64_t best = best_cost(one); one.pending_is_try && cost != unknown_cost && cost > best) {
       // A rank that was held up by something else is no loss.
-      loss_ += nanoseconds(std::min<std::uint64_t>(cost - best, 3 * best), one.pending_bytes);
+      loss_ += nanoseconds_of(std::min<std::uint64_t>(cost - best, 3 * best), one.pending_bytes);
+    }
+  }
+
+  /// Takes what an operation of a chosen way cost: it may be time to try all ways again.
+  void watch(class_state& one, byte_cost cost) const {
+    if (one.watch.is_over(cost, bytes_)) {
+      one = class_state();
+      one.has_proposals = true;
     }
   }
 
@@ -239,7 +270,7 @@ class tuner {
     is_last_ = false;
     is_try_ = false;
     const std::uint64_t best = best_cost(one);
-    if (!one.has_proposals || best == unknown) {
+    if (!one.has_proposals || best == unknown_cost) {
       return;  // a cost is known one operation later
     }
     is_last_ = true;
@@ -259,26 +290,25 @@ class tuner {
   /// takes too long, longer pieces cannot make up for it.
   [[nodiscard]] bool is_hopeless(const class_state& one, std::size_t way, std::uint64_t best) const {
     const auto takes_too_long = [&](std::size_t number) {
-      return one.costs[number] != unknown && one.costs[number] > 2 * best + best / 2;
+      return one.costs[number] != unknown_cost && one.costs[number] > 2 * best + best / 2;
     };
     const bool has_longer_pieces = way != 0 && transfer_ways[way - 1].medium == transfer_ways[way].medium;
     return !is_thorough_ &&
-           (takes_too_long(way) || (one.costs[way] == unknown && has_longer_pieces && takes_too_long(way - 1)));
+           (takes_too_long(way) || (one.costs[way] == unknown_cost && has_longer_pieces && takes_too_long(way - 1)));
   }
 
   /// Returns whether a try stays within what all tries may lose. All ranks know the same times.
   [[nodiscard]] bool can_afford(const class_state& one, std::size_t way, std::uint64_t best) const {
     const std::uint64_t cost = one.costs[way];
-    const std::uint64_t worse = cost == unknown ? best / 2 : cost - std::min(cost, best);
+    const std::uint64_t worse = cost == unknown_cost ? best / 2 : cost - std::min(cost, best);
     return is_thorough_ || worse == 0 ||
-           loss_ + nanoseconds(worse, bytes_) <= std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
+           loss_ + nanoseconds_of(worse, bytes_) <= std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
   }
 
-  /// Returns the quickest way that is known, or a preferred one that is about as quick. Where no cost is known yet, it
-  /// is the choice for fewer bytes.
+  /// Returns the quickest way that is known. Where no cost is known yet, it is the choice for fewer bytes.
   [[nodiscard]] std::size_t best_way(const class_state& one) const {
     const std::uint64_t best = best_cost(one);
-    if (best == unknown) {
+    if (best == unknown_cost) {
       const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
       const class_state* smaller = &one;
       while (smaller != kind.data() && !smaller->chosen) {
@@ -286,16 +316,29 @@ class tuner {
       }
       return smaller->chosen && suits(*smaller->chosen) ? *smaller->chosen : default_way;
     }
-    std::size_t way = 0;
-    while (!suits(way) || one.costs[way] > best + best / 12) {
-      ++way;
+    std::size_t found = default_way;
+    std::uint64_t least = unknown_cost;
+    for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
+      if (const std::uint64_t cost = comparable_cost(one, way); suits(way) && cost < least) {
+        least = cost;
+        found = way;
+      }
     }
-    return way;
+    return found;
+  }
+
+  /// Returns the cost by which a way is compared with others. Ordinary stores count a fifth more, because how long they
+  /// take depends most on which cores the ranks have, and a virtual machine's cores move.
+  [[nodiscard]] static std::uint64_t comparable_cost(const class_state& one, std::size_t way) {
+    const std::uint64_t cost = one.costs[way];
+    const transfer_medium medium = transfer_ways[way].medium;
+    const bool stores_past_caches = medium == transfer_medium::streamed || medium == transfer_medium::kernel;
+    return cost == unknown_cost || stores_past_caches ? cost : cost + cost / 5;
   }
 
   /// Returns the lowest cost of the ways that suit.
   [[nodiscard]] std::uint64_t best_cost(const class_state& one) const {
-    std::uint64_t best = unknown;
+    std::uint64_t best = unknown_cost;
     for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
       best = suits(way) ? std::min<std::uint64_t>(best, one.costs[way]) : best;
     }
@@ -305,8 +348,9 @@ class tuner {
   void choose(class_state& one) {
     const std::size_t way = best_way(one);
     one.chosen = way;
+    one.watch = choice_watch(one.costs[way]);
     const double microseconds =
-        one.costs[way] == unknown ? 0 : static_cast<double>(nanoseconds(one.costs[way], bytes_)) / 1000;
+        one.costs[way] == unknown_cost ? 0 : static_cast<double>(nanoseconds_of(one.costs[way], bytes_)) / 1000;
     try {
       table_.set(key_, {transfer_ways[way], microseconds});
     } catch (const std::bad_alloc&) {
@@ -321,9 +365,11 @@ class tuner {
   std::uint64_t loss_ = 0;     // nanoseconds that trying slower ways has cost so far
   bool can_read_all_ = false;  // every rank can read the memory of all others
   bool is_thorough_ = false;   // what trying loses has no limit
+  bool is_brief_ = false;      // what is chosen is watched
 
   // The operation under way.
   class_state* current_ = nullptr;  // null: nothing is measured
+  class_state* watched_ = nullptr;  // null: nothing is chosen, or its choice stays
   tuning_key key_;
   std::size_t bytes_ = 0;
   std::size_t way_ = default_way;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +26,9 @@ struct tuning_key {
 
 /// The mode in which a process's groups find the quickest ways.
 enum class tuning_mode : std::uint8_t {
-  brief,     ///< They try slower ways as long as that costs little.
+  brief,     ///< They try slower ways as long as that costs little, again where the chosen one has become slow.
   thorough,  ///< They try all ways, whatever that costs.
+  pinned,    ///< The same, but what is chosen or in the table stays.
   off,       ///< They take the default ways, and nothing from the table.
 };
 
@@ -45,7 +47,7 @@ class tuning_table {
   /// file.
   static tuning_table& of_process();
 
-  [[nodiscard]] tuning_mode mode() const noexcept { return mode_; }
+  [[nodiscard]] tuning_mode mode() const noexcept { return mode_.load(); }
 
   [[nodiscard]] std::optional<transfer_way> find(const tuning_key& key) const;
   void set(const tuning_key& key, const choice& chosen);
@@ -53,7 +55,8 @@ class tuning_table {
   void reset(tuning_mode mode);
 
   [[nodiscard]] std::string text() const;
-  /// Adds what a file of such text has. Throws usage_error that names the file, and the line that is wrong.
+  /// Adds what a file of such text has, and pins it. Throws usage_error that names the file, and the line that is
+  /// wrong.
   void load(const std::string& path);
 
  private:
@@ -61,7 +64,7 @@ class tuning_table {
 
   mutable std::mutex mutex_;
   std::map<tuning_key, choice> choices_;
-  tuning_mode mode_ = tuning_mode::brief;
+  std::atomic<tuning_mode> mode_{tuning_mode::brief};
 };
 
 }  // namespace hfcomm::engines

@@ -160,6 +160,8 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   for (const auto& [key, chosen] : found) {
     choices_.insert_or_assign(key, chosen);
   }
+  tuning_mode brief = tuning_mode::brief;
+  mode_.compare_exchange_strong(brief, tuning_mode::pinned);
 }
 
 }  // namespace hfcomm::engines
