@@ -63,8 +63,8 @@ inline constexpr std::array<transfer_way, 6> transfer_ways{{
 }};
 inline constexpr std::size_t default_way = 3;
 
-/// How often in a row the tuner tries each way, and how many of these do not count. A step uses each slot for the first
-/// time then, and has to wait less for lines that the other way has left in no cache, or more.
+/// The tuner tries each way so many times in a row. The first of these do not count: each may use a slot for the first
+/// time, and its lines are where another way has left them.
 inline constexpr unsigned uncounted_tries = layout::depth;
 inline constexpr unsigned tries_of_each = 2 * uncounted_tries;
 /// After so many operations of a kind and size its way is chosen, if no try had to wait.

@@ -28,7 +28,7 @@ namespace hfcomm::engines {
 /// of an operation is the slowest rank's, from when the last rank began it. While what the tries have lost is more than
 /// 20 ms and 2 % of the time since the first operation that was measured, slower ways wait.
 ///
-/// A way that was chosen is watched, and all are tried again when it has become slow (see choice_watch).
+/// A chosen way is watched. All are tried again when it has become slow, and from time to time (see choice_watch).
 ///
 /// A choice goes into the process's table. The first operation of a class takes the choice for fewer bytes, or the
 /// default way. In it the ranks propose what their tables have. Where all propose the same, that is chosen.
@@ -56,6 +56,7 @@ class tuner {
         return {};
       }
       watched_ = is_brief_ ? &one : nullptr;
+      bytes_ = bytes;
       if (!is_brief_ || !one.watch.is_due(bytes)) {
         return transfer_ways[way_];
       }
@@ -91,7 +92,7 @@ class tuner {
   /// all ranks: nothing is learned from it then.
   void agree(bool counts = true) {
     if (watched_ != nullptr && counts) {
-      watched_->watch.count();
+      watched_->watch.count(bytes_);
     }
     if (current_ == nullptr) {
       return;
@@ -106,7 +107,9 @@ class tuner {
     }
     first_began_ = first_began_ == 0 ? all_began_ : first_began_;
     if (one.chosen) {
-      watch(one, cost);
+      if (one.watch.add_cost(cost)) {
+        begin_again(one);
+      }
       current_ = counts && one.chosen ? current_ : nullptr;
       return;
     }
@@ -155,6 +158,7 @@ class tuner {
         if (one.chosen && transfer_ways[*one.chosen].medium == transfer_medium::kernel) {
           one.chosen = default_way;
           one.watch = choice_watch();
+          one.own_cost = 0;
         }
       }
     }
@@ -169,6 +173,7 @@ class tuner {
     class_state() { costs.fill(unknown_cost); }
 
     std::optional<std::size_t> chosen;
+    std::optional<std::size_t> before;   // what was chosen until all ways are tried again
     bool has_proposals = false;          // the ranks have proposed what their tables have
     std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
     bool pending_is_try = false;
@@ -247,8 +252,8 @@ class tuner {
 
   /// Takes what the last operation of the class cost. Tries that do not count only tell whether a way is hopeless.
   void learn(class_state& one, std::size_t way, byte_cost cost) {
-    const bool begins = one.pending_is_try && one.tries[way] <= uncounted_tries + 1;
-    one.costs[way] = begins && cost != unknown_cost ? cost : std::min(one.costs[way], cost);
+    const bool is_first_counted = one.pending_is_try && one.tries[way] == uncounted_tries + 1;
+    one.costs[way] = is_first_counted && cost != unknown_cost ? cost : std::min(one.costs[way], cost);
     one.pending.reset();
     if (const std::uint64_t best = best_cost(one); one.pending_is_try && cost != unknown_cost && cost > best) {
       // A rank that was held up by something else is no loss.
@@ -256,12 +261,12 @@ class tuner {
     }
   }
 
-  /// Takes what an operation of a chosen way cost: it may be time to try all ways again.
-  void watch(class_state& one, byte_cost cost) const {
-    if (one.watch.is_over(cost, bytes_)) {
-      one = class_state();
-      one.has_proposals = true;
-    }
+  /// Lets all ways be tried again. The chosen one is used in the meantime.
+  static void begin_again(class_state& one) {
+    const auto chosen = one.chosen;
+    one = class_state();
+    one.has_proposals = true;
+    one.before = chosen;
   }
 
   /// Chooses the way of an operation: the one to try next, or where there is none to try now, the best one.
@@ -273,11 +278,11 @@ class tuner {
     if (!one.has_proposals || best == unknown_cost) {
       return;  // a cost is known one operation later
     }
-    is_last_ = true;
+    is_last_ = !one.pending || !one.pending_is_try || one.tries[*one.pending] >= tries_of_each;
     for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
       if (one.tries[way] < tries_of_each && suits(way) && !is_hopeless(one, way, best)) {
         is_last_ = false;
-        if (can_afford(one, way, best)) {
+        if (one.tries[way] != 0 || can_afford(one, way, best)) {  // a row of tries that has begun goes on
           is_try_ = true;
           way_ = way;
           return;
@@ -297,17 +302,22 @@ class tuner {
            (takes_too_long(way) || (one.costs[way] == unknown_cost && has_longer_pieces && takes_too_long(way - 1)));
   }
 
-  /// Returns whether a try stays within what all tries may lose. All ranks know the same times.
+  /// Returns whether a row of tries stays within what all tries may lose. All ranks know the same times.
   [[nodiscard]] bool can_afford(const class_state& one, std::size_t way, std::uint64_t best) const {
     const std::uint64_t cost = one.costs[way];
     const std::uint64_t worse = cost == unknown_cost ? best / 2 : cost - std::min(cost, best);
     return is_thorough_ || worse == 0 ||
-           loss_ + nanoseconds_of(worse, bytes_) <= std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
+           loss_ + tries_of_each * nanoseconds_of(worse, bytes_) <=
+               std::max(most_loss_at_once, (all_began_ - first_began_) / 50);
   }
 
-  /// Returns the quickest way that is known. Where no cost is known yet, it is the choice for fewer bytes.
+  /// Returns the quickest way that is known. Where no cost is known yet, it is the earlier choice, or the one for fewer
+  /// bytes.
   [[nodiscard]] std::size_t best_way(const class_state& one) const {
     const std::uint64_t best = best_cost(one);
+    if (best == unknown_cost && one.before && suits(*one.before)) {
+      return *one.before;
+    }
     if (best == unknown_cost) {
       const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
       const class_state* smaller = &one;

@@ -26,10 +26,10 @@ struct tuning_key {
 
 /// The mode in which a process's groups find the quickest ways.
 enum class tuning_mode : std::uint8_t {
-  brief,     ///< They try slower ways as long as that costs little, again where the chosen one has become slow.
+  brief,     ///< They try slower ways as long as that costs little, and again now and then.
   thorough,  ///< They try all ways, whatever that costs.
-  pinned,    ///< The same, but what is chosen or in the table stays.
   off,       ///< They take the default ways, and nothing from the table.
+  pinned,    ///< They try as in `brief`, but keep what they have chosen or taken from the table.
 };
 
 /// The ways that this process's groups have chosen. New groups propose them to each other, instead of measuring again.
@@ -55,8 +55,8 @@ class tuning_table {
   void reset(tuning_mode mode);
 
   [[nodiscard]] std::string text() const;
-  /// Adds what a file of such text has, and pins it. Throws usage_error that names the file, and the line that is
-  /// wrong.
+  /// Adds what a file of such text has. In the mode `brief`, the mode becomes `pinned`. Throws usage_error that names
+  /// the file, and the line that is wrong.
   void load(const std::string& path);
 
  private:
