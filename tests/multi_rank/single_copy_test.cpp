@@ -11,6 +11,7 @@
 
 #include <hfcomm/collectives/all_to_all.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/transfer_way.hpp>
 #include <hfcomm/engine/shared_memory/tuning_table.hpp>
 
 namespace {
@@ -134,7 +135,7 @@ TEST_CASE("single copy: every operation on long buffers tries it") {
       };
       for (const auto& operation : operations) {
         const std::uint64_t before = single_copies(world);
-        for (int call = 0; call < 20; ++call) {
+        for (int call = 0; call < engines::most_tuning_calls; ++call) {
           operation();
         }
         CHECK(single_copies(world) > before);

@@ -249,10 +249,10 @@ TEST_CASE("tuning: what a group has found is in the table, and later groups take
   CHECK(tuning_text() == text);
 }
 
-/// Does an all_reduce again and again, until the process's table has a choice for it; for 60 s at most. Returns whether
+/// Does an all_reduce again and again, until the process's table has a choice for it; for 40 s at most. Returns whether
 /// it has.
 bool finds_choice(const process_group& world) {
-  std::vector<std::int32_t> data(60'000, 0);
+  std::vector<std::int32_t> data(20'000, 0);
   const auto begin = std::chrono::steady_clock::now();
   bool found = false;
   for (bool goes_on = true; goes_on;) {
@@ -260,7 +260,7 @@ bool finds_choice(const process_group& world) {
       all_reduce(data, reduce_op::sum, world);
     }
     found = tuning_text().find("all_reduce") != std::string::npos;
-    goes_on = !found && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60);
+    goes_on = !found && std::chrono::steady_clock::now() - begin < std::chrono::seconds(40);
     broadcast(goes_on, 0, world);
   }
   return found;
@@ -286,8 +286,8 @@ TEST_CASE("tuning: after a second of operations all ways are tried again") {
 TEST_CASE("tuning: the choices of a file stay") {
   tuning_table::of_process().reset(tuning_mode::brief);
   const temporary_file file(
-      "all_reduce 131072 2 own slots 32768 0.01\n"
-      "all_reduce 131072 2 shared slots 32768 0.01\n");
+      "all_reduce 65536 2 own slots 32768 0.01\n"
+      "all_reduce 65536 2 shared slots 32768 0.01\n");
   load_tuning(file.path());
   CHECK(tuning_table::of_process().mode() == tuning_mode::pinned);
   const std::string text = tuning_text();
@@ -309,7 +309,7 @@ TEST_CASE("tuning: a call that does not fit leaves ranks agreed that watch their
   at_every_size(
       [](const process_group& world) {
         for (int call = 0; call < 400; ++call) {
-          std::vector<std::int32_t> data = values(world.rank(), call, call % 3 == 0 ? 1'000 : 600);
+          std::vector<std::int32_t> data = values(world.rank(), call, call % 3 == 0 ? 30'000 : 20'000);
           if (call % 5 == 3) {
             CHECK_THROWS_AS(
                 world.rank() == 0 ? all_reduce(data, reduce_op::sum, world) : broadcast(std::span(data), 0, world),

@@ -18,8 +18,9 @@ namespace hfcomm {
 void save_tuning(const std::string& path);
 
 /// Adds the choices in a file of save_tuning. To be called before the groups that are to use them do operations of
-/// these sizes. A choice counts where all ranks of a group have the same one. From then on, groups with a rank in this
-/// process keep their choices, also where they have become slow. Any thread may call. Throws usage_error where the file
+/// these sizes; later it changes nothing for them. A choice counts where all ranks of a group have the same one. A
+/// group that has a rank in this process, and first does an operation of some kind and size after this call, keeps its
+/// choices from then on, also where they have become slow. Any thread may call. Throws usage_error where the file
 /// cannot be read, or names the line that is no choice.
 void load_tuning(const std::string& path);
 

@@ -63,9 +63,10 @@ inline constexpr std::array<transfer_way, 6> transfer_ways{{
 }};
 inline constexpr std::size_t default_way = 3;
 
-/// The tuner tries each way so many times in a row. The first of these do not count: each may use a slot for the first
-/// time, and its lines are where another way has left them.
+/// So many tries in a row of a way by the tuner do not count: each may use a slot for the first time, and its lines are
+/// where another way has left them.
 inline constexpr unsigned uncounted_tries = layout::depth;
+/// So many tries in a row each way gets.
 inline constexpr unsigned tries_of_each = 2 * uncounted_tries;
 /// After so many operations of a kind and size its way is chosen, if no try had to wait.
 inline constexpr int most_tuning_calls = static_cast<int>(tries_of_each * transfer_ways.size()) + 4;

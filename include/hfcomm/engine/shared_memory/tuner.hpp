@@ -278,11 +278,17 @@ class tuner {
     if (!one.has_proposals || best == unknown_cost) {
       return;  // a cost is known one operation later
     }
-    is_last_ = !one.pending || !one.pending_is_try || one.tries[*one.pending] >= tries_of_each;
+    const bool is_in_row = one.pending && one.pending_is_try && one.tries[*one.pending] < tries_of_each;
+    if (is_in_row && suits(*one.pending) && !is_hopeless(one, *one.pending, best)) {
+      is_try_ = true;
+      way_ = *one.pending;
+      return;
+    }
+    is_last_ = !is_in_row;
     for (std::size_t way = 0; way < transfer_ways.size(); ++way) {
       if (one.tries[way] < tries_of_each && suits(way) && !is_hopeless(one, way, best)) {
         is_last_ = false;
-        if (one.tries[way] != 0 || can_afford(one, way, best)) {  // a row of tries that has begun goes on
+        if (can_afford(one, way, best)) {
           is_try_ = true;
           way_ = way;
           return;
