@@ -155,7 +155,7 @@ TEST_CASE("tuning: every way that is tried gives the right results") {
     run_ranks(size, [](const process_group& world) {
       barrier();
       const std::uint64_t before = single_copies(world);
-      for (const std::size_t count : each_of(50, 1'001, 9'000, 40'003)) {
+      for (const std::size_t count : each_of(50, 1'001, 9'000, 20'003)) {
         if (world.size() > 4 && count > 9'000) {
           continue;  // unoptimised, all of them take their time
         }
@@ -308,7 +308,7 @@ TEST_CASE("tuning: a call that does not fit leaves ranks agreed that watch their
   tuning_table::of_process().reset(tuning_mode::brief);
   at_every_size(
       [](const process_group& world) {
-        for (int call = 0; call < 400; ++call) {
+        for (int call = 0; call < 120; ++call) {
           std::vector<std::int32_t> data = values(world.rank(), call, call % 3 == 0 ? 30'000 : 20'000);
           if (call % 5 == 3) {
             CHECK_THROWS_AS(
