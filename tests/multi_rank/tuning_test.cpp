@@ -194,12 +194,12 @@ TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
   });
 }
 
-TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks agreed") {
-  const thorough_tuning mode;
+/// Calls all_reduce on so many elements or, every third time, on `longer` ones; each fifth call does not fit.
+void mix_in_calls_that_do_not_fit(int calls, std::size_t count, std::size_t longer) {
   at_every_size(
-      [](const process_group& world) {
-        for (int call = 0; call < 3 * enough_calls; ++call) {
-          std::vector<std::int32_t> data = values(world.rank(), call, 20'000);
+      [=](const process_group& world) {
+        for (int call = 0; call < calls; ++call) {
+          std::vector<std::int32_t> data = values(world.rank(), call, call % 3 == 0 ? longer : count);
           if (call % 5 == 3) {
             CHECK_THROWS_AS(
                 world.rank() == 0 ? all_reduce(data, reduce_op::sum, world) : broadcast(std::span(data), 0, world),
@@ -211,6 +211,11 @@ TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks
         }
       },
       2);
+}
+
+TEST_CASE("tuning: a call that does not fit in the middle of it leaves the ranks agreed") {
+  const thorough_tuning mode;
+  mix_in_calls_that_do_not_fit(3 * enough_calls, 20'000, 20'000);
 }
 
 TEST_CASE("tuning: what a group has found is in the table, and later groups take it") {
@@ -306,21 +311,7 @@ TEST_CASE("tuning: the choices of a file stay") {
 
 TEST_CASE("tuning: a call that does not fit leaves ranks agreed that watch their choice") {
   tuning_table::of_process().reset(tuning_mode::brief);
-  at_every_size(
-      [](const process_group& world) {
-        for (int call = 0; call < 120; ++call) {
-          std::vector<std::int32_t> data = values(world.rank(), call, call % 3 == 0 ? 30'000 : 20'000);
-          if (call % 5 == 3) {
-            CHECK_THROWS_AS(
-                world.rank() == 0 ? all_reduce(data, reduce_op::sum, world) : broadcast(std::span(data), 0, world),
-                mismatch_error);
-          } else {
-            all_reduce(data, reduce_op::sum, world);
-            CHECK((data == sums(world, call, data.size())));
-          }
-        }
-      },
-      2);
+  mix_in_calls_that_do_not_fit(120, 20'000, 30'000);
   tuning_table::of_process().reset(tuning_mode::brief);
 }
 

@@ -50,20 +50,19 @@ class tuner {
     }
     const int size_class = std::clamp<int>(static_cast<int>(std::bit_width(bytes)), least_class, most_class);
     class_state& one = classes_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size_class - least_class)];
+    bytes_ = bytes;
     if (one.chosen) {
       way_ = *one.chosen;
       if (transfer_ways[way_].medium == transfer_medium::nodes && !may_use_nodes) {
         return {};
       }
       watched_ = is_brief_ ? &one : nullptr;
-      bytes_ = bytes;
       if (!is_brief_ || !one.watch.is_due(bytes)) {
         return transfer_ways[way_];
       }
     }
     current_ = &one;
     key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
-    bytes_ = bytes;
     begin_ = now();
     if (!one.chosen) {
       choose_try(one);
@@ -321,10 +320,10 @@ class tuner {
   /// bytes.
   [[nodiscard]] std::size_t best_way(const class_state& one) const {
     const std::uint64_t best = best_cost(one);
-    if (best == unknown_cost && one.before && suits(*one.before)) {
-      return *one.before;
-    }
     if (best == unknown_cost) {
+      if (one.before && suits(*one.before)) {
+        return *one.before;
+      }
       const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
       const class_state* smaller = &one;
       while (smaller != kind.data() && !smaller->chosen) {
