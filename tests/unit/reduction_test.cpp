@@ -307,6 +307,35 @@ TEST_CASE_TEMPLATE("reduction kernels: pieces and alignment change no bit, and n
   }
 }
 
+TEST_CASE_TEMPLATE("reduction kernels: buffers that lie alike in their pages, wherever that is, change no bit", T,
+                   ALL_ELEMENTS) {
+  std::mt19937_64 random(11);
+  constexpr std::size_t page = 4096;
+  constexpr std::size_t count = 2 * page / sizeof(T) + 7;
+  std::vector<std::vector<std::byte>> memory(4, std::vector<std::byte>(5 * page));
+  for (const std::size_t ranks : {2u, 3u}) {
+    const auto inputs = random_inputs<T>(ranks, count, random);
+    const auto wanted = expected(reduce_kind::sum, inputs);
+    for (const std::size_t place : {0u, 16u, 17u, 2048u, 4080u, 4095u}) {
+      const auto at_place = [&](std::vector<std::byte>& one) {
+        const auto begin = reinterpret_cast<std::uintptr_t>(one.data());
+        return one.data() + (page - begin % page) + place;
+      };
+      std::vector<const std::byte*> sources;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        sources.push_back(at_place(memory[rank]));
+        std::memcpy(at_place(memory[rank]), inputs[rank].data(), count * sizeof(T));
+      }
+      std::byte* const out = at_place(memory.back());
+      std::memset(memory.back().data(), 0xa5, memory.back().size());
+      auto all = memory.back();
+      std::memcpy(all.data() + (out - memory.back().data()), wanted.data(), count * sizeof(T));
+      reduce_into<T>(out, reduce_kind::sum, sources, count);
+      CHECK(memory.back() == all);
+    }
+  }
+}
+
 TEST_CASE_TEMPLATE("reduction kernels: every output gets the result, also when outputs are inputs", T, ALL_ELEMENTS) {
   std::mt19937_64 random(77);
   const hfcomm::detail::reduction_kernel kernel = &hfcomm::detail::reduce_elements<element_type_of<T>>;

@@ -67,8 +67,6 @@ class reduce {
   }
 
  private:
-  static constexpr std::size_t cache_line = 64;
-
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
   [[nodiscard]] transfer_way choose_way(const operation& call, std::size_t bytes) {
@@ -208,25 +206,10 @@ class reduce {
     in_slices(call, in, out, first);
   }
 
-  /// The shares begin where rank 0's input has a cache line: a buffer of the program's own may begin anywhere, and
-  /// vectors that lie in two lines take longer.
   void in_place(const operation& call, std::size_t bytes) {
     const std::size_t width = size_of(call.element);
     const std::size_t total = bytes / width;
-    const std::uint64_t first = places_.front().in;
-    const std::size_t head = std::min<std::size_t>((layout::round_up(first, cache_line) - first) / width, total);
-    const auto [begin, end] = slices(0, total - head, total - head, size()).of(rank());
-    if (rank() == 0) {
-      fold_in_place(call, 0, head);
-    }
-    fold_in_place(call, head + begin, head + end);
-    steps_.throw_if_broken(call);
-    steps_.publish(call);
-    steps_.wait_all(call);
-  }
-
-  void fold_in_place(const operation& call, std::size_t begin, std::size_t end) {
-    const std::size_t width = size_of(call.element);
+    const auto [begin, end] = slices(0, total, total, size()).of(rank());
     inputs_.clear();
     outputs_.clear();
     for (int other = 0; other < size(); ++other) {
@@ -237,6 +220,9 @@ class reduce {
       }
     }
     fold_.run(call, inputs_, outputs_, end - begin, factors_);
+    steps_.throw_if_broken(call);
+    steps_.publish(call);
+    steps_.wait_all(call);
   }
 
   /// Chunk by chunk: publish the chunk, reduce one's own slice of it, publish that, collect the other slices. The
