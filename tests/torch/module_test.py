@@ -188,7 +188,7 @@ class Cases:
                 seen.add(source)
             require(seen == set(range(1, self.ranks)), f"recv from anyone: {seen}")
         else:
-            time.sleep(0.2 if self.rank == 1 else 0)  # the last rank's next message, of another tag, is there before
+            time.sleep(0.2 if self.rank == 1 else 0)  # so the next message of the last rank comes first
             dist.send(self._mine(3), 0)
         out = torch.empty(4)
         operations = [dist.P2POp(dist.isend, self._mine(4), after, tag=1), dist.P2POp(dist.irecv, out, before, tag=1)]

@@ -332,6 +332,16 @@ TEST_CASE_TEMPLATE("reduction kernels: buffers that lie alike in their pages, wh
       std::memcpy(all.data() + (out - memory.back().data()), wanted.data(), count * sizeof(T));
       reduce_into<T>(out, reduce_kind::sum, sources, count);
       CHECK(memory.back() == all);
+
+      std::vector<std::byte*> in_place;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        in_place.push_back(at_place(memory[rank]));
+      }
+      hfcomm::detail::run_kernel(&hfcomm::detail::reduce_elements<element_type_of<T>>, reduce_kind::sum, sources,
+                                 in_place, count, {});
+      for (const std::byte* const sums : in_place) {
+        CHECK(std::memcmp(sums, wanted.data(), count * sizeof(T)) == 0);
+      }
     }
   }
 }

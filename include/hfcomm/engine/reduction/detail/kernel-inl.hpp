@@ -153,19 +153,19 @@ HFCOMM_INLINE void copy_to_other_outputs(std::span<std::byte* const> outs, std::
   }
 }
 
-/// Returns how many elements of a long reduction come before its whole blocks: up to `block`. Where all inputs and
-/// outputs lie alike in their pages, as those of one allocator do, each block then is in one page, which is how far
-/// processors fetch ahead, and begins with a cache line.
-HFCOMM_INLINE std::size_t first_block(std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
-                                      std::size_t width, std::size_t block) noexcept {
-  const auto place = [mask = block * width - 1](const std::byte* data) {  // the block's bytes are a power of two
+/// Returns the elements of the first block of a long reduction: `block`, or fewer where all inputs and outputs have the
+/// same offset in their pages, as those of one allocator often do. The blocks after it then lie in one page each,
+/// because processors do not fetch ahead beyond a page. They also begin with a cache line.
+HFCOMM_INLINE std::size_t first_block_size(std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
+                                           std::size_t width, std::size_t block) noexcept {
+  const auto offset_of = [mask = block * width - 1](const std::byte* data) {  // the block's bytes are a power of two
     return reinterpret_cast<std::uintptr_t>(data) & mask;
   };
-  const std::size_t first = place(outs[0]);
-  const auto is_alike = [&](const std::byte* data) { return place(data) == first; };
-  const bool all_are = std::all_of(inputs.begin(), inputs.end(), is_alike) &&
-                       std::all_of(outs.begin(), outs.end(), is_alike) && first % width == 0;
-  return all_are ? block - first / width : block;
+  const std::size_t first = offset_of(outs[0]);
+  const auto is_alike = [&](const std::byte* data) { return offset_of(data) == first; };
+  const bool all_are_alike = std::all_of(inputs.begin(), inputs.end(), is_alike) &&
+                             std::all_of(outs.begin(), outs.end(), is_alike) && first % width == 0;
+  return all_are_alike ? block - first / width : block;
 }
 
 /// Reduces at least two inputs of elements of `width` bytes, block by block.
@@ -174,7 +174,7 @@ HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, st
   alignas(64) std::byte sums[reduction_bytes];
   const bool two = inputs.size() == 2;
   const std::size_t block = loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
-  std::size_t size = count > block ? first_block(inputs, outs, width, block) : count;
+  std::size_t size = count > block ? first_block_size(inputs, outs, width, block) : count;
   for (std::size_t begin = 0; begin < count; begin += size, size = std::min(block, count - begin)) {
     const std::size_t offset = begin * width;
     const std::byte* so_far = inputs[0] + offset;
