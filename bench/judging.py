@@ -7,7 +7,6 @@ round, which is a turn of a launch, all systems are measured one after the other
 
 import collections
 import dataclasses
-import math
 import statistics
 
 TITLES = {'hfcomm': 'hfcomm', 'before': 'before', 'open_mpi': 'Open MPI', 'mpich': 'MPICH', 'gloo': 'Gloo',
@@ -18,8 +17,13 @@ MARKS = {AHEAD: '', BEHIND: '', UNDECIDED: '~', NOT_JUDGED: '?'}
 LEAST_ROUNDS = 6
 # One round in so many may be an outlier, on each side.
 ROUNDS_PER_OUTLIER = 10
+WAY = 'way:'  # Begins the name of a system that is hfcomm with one way of transfer only: way:slots:32K.
 SHARED = ('shared', 'registered')  # buffers in memory that hfcomm's ranks share
 WORST_CELLS = 5
+
+
+def is_peer(system):
+    return system not in ('hfcomm', 'limit') and not system.startswith(WAY)
 
 
 def rounds_of(record):
@@ -105,12 +109,18 @@ def buffer_of_peers(one):
     return 'ordinary' if one['buffer'] in SHARED else one['buffer']
 
 
+def is_at(other, one, buffer):
+    return other['buffer'] == buffer and all(other[key] == one[key] for key in ('operation', 'ranks', 'bytes', 'type'))
+
+
 def peers_of(records, one):
     """The peers' records at hfcomm's record `one`. Peers have their own float32."""
-    return [other for other in records
-            if other['system'] not in ('hfcomm', 'limit') and other['operation'] == one['operation'] and
-            other['ranks'] == one['ranks'] and other['bytes'] == one['bytes'] and
-            other['type'] == one['type'] and other['buffer'] == buffer_of_peers(one)]
+    return [other for other in records if is_peer(other['system']) and is_at(other, one, buffer_of_peers(one))]
+
+
+def ways_of(records, one):
+    """The records of hfcomm's single ways of transfer at its record `one`."""
+    return [other for other in records if other['system'].startswith(WAY) and is_at(other, one, one['buffer'])]
 
 
 def limit_of(records, one):
@@ -133,10 +143,12 @@ def number(value):
 
 
 def table(records, systems):
-    peers = [system for system in systems if system not in ('hfcomm', 'limit')]
+    peers = [system for system in systems if is_peer(system)]
+    ways = [system for system in systems if system.startswith(WAY)]
     lines = []
     head = f'{"operation":<14} {"buffer":<8} {"type":<13} {"ranks":>5} {"bytes":>6} {"hfcomm":>9}'
     head += ''.join(f' {TITLES[system]:>9}' for system in peers) + f' {"ratio":>7} '
+    head += ''.join(f' {system.removeprefix(WAY):>13}' for system in ways)
     lines.append((head + (f' {"limit":>9} {"of limit":>8}' if 'limit' in systems else '')).rstrip())
     for one in (record for record in records if record['system'] == 'hfcomm'):
         line = (f'{one["operation"]:<14} {one["buffer"]:<8} {one["type"]:<13} {one["ranks"]:>5} '
@@ -145,6 +157,8 @@ def table(records, systems):
         line += ''.join(f' {number(others[system]) if system in others else "":>9}' for system in peers)
         cell = cell_of(records, one)
         line += f' {cell.ratio:>7.2f}{MARKS[cell.verdict] or " "}' if cell else ' ' * 9
+        found = {other['system']: other['median_us'] for other in ways_of(records, one)}
+        line += ''.join(f' {number(found[system]) if system in found else "":>13}' for system in ways)
         limit = limit_of(records, one) if one['buffer'] != 'object' else None
         if limit:
             line += f' {number(limit["median_us"]):>9} {limit["median_us"] / one["median_us"]:>8.2f}'
@@ -162,12 +176,29 @@ def summary(records):
     lines = [f'{"operation":<14} {"buffer":<8} {"ranks":>5} {"mean ratio":>10}' +
              ''.join(f' {verdict:>10}' for verdict in VERDICTS) + f' {"lowest":>7}   at']
     for (ranks, operation, buffer), cells in groups.items():
-        mean = math.exp(statistics.fmean(math.log(cell.ratio) for cell in cells))
+        mean = statistics.geometric_mean(cell.ratio for cell in cells)
         lowest = min(cells, key=lambda cell: cell.ratio)
         lines.append(f'{operation:<14} {buffer:<8} {ranks:>5} {mean:>10.2f}' +
                      ''.join(f' {count:>10}' for count in count_verdicts(cells).values()) +
                      f' {lowest.ratio:>7.2f}{MARKS[lowest.verdict] or " "}  {text_of(lowest.record["bytes"])}')
-    return lines + decisions([cell for cells in groups.values() for cell in cells])
+    return [*lines, *choice_beside_ways(records), *decisions([cell for cells in groups.values() for cell in cells])]
+
+
+def choice_beside_ways(records):
+    """Lines of text: the mean ratio of the lines with single ways of transfer, and what it would be if hfcomm had always
+    taken the quickest of them. That is the lowest of several measurements, so noise lets it look a little better."""
+    lines = []
+    for ranks in sorted({one['ranks'] for one in records}):
+        cells = [(cell, min(other['median_us'] for other in ways)) for cell in cells_of(records)
+                 if cell.record['ranks'] == ranks and (ways := ways_of(records, cell.record))]
+        if not cells:
+            continue
+        mean = statistics.geometric_mean
+        chosen = mean(cell.ratio for cell, _ in cells)
+        quickest = mean(cell.ratio * cell.record['median_us'] / time for cell, time in cells)
+        lines.append(f'{len(cells)} lines among {ranks} ranks, mean ratio: {chosen:.2f} with what hfcomm chose, '
+                     f'{quickest:.2f} with the way that was quickest at each line')
+    return ['', *lines] if lines else []
 
 
 def decisions(cells):
@@ -188,7 +219,7 @@ def decisions(cells):
 
 def table_of_ratios(records, systems):
     """Each peer's time / hfcomm's, and the bytes that each system sends for each byte of the operation."""
-    peers = [system for system in systems if system not in ('hfcomm', 'limit')]
+    peers = [system for system in systems if is_peer(system)]
     head = f'{"operation":<14} {"type":<13} {"bytes":>6}'
     head += ''.join(f' {TITLES[system] + " /":>11}' for system in peers)
     head += ''.join(f' {"sent, " + TITLES[system]:>15}' for system in ['hfcomm', *peers])

@@ -161,6 +161,38 @@ class Tables(unittest.TestCase):
         self.assertEqual(line.split()[3:], ["2.00", "2.00~", "1.00", "1.00", "2.00"])
 
 
+class Ways(unittest.TestCase):
+    def setUp(self):
+        # hfcomm has chosen the second of three ways at 8 bytes, and better than all of them at 64.
+        self.records = []
+        for size, mine, others in ((8, 2.0, (1.0, 2.0, 9.0)), (64, 2.0, (8.0, 4.0, 4.0))):
+            times = {"hfcomm": mine, "mpich": 3.0, "way:slots:32K": others[0], "way:kernel": others[1], "way:streamed:128K": others[2]}
+            self.records += [record(system, [[time] * 3] * 2, bytes=size) for system, time in times.items()]
+
+    def test_they_are_no_peers(self):
+        self.assertEqual([found.ratio for found in judging.cells_of(self.records)], [1.5, 1.5])
+
+    def test_the_table_has_their_times(self):
+        lines = judging.table(self.records, ["hfcomm", "mpich", "way:slots:32K", "way:kernel"])
+        self.assertEqual(lines[0].split()[-3:], ["ratio", "slots:32K", "kernel"])
+        self.assertEqual([line.split()[-3:] for line in lines[1:]], [["1.50", "1.00", "2.00"], ["1.50", "8.00", "4.00"]])
+
+    def test_the_summary_has_the_means_of_the_choice_and_of_the_quickest(self):
+        self.assertIn("2 lines among 2 ranks, mean ratio: 1.50 with what hfcomm chose, 1.50 with the way that was quickest "
+                      "at each line", judging.summary(self.records))  # (3 / 1) and (3 / 4)
+        self.assertFalse(judging.choice_beside_ways([one for one in self.records if not one["system"].startswith("way:")]))
+
+    def test_a_table_names_one_way_for_everything(self):
+        with tempfile.TemporaryDirectory() as name:
+            tables = compare.write_tables(pathlib.Path(name), [compare.way_of("slots:128K"), compare.way_of("kernel:32K")], [2, 4])
+            self.assertEqual(list(tables), ["way:slots:128K", "way:kernel:32K"])
+            rows = [line.split() for line in tables["way:slots:128K"].read_text().splitlines()]
+            self.assertEqual({tuple(row[4:]) for row in rows}, {("slots", "131072", "1.0")})
+            self.assertEqual({int(row[1]) for row in rows}, {1 << shift for shift in range(10, 25)})
+            self.assertEqual({(row[2], row[3]) for row in rows}, {(ranks, cores) for ranks in "24" for cores in ("own", "shared")})
+            self.assertEqual(tables["way:kernel:32K"].read_text().split()[4:6], ["kernel", "32768"])
+
+
 class Quick(unittest.TestCase):
     def test_it_has_few_sizes_and_the_rounds_to_judge(self):
         quick, whole = self.arguments("--quick"), self.arguments()
