@@ -416,6 +416,25 @@ TEST_CASE("copy_bytes: it copies as memcpy does and writes nothing else") {
   }
 }
 
+TEST_CASE("copy_own_bytes: it copies parts of every length, wherever they begin in their cache lines") {
+  std::mt19937_64 random(10);
+  constexpr std::size_t largest = (std::size_t{1} << 20) + 70;
+  std::vector<std::uint64_t> words(largest / sizeof(std::uint64_t) + 32);
+  std::generate(words.begin(), words.end(), [&] { return random(); });
+  const auto* const source = reinterpret_cast<const std::byte*>(words.data());
+  for (const std::size_t size : {std::size_t{0}, std::size_t{70}, std::size_t{65'536}, std::size_t{65'537}, largest}) {
+    for (const std::size_t shift : {0u, 16u, 63u, 64u}) {
+      std::vector<std::byte> to(largest + 128, std::byte{0xa5});
+      auto wanted = to;
+      std::copy(source, source + size, wanted.begin() + static_cast<std::ptrdiff_t>(shift));
+      hfcomm::detail::copy_own_bytes(to.data() + shift, {source, size});
+      CHECK(to == wanted);
+      hfcomm::detail::copy_own_bytes(to.data(), {to.data(), size});  // in place
+      CHECK(to == wanted);
+    }
+  }
+}
+
 TEST_CASE("reduction kernels: integers wrap around") {
   check_everywhere<std::int8_t>(reduce_op::sum, {127, 1}, -128);
   check_everywhere<std::int8_t>(reduce_op::product, {-128, -1}, -128);

@@ -104,13 +104,16 @@ HFCOMM_INLINE void copy_streamed(std::byte* to, const std::byte* from, std::size
 
 HFCOMM_INLINE void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept {
   constexpr std::size_t little = std::size_t{64} << 10;
+  constexpr std::size_t large = std::size_t{1} << 20;
+  constexpr std::size_t line = 64;
   if (to == from.data()) {
     return;
   }
-  if (from.size() > little) {
-    std::memcpy(to, from.data(), from.size());
-  } else {
+  const auto distance = reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from.data());
+  if (from.size() <= little || (from.size() <= large && distance % line != 0)) {
     copy_bytes(to, from.data(), from.size());
+  } else {
+    std::memcpy(to, from.data(), from.size());
   }
 }
 
