@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <iterator>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 
 #include "benchmark.hpp"
 #include "command_line.hpp"
+#include "hfcomm_library.hpp"
 #include "machine.hpp"
 #include "object_operations.hpp"
 #include "runner.hpp"
@@ -23,36 +23,7 @@
 
 namespace {
 
-struct library {
-  template <class T>
-  using buffer = std::vector<T>;
-
-  static void barrier() { hfcomm::barrier(); }
-  template <class T>
-  static void broadcast(std::span<T> data, int root) {
-    hfcomm::broadcast(data, root);
-  }
-  template <class T>
-  static void all_gather(std::span<const T> in, std::span<T> out) {
-    hfcomm::all_gather(in, out);
-  }
-  template <class T>
-  static void gather(std::span<const T> in, std::span<T> out, int root) {
-    hfcomm::gather(in, out, root);
-  }
-  template <class T>
-  static void reduce(std::span<const T> in, std::span<T> out, int root) {
-    hfcomm::reduce(in, out, root);
-  }
-  template <class T>
-  static void all_reduce(std::span<const T> in, std::span<T> out) {
-    hfcomm::all_reduce(in, out);
-  }
-  template <class T>
-  static void all_reduce_in_place(std::span<T> data) {
-    hfcomm::all_reduce(data);
-  }
-};
+using bench::library;
 
 template <class T>
 std::vector<bench::operation> reductions(const bench::span_operations<library>& spans, const std::string& type) {
@@ -87,8 +58,7 @@ int run_rank(const bench::settings& wanted) {
   if (wanted.bind) {
     bench::bind_to_core(hfcomm::local_rank());
   }
-  const bench::peers others{hfcomm::rank(), hfcomm::world_size(), [] { hfcomm::barrier(); },
-                            [](std::span<double> values) { hfcomm::all_reduce(values, hfcomm::reduce_op::max); }};
+  const bench::peers others = bench::peers_of_world();
   const bench::span_operations<library> spans(others);
   const bench::object_operations objects(others);
   const std::string version = std::to_string(HFCOMM_VERSION_MAJOR) + '.' + std::to_string(HFCOMM_VERSION_MINOR) + '.' +

@@ -7,7 +7,15 @@
 
 #include <hfcomm/comm.hpp>
 
+#include "benchmark.hpp"
+
 namespace bench {
+
+/// The functions with which a measurement reaches the other ranks, by hfcomm itself.
+[[nodiscard]] inline peers peers_of_world() {
+  return {hfcomm::rank(), hfcomm::world_size(), [] { hfcomm::barrier(); },
+          [](std::span<double> values) { hfcomm::all_reduce(values, hfcomm::reduce_op::max); }};
+}
 
 /// hfcomm's operations as span_operations.hpp and compared_operations.hpp ask for them.
 struct library {
@@ -15,11 +23,34 @@ struct library {
   using buffer = std::vector<T>;
 
   static void barrier() { hfcomm::barrier(); }
-  static void broadcast(std::span<float> data, int root) { hfcomm::broadcast(data, root); }
-  static void all_gather(std::span<const float> in, std::span<float> out) { hfcomm::all_gather(in, out); }
-  static void gather(std::span<const float> in, std::span<float> out, int root) { hfcomm::gather(in, out, root); }
-  static void reduce_scatter(std::span<const float> in, std::span<float> out) { hfcomm::reduce_scatter(in, out); }
-  static void all_to_all(std::span<const float> in, std::span<float> out) { hfcomm::all_to_all(in, out); }
+  template <class T>
+  static void broadcast(std::span<T> data, int root) {
+    hfcomm::broadcast(data, root);
+  }
+  template <class T>
+  static void all_gather(std::span<const T> in, std::span<T> out) {
+    hfcomm::all_gather(in, out);
+  }
+  template <class T>
+  static void gather(std::span<const T> in, std::span<T> out, int root) {
+    hfcomm::gather(in, out, root);
+  }
+  template <class T>
+  static void reduce(std::span<const T> in, std::span<T> out, int root) {
+    hfcomm::reduce(in, out, root);
+  }
+  template <class T>
+  static void reduce_scatter(std::span<const T> in, std::span<T> out) {
+    hfcomm::reduce_scatter(in, out);
+  }
+  template <class T>
+  static void all_to_all(std::span<const T> in, std::span<T> out) {
+    hfcomm::all_to_all(in, out);
+  }
+  template <class T>
+  static void all_reduce(std::span<const T> in, std::span<T> out) {
+    hfcomm::all_reduce(in, out);
+  }
   template <class T>
   static void all_reduce_in_place(std::span<T> data) {
     hfcomm::all_reduce(data);

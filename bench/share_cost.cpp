@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -65,8 +64,7 @@ int run_rank(int rounds, std::size_t largest) {
   if (hfcomm::local_size() <= bench::allowed_cores()) {
     bench::bind_to_core(hfcomm::local_rank());
   }
-  const bench::peers others{hfcomm::rank(), hfcomm::world_size(), [] { hfcomm::barrier(); },
-                            [](std::span<double> values) { hfcomm::all_reduce(values, hfcomm::reduce_op::max); }};
+  const bench::peers others = bench::peers_of_world();
   const auto shared = operations<bench::library_on_shared_memory>(others);
   const auto registered = operations<bench::library_on_registered_memory>(others);
   std::vector<double> all;

@@ -321,11 +321,12 @@ TEST_CASE_TEMPLATE("reduction kernels: buffers that lie alike in their pages, wh
         const auto begin = reinterpret_cast<std::uintptr_t>(one.data());
         return one.data() + (page - begin % page) + place;
       };
-      std::vector<const std::byte*> sources;
+      std::vector<std::byte*> in_place;
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        sources.push_back(at_place(memory[rank]));
-        std::memcpy(at_place(memory[rank]), inputs[rank].data(), count * sizeof(T));
+        in_place.push_back(at_place(memory[rank]));
+        std::memcpy(in_place.back(), inputs[rank].data(), count * sizeof(T));
       }
+      const std::vector<const std::byte*> sources(in_place.begin(), in_place.end());
       std::byte* const out = at_place(memory.back());
       std::memset(memory.back().data(), 0xa5, memory.back().size());
       auto all = memory.back();
@@ -333,10 +334,6 @@ TEST_CASE_TEMPLATE("reduction kernels: buffers that lie alike in their pages, wh
       reduce_into<T>(out, reduce_kind::sum, sources, count);
       CHECK(memory.back() == all);
 
-      std::vector<std::byte*> in_place;
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        in_place.push_back(at_place(memory[rank]));
-      }
       hfcomm::detail::run_kernel(&hfcomm::detail::reduce_elements<element_type_of<T>>, reduce_kind::sum, sources,
                                  in_place, count, {});
       for (const std::byte* const sums : in_place) {
