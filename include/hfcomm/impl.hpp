@@ -61,7 +61,6 @@
 #include <hfcomm/group/detail/process_group-inl.hpp>
 #include <hfcomm/group/detail/resolve-inl.hpp>
 #include <hfcomm/group/detail/root_address-inl.hpp>
-#include <hfcomm/group/detail/root_exchange-inl.hpp>
 #include <hfcomm/group/detail/running_call-inl.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
 #include <hfcomm/group/detail/shared_range-inl.hpp>
@@ -69,14 +68,9 @@
 #include <hfcomm/group/detail/tuning-inl.hpp>
 #include <hfcomm/group/detail/wait-inl.hpp>
 #include <hfcomm/group/detail/work-inl.hpp>
-#include <hfcomm/machine/detail/network_interfaces-inl.hpp>
 #include <hfcomm/machine/detail/numa_nodes-inl.hpp>
 #include <hfcomm/machine/detail/random_id-inl.hpp>
 #include <hfcomm/machine/detail/replace_pages-inl.hpp>
-#include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
-#include <hfcomm/rendezvous/detail/address_file-inl.hpp>
-#include <hfcomm/rendezvous/detail/pmi_client-inl.hpp>
-#include <hfcomm/rendezvous/detail/pmix_exchange-inl.hpp>
 #include <hfcomm/scopes/detail/barrier_scope-inl.hpp>
 #include <hfcomm/scopes/detail/master_first-inl.hpp>
 #include <hfcomm/scopes/detail/on_rank-inl.hpp>
@@ -91,6 +85,7 @@
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
 #include <hfcomm/ddp/detail/power_sgd-inl.hpp>
+#include <hfcomm/detail/machines-inl.hpp>
 #include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>
 #endif

@@ -10,7 +10,7 @@
 /// MPI_THREAD_MULTIPLE where it calls MPI while hfcomm works.
 
 // IWYU pragma: begin_exports
-#include <hfcomm/comm.hpp>
+#include <hfcomm/machines.hpp>
 
 #include <hfcomm/engine/links/mpi.hpp>
 // IWYU pragma: end_exports

@@ -7,6 +7,7 @@
 
 // IWYU pragma: begin_exports
 #include <hfcomm/comm.hpp>
+#include <hfcomm/machines.hpp>
 
 #include <hfcomm/torch_backend/backend.hpp>
 #include <hfcomm/torch_backend/backend_collectives.hpp>

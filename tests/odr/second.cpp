@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// One file of a program brings what jobs of several machines need.
+#include <hfcomm/machines.hpp>
+
 #include "surface.hpp"
 
 const hfcomm::process_group* world_of_second();

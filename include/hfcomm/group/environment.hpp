@@ -53,6 +53,10 @@ struct launch_environment {
   /// `root_host` that only this machine reaches, as localhost and 127.0.0.1 are. False where they need not be: an
   /// address is given, and no number of local ranks.
   [[nodiscard]] bool is_one_machine() const;
+  /// Returns whether the launcher says that the job has several machines. Both are false where nothing tells.
+  [[nodiscard]] bool has_several_machines() const noexcept {
+    return node_count > 1 || (has_local_size && local_size != world_size);
+  }
 };
 
 /// A function that returns one variable; nullopt where it is not set.

@@ -16,7 +16,7 @@ class roster;
 }  // namespace rendezvous
 
 namespace engines {
-class machine_agent;
+class machine_connection;
 }  // namespace engines
 
 /// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
@@ -37,10 +37,11 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 
  private:
   friend session init(const init_options&, std::source_location);
-  explicit session(std::shared_ptr<rendezvous::roster> roster, std::shared_ptr<engines::machine_agent> agent = nullptr);
+  explicit session(std::shared_ptr<rendezvous::roster> roster,
+                   std::shared_ptr<engines::machine_connection> connection = nullptr);
 
   std::shared_ptr<rendezvous::roster> roster_;
-  std::shared_ptr<engines::machine_agent> agent_;
+  std::shared_ptr<engines::machine_connection> connection_;
   bool active_;
 };
 

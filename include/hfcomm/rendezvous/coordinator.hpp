@@ -4,13 +4,13 @@
 #include <chrono>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/machine_leader.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
 
@@ -22,8 +22,9 @@ namespace hfcomm::rendezvous::local {
 /// Every error is sent to all ranks that have come, and thrown.
 class coordinator {
  public:
-  coordinator(const std::string& key, int world_size, deadline give_up)
-      : ranks_(local_listener(socket_name(key)), 0, world_size, give_up) {}
+  /// `hint` ends the error about ranks that did not come.
+  coordinator(const std::string& key, int world_size, deadline give_up, std::string hint = {})
+      : ranks_(local_listener(socket_name(key)), 0, world_size, give_up), hint_(std::move(hint)) {}
 
   membership run() {
     accept_all_ranks();
@@ -42,8 +43,8 @@ class coordinator {
     for (auto absent = ranks_.absent(); !absent.empty(); absent = ranks_.absent()) {
       warning.check([&] { return engines::list_ranks(absent); });
       if (ranks_.give_up().passed()) {
-        fail_with_timeout(
-            absent, engines::list_ranks(absent) + " did not come; were all ranks started, with the same job key?");
+        fail_with_timeout(absent, engines::list_ranks(absent) +
+                                      " did not come; were all ranks started, with the same job key?" + hint_);
       }
       ranks_.admit(slice);
     }
@@ -52,7 +53,7 @@ class coordinator {
   /// Makes the roster and the world group's memory, and sends both to all ranks.
   membership hand_over_memory() {
     try {
-      const auto memory = machine_memory::make(job_plan{{ranks_.describe({}, {})}}, 0, ranks_.world_size());
+      const auto memory = machine_memory::make(ranks_.world_size());
       ranks_.hand_over(memory, {}, 0);
       return enter_machine(memory, nullptr, 0, 0, ranks_.world_size());
     } catch (const error& problem) {
@@ -77,6 +78,7 @@ class coordinator {
   }
 
   machine_ranks ranks_;
+  std::string hint_;
 };
 
 }  // namespace hfcomm::rendezvous::local

@@ -180,8 +180,7 @@ class follower_start {
   }
 
   void send_join(side_connection& root) {
-    root.send(static_cast<std::uint8_t>(start_kind::join),
-              mine_.ranks.describe(std::string(mine_.link->name()), mine_.link->address()).encode());
+    root.send(static_cast<std::uint8_t>(start_kind::join), mine_.describe().encode());
   }
 
   void receive_error(side_connection& root) {

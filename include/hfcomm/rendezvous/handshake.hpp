@@ -21,14 +21,11 @@
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/machine/waiting.hpp>
-
-namespace hfcomm::engines {
-class machine_agent;
-}
 
 /// Packets of the rendezvous, and the state that it ends with.
 namespace hfcomm::rendezvous {
@@ -41,7 +38,8 @@ struct membership {
   std::shared_ptr<engines::host_engine> leaders{};  ///< Of the machines' first ranks; null on the other ranks.
   int node = 0;
   int nodes = 1;
-  std::shared_ptr<engines::machine_agent> agent{};  ///< Of this process, where it connects its machine to others.
+  std::shared_ptr<engines::machine_connection>
+      connection{};  ///< Of this process, where it connects its machine to others.
 };
 
 namespace local {

@@ -10,6 +10,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
+#include <hfcomm/rendezvous/connected_member.hpp>
 #include <hfcomm/rendezvous/follower_start.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/job_options.hpp>
@@ -72,12 +73,9 @@ inline membership join_job(job_options options) {
       if (options.rank != 0 || !options.exchange->needs_all_ranks()) {
         options.exchange->attend();
       }
-      return machine_member(std::move(*connection), {.rank = options.rank,
-                                                     .world_size = options.world_size,
-                                                     .give_up = give_up,
-                                                     .leader = std::nullopt,
-                                                     .exchange = options.exchange.get()})
-          .run();
+      const machine_member::parts own{
+          .rank = options.rank, .world_size = options.world_size, .give_up = give_up, .leader = std::nullopt};
+      return connected_member(std::move(*connection), own, *options.exchange).run();
     }
     if (give_up.passed()) {
       throw timeout_error(error_context{},

@@ -43,7 +43,8 @@ inline bool introduce(local_connection& connection, const hello& introduction, d
 }
 
 /// Connects to rank 0, however late it starts, and introduces this rank.
-inline local_connection connect_to_rank_0(const std::string& key, const hello& introduction, deadline give_up) {
+inline local_connection connect_to_rank_0(const std::string& key, const hello& introduction, deadline give_up,
+                                          const std::string& hint) {
   const std::string name = socket_name(key);
   start_warning warning;
   for (auto pause = std::chrono::microseconds(500);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
@@ -56,7 +57,8 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
       throw timeout_error(error_context{},
                           "timed out: the job did not start in time: rank 0 did not come (socket @" + name +
                               "); was it started, with the same job key and, if in a container, in the same network "
-                              "and user namespace?",
+                              "and user namespace?" +
+                              hint,
                           {0});
     }
     std::this_thread::sleep_for(pause);
@@ -64,8 +66,8 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
 }
 
 /// The side of every rank but rank 0 (see coordinator).
-inline membership join(const std::string& key, int rank, int world_size, deadline give_up) {
-  return machine_member(connect_to_rank_0(key, hello::of(rank, world_size, give_up), give_up),
+inline membership join(const std::string& key, int rank, int world_size, deadline give_up, const std::string& hint) {
+  return machine_member(connect_to_rank_0(key, hello::of(rank, world_size, give_up), give_up, hint),
                         {.rank = rank, .world_size = world_size, .give_up = give_up, .leader = 0})
       .run();
 }
@@ -74,10 +76,12 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
 
 /// Joins the job called `key` on this machine as `rank`, and waits until all of its ranks have come.
 /// Throws timeout_error with the ranks that did not come, and usage_error or engine_error where the ranks do not fit
-/// together, on every rank that has come.
-inline membership join_local_job(const std::string& key, int rank, int world_size, std::chrono::nanoseconds timeout) {
+/// together, on every rank that has come. `hint` ends the text of that timeout_error.
+inline membership join_local_job(const std::string& key, int rank, int world_size, std::chrono::nanoseconds timeout,
+                                 const std::string& hint = {}) {
   const auto give_up = deadline::in(timeout);
-  return rank == 0 ? local::coordinator(key, world_size, give_up).run() : local::join(key, rank, world_size, give_up);
+  return rank == 0 ? local::coordinator(key, world_size, give_up, hint).run()
+                   : local::join(key, rank, world_size, give_up, hint);
 }
 
 }  // namespace hfcomm::rendezvous

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
 
 namespace hfcomm::rendezvous {
@@ -51,25 +49,14 @@ class machine_ranks {
   /// The time at which the first rank of the machine gives up.
   [[nodiscard]] const deadline& give_up() const noexcept { return give_up_; }
 
-  [[nodiscard]] machine_part describe(std::string link, std::vector<std::byte> link_address) const {
-    machine_part part;
-    part.leader = leader_;
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    part.host = host.data();
+  /// Returns the processes of the ranks that have come, by rank.
+  [[nodiscard]] std::map<int, int> pids() const {
     std::map<int, int> pids;
     pids.emplace(leader_, static_cast<int>(::getpid()));
     for (const auto& [rank, member] : connections_) {
       pids.emplace(rank, member.pid);
     }
-    for (const auto& [rank, pid] : pids) {
-      part.ranks.push_back(rank);
-      part.pids.push_back(pid);
-    }
-    part.link = std::move(link);
-    part.link_address = std::move(link_address);
-    part.milliseconds_left = give_up_.milliseconds_left();
-    return part;
+    return pids;
   }
 
   /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the

@@ -13,32 +13,34 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/hierarchical/agent_socket.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
-#include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/machine_leader.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
 
 namespace hfcomm::rendezvous {
 
-/// The start of every other process of a machine: its leader has the job's local socket.
+/// The start of every other process of a machine: its leader has the job's local socket. A job that may have several
+/// machines derives its own.
 class machine_member {
  public:
   struct parts {
     int rank = 0;
     int world_size = 1;
     deadline give_up;
-    std::optional<int> leader;             ///< The leader's rank, where it is known.
-    address_exchange* exchange = nullptr;  ///< Null where the job has one machine.
+    std::optional<int> leader;  ///< The leader's rank, where it is known.
   };
 
   /// `leader` is the connection to it, after `introduce`.
   machine_member(local_connection leader, parts from) : leader_(std::move(leader)), own_(from) {}
+  machine_member(const machine_member&) = delete;
+  machine_member& operator=(const machine_member&) = delete;
+  virtual ~machine_member() = default;
 
   membership run() {
     packet answer = receive();
@@ -59,19 +61,34 @@ class machine_member {
     return made;
   }
 
+ protected:
+  [[nodiscard]] const parts& own() const noexcept { return own_; }
+
+  /// Does what there is to do beside waiting for the leader.
+  virtual void attend() {}
+  /// Publishes the address at which the leader, the root, listens; an empty text: it does not listen. For rank 0.
+  virtual void publish(const std::string& /*text*/) {}
+  /// Ends what `attend` does, before the leader's answer is used.
+  virtual void finish_attending() {}
+  /// Returns the connection to this machine's agent, which the leader has.
+  virtual std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> /*bell*/,
+                                                                const std::string& /*socket*/) {
+    throw engine_error(error_context{},
+                       "the leader of this machine takes part in a job of several machines, and this "
+                       "program does not include <hfcomm/machines.hpp>");
+  }
+
  private:
   packet receive() {
     while (true) {
-      const bool attends = own_.exchange != nullptr && own_.exchange->needs_all_ranks() && !own_.exchange->is_done();
+      attend();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
         local::throw_if_refused(*answer, own_.leader);
         if (answer->bytes.front() == local::root) {
           publish(local::text_of(*answer));
           continue;
         }
-        if (attends) {
-          finish_exchange(*own_.exchange, own_.give_up, "all ranks");
-        }
+        finish_attending();
         return std::move(*answer);
       }
       // The leader sends the missing ranks at its own deadline. This one is for a leader that does not.
@@ -79,19 +96,6 @@ class machine_member {
         local::throw_silent(own_.leader);
       }
     }
-  }
-
-  /// Publishes the address at which the leader, the root, listens; an empty text: it does not listen. For rank 0.
-  void publish(const std::string& text) const {
-    if (text.empty() && own_.exchange != nullptr) {
-      own_.exchange->attend();
-      return;
-    }
-    const auto address = parse_root_address(text);
-    if (!address || own_.exchange == nullptr) {
-      throw engine_error(error_context{}, "the leader of this machine has sent no address: \"" + text + '"');
-    }
-    own_.exchange->publish(*address);
   }
 
   membership enter(packet& answer) {
@@ -116,7 +120,7 @@ class machine_member {
     if (has_agent) {
       auto board = take(sizeof(agent_board));
       memory.bell = std::make_shared<const agent_bell>(std::move(board), std::move(answer.fds[next++]));
-      port = std::make_shared<engines::socket_agent_port>(memory.bell, content->socket);
+      port = connect_to_agent(memory.bell, content->socket);
     }
     const roster table(memory.roster, own_.world_size, own_.rank);
     std::map<int, int> ranks_of;

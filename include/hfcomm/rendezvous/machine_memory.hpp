@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
@@ -16,13 +15,8 @@
 #include <hfcomm/machine/segment_broker.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_plan.hpp>
 
 namespace hfcomm::rendezvous {
-
-/// The numbers of the groups that agents carry from the start.
-inline constexpr std::uint64_t world_group_id = 1;
-inline constexpr std::uint64_t leader_group_id = 2;
 
 /// The memory of one machine of a job.
 struct machine_memory {
@@ -35,41 +29,22 @@ struct machine_memory {
   /// A function that makes a segment: shared_segment::create, or for ranks that are threads shared_segment::anonymous.
   using segment_maker = std::shared_ptr<shared_segment> (*)(std::size_t bytes, std::size_t room);
 
-  /// Makes the memory of machine `self`, whose roster has the ranks of the others.
-  static machine_memory make(const job_plan& plan, int self, int world_size,
-                             segment_maker make_segment = &shared_segment::create) {
+  /// Makes the memory of a job on one machine.
+  static machine_memory make(int world_size, segment_maker make_segment = &shared_segment::create) {
     machine_memory made;
-    const auto make_group = [make_segment](int ranks, bool spans_machines) {
-      const auto sizes = spans_machines ? engines::layout::dimensions::for_machines(ranks)
-                                        : engines::layout::dimensions::for_ranks(ranks);
-      auto segment = make_segment(sizes.total_bytes(), spans_machines ? 0 : sizes.heap_bytes());
-      engines::layout::create_in(*segment, sizes);
-      return segment;
-    };
-    const bool is_one_machine = plan.machines.size() == 1;
     made.roster = make_segment(roster::bytes_for(world_size), 0);
     roster::create_in(*made.roster, world_size);
-    made.world = make_group(world_size, !is_one_machine);
-    if (is_one_machine) {
-      return made;
-    }
-    const machine_part& own = plan.machines[static_cast<std::size_t>(self)];
-    if (own.ranks.size() > 1) {
-      made.local = make_group(static_cast<int>(own.ranks.size()), false);
-    }
-    made.leaders = make_group(static_cast<int>(plan.machines.size()), true);
-    made.bell = agent_bell::make(make_segment(sizeof(agent_board), 0));
-    rendezvous::roster table(made.roster, world_size, 0);
-    for (std::size_t machine = 0; machine < plan.machines.size(); ++machine) {
-      const machine_part& part = plan.machines[machine];
-      for (std::size_t place = 0; place < part.ranks.size(); ++place) {
-        table.set_machine(part.ranks[place], static_cast<int>(machine));
-        if (static_cast<int>(machine) != self) {
-          table.enter_remote(part.ranks[place], part.pids[place], part.host);
-        }
-      }
-    }
+    made.world = make_group(world_size, false, make_segment);
     return made;
+  }
+
+  /// Makes the memory of a group of so many ranks.
+  static std::shared_ptr<shared_segment> make_group(int ranks, bool spans_machines, segment_maker make_segment) {
+    const auto sizes = spans_machines ? engines::layout::dimensions::for_machines(ranks)
+                                      : engines::layout::dimensions::for_ranks(ranks);
+    auto segment = make_segment(sizes.total_bytes(), spans_machines ? 0 : sizes.heap_bytes());
+    engines::layout::create_in(*segment, sizes);
+    return segment;
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +13,15 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/connected_memory.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/job_options.hpp>
 #include <hfcomm/rendezvous/job_plan.hpp>
@@ -54,10 +58,29 @@ class machine_start {
                           {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()});
   }
 
+  /// Describes this machine, with the ranks that have come.
+  [[nodiscard]] machine_part describe() const {
+    machine_part part;
+    part.leader = ranks.leader();
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    part.host = host.data();
+    for (const auto& [rank, pid] : ranks.pids()) {
+      part.ranks.push_back(rank);
+      part.pids.push_back(pid);
+    }
+    if (link) {
+      part.link = link->name();
+      part.link_address = link->address();
+    }
+    part.milliseconds_left = ranks.give_up().milliseconds_left();
+    return part;
+  }
+
   /// Makes this machine's memory, and hands it over.
   void prepare(const job_plan& plan) {
     self_ = plan.machine_of(options.world_size)[static_cast<std::size_t>(options.rank)];
-    memory_ = machine_memory::make(plan, self_, options.world_size);
+    memory_ = make_connected_memory(plan, self_, options.world_size);
     if (memory_.bell != nullptr) {
       agent_socket_ = socket_name(options.local_key + random_id());
       std::vector<std::vector<std::byte>> addresses;
@@ -82,7 +105,7 @@ class machine_start {
     if (agent) {
       agent->start();
     }
-    made.agent = std::move(agent);
+    made.connection = std::move(agent);
     ranks.let_go();
     return made;
   }

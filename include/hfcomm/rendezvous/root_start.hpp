@@ -285,8 +285,7 @@ class root_start {
       mine_.link.reset();
     }
     job_plan plan;
-    plan.machines.push_back(mine_.ranks.describe(mine_.link ? std::string(mine_.link->name()) : std::string(),
-                                                 mine_.link ? mine_.link->address() : std::vector<std::byte>()));
+    plan.machines.push_back(mine_.describe());
     std::vector<std::size_t> order(parts_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {

@@ -15,7 +15,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/hierarchical/large_reduction.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -87,7 +87,7 @@ class agent_socket {
 };
 
 /// The port of ranks in other processes than the agent's.
-class socket_agent_port final : public agent_port {
+class socket_agent_port final : public connected_port {
  public:
   socket_agent_port(std::shared_ptr<const rendezvous::agent_bell> bell, std::string name)
       : bell_(std::move(bell)), name_(std::move(name)) {}

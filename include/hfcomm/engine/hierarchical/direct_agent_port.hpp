@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/engine/hierarchical/large_reduction.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::engines {
 
 /// The port of ranks in the process of the agent.
-class direct_agent_port final : public agent_port {
+class direct_agent_port final : public connected_port {
  public:
   explicit direct_agent_port(std::shared_ptr<machine_agent> agent) : agent_(std::move(agent)) {}
 

@@ -28,6 +28,7 @@
 #include <hfcomm/engine/hierarchical/job_liveness.hpp>
 #include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 
@@ -35,7 +36,7 @@ namespace hfcomm::engines {
 
 /// A machine's agent, in the process of one of its ranks. A thread of it, and ranks that wait there, carry what the
 /// ranks write to the other machines, and what comes from there to the ranks.
-class machine_agent final : private frame_target, private agent_work {
+class machine_agent final : public machine_connection, private frame_target, private agent_work {
  public:
   struct parts {
     int self = 0;
@@ -95,9 +96,7 @@ class machine_agent final : private frame_target, private agent_work {
     take_group(std::move(made));
   }
 
-  /// Tells the other machines at once how this machine's ranks have ended, as far as they have. Waits `limit` at most,
-  /// and for no lock: std::terminate may have been called on a thread that holds one.
-  void report_endings(std::chrono::milliseconds limit) noexcept {
+  void report_endings(std::chrono::milliseconds limit) noexcept override {
     if (!creator_.in_creating_process()) {
       return;
     }
@@ -110,9 +109,7 @@ class machine_agent final : private frame_target, private agent_work {
     hurries_.store(false);
   }
 
-  /// Ends the agent's part of the job: waits until this machine's ranks have ended and all that they wrote has arrived,
-  /// but not longer than `limit`. Returns whether all of it did; true in the child of a fork, which has no part.
-  bool finish(std::chrono::milliseconds limit) {
+  [[nodiscard]] bool finish(std::chrono::milliseconds limit) override {
     if (!creator_.in_creating_process()) {
       return true;
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <span>
 #include <vector>
 
 #include <hfcomm/machine/agent_bell.hpp>
@@ -12,6 +13,24 @@
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::engines {
+
+class group_placement;
+class lockstep;
+class ordered_fold;
+struct operation;
+
+/// The algorithms that reduce large buffers of a group on several machines.
+class machine_reduction {
+ public:
+  machine_reduction() = default;
+  machine_reduction(const machine_reduction&) = delete;
+  machine_reduction& operator=(const machine_reduction&) = delete;
+  virtual ~machine_reduction() = default;
+
+  /// Reduces as host_engine::reduce does, where one of the algorithms suits; returns whether it did. All ranks that
+  /// make the same call agree.
+  [[nodiscard]] virtual bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+};
 
 /// A rank's connection to the agent of its machine, which carries what other machines need. Any thread may call.
 class agent_port {
@@ -27,6 +46,11 @@ class agent_port {
   /// the agent takes what comes from other machines for it. Throws engine_error.
   virtual void add_group(std::uint64_t id, const std::vector<int>& members,
                          const std::shared_ptr<rendezvous::shared_segment>& memory) = 0;
+
+  /// Makes the reductions of a group that has ranks on several machines.
+  [[nodiscard]] virtual std::unique_ptr<machine_reduction> make_reduction(lockstep& steps,
+                                                                          const group_placement& placement,
+                                                                          ordered_fold& fold) const = 0;
 
   /// Returns whether `drive` does anything.
   [[nodiscard]] virtual bool is_in_this_process() const noexcept { return false; }

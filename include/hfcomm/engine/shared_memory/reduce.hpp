@@ -5,17 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reduce.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
-#include <hfcomm/engine/shared_memory/machine_chain.hpp>
-#include <hfcomm/engine/shared_memory/machine_tree.hpp>
 #include <hfcomm/engine/shared_memory/node_chain.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
@@ -29,15 +29,15 @@ namespace hfcomm::engines {
 /// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
 class reduce {
  public:
+  /// `port` may be null where all ranks are on one machine.
   reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, const group_placement& placement,
-         ordered_fold& fold, rank_nodes& nodes)
+         ordered_fold& fold, rank_nodes& nodes, const agent_port* port)
       : steps_(steps),
         peers_(peers),
         ways_(ways),
         fold_(fold),
         by_kernel_(steps, peers, reads, fold),
-        chain_(steps, placement),
-        tree_(steps, placement, fold),
+        between_machines_(placement.machines() > 1 ? port->make_reduction(steps, placement, fold) : nullptr),
         nodes_(steps, peers, nodes) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
@@ -56,11 +56,7 @@ class reduce {
       leave_early(call, in);
     } else if (in.size() <= steps_.sizes().one_shot_bytes) {
       at_once(call, in, out);
-    } else if (chain_.suits(call, in.size())) {
-      chain_.run(call, in, out);
-    } else if (tree_.suits(call, in.size())) {
-      tree_.run(call, in, out);
-    } else {
+    } else if (between_machines_ == nullptr || !between_machines_->run(call, in, out)) {
       in_place_or_slices(call, in, out);
     }
     ways_.end();
@@ -322,8 +318,7 @@ class reduce {
   transfer_way way_;  // of the operation under way
   ordered_fold& fold_;
   kernel_reduce by_kernel_;
-  machine_chain chain_;
-  machine_tree tree_;
+  std::unique_ptr<machine_reduction> between_machines_;  // null where all ranks are on one machine
   node_chain nodes_;
   std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
   std::vector<std::byte*> outputs_;            // scratch: where they go

@@ -297,7 +297,7 @@ class shared_memory final : public host_engine {
   group_placement placement_{health_->machines()};
   rank_nodes nodes_{steps_, health_->local_rank()};
   ordered_fold fold_{placement_};
-  engines::reduce reduce_{steps_, peers_, reads_, ways_, placement_, fold_, nodes_};
+  engines::reduce reduce_{steps_, peers_, reads_, ways_, placement_, fold_, nodes_, health_->job()->port.get()};
   engines::all_to_all_v all_to_all_v_{steps_, peers_, reads_, ways_};
   engines::reduce_scatter reduce_scatter_{steps_, peers_, reads_, ways_, fold_};
 };

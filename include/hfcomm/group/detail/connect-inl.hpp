@@ -8,7 +8,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/links/links.hpp>
+#include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/detail/connect_by.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -26,8 +26,8 @@ namespace detail {
 class connected_job {
  public:
   explicit connected_job(const rendezvous::membership& joined)
-      : roster_(joined.roster), agent_(joined.agent), spans_machines_(joined.nodes > 1) {
-    terminate_reporter::report_to(roster_.get(), agent_.get());
+      : roster_(joined.roster), connection_(joined.connection), spans_machines_(joined.nodes > 1) {
+    terminate_reporter::report_to(roster_.get(), connection_.get());
   }
   connected_job(const connected_job&) = delete;
   connected_job& operator=(const connected_job&) = delete;
@@ -38,17 +38,17 @@ class connected_job {
       roster_->fail("an exception ended its group", true);
     }
     if (spans_machines_ && roster_->has_losses()) {
-      engines::abandon_links();
+      abandon_machines();
     }
     roster_->leave();
-    if (agent_) {
-      finish_agent(*agent_);
+    if (connection_) {
+      finish_connection(*connection_);
     }
   }
 
  private:
   std::shared_ptr<rendezvous::roster> roster_;
-  std::shared_ptr<engines::machine_agent> agent_;
+  std::shared_ptr<engines::machine_connection> connection_;
   bool spans_machines_;
   int exceptions_ = std::uncaught_exceptions();
 };

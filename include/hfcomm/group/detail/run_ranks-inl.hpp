@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -18,107 +18,49 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
-#include <hfcomm/engine/hierarchical/machine_agent.hpp>
-#include <hfcomm/engine/hierarchical/memory_control.hpp>
-#include <hfcomm/engine/links/memory_link.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
-#include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/group/detail/several_machines.hpp>
+#include <hfcomm/machine/segment_broker.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
 #include <hfcomm/testing.hpp>
 
 namespace hfcomm::detail {
 
-/// Machines whose ranks are threads of this process. Each has a roster and memory of its own. What passes between them
-/// goes through their agents.
-class pretended_machines {
+/// Ranks of one machine, as threads of this process.
+class pretended_machine final : public pretended_job {
  public:
-  /// `sizes` has the number of ranks of each machine.
-  explicit pretended_machines(const std::vector<int>& sizes) {
-    for (const int size : sizes) {
-      rendezvous::machine_part part;
-      part.leader = ranks_;
-      part.host = "machine " + std::to_string(plan_.machines.size());
-      for (int place = 0; place < size; ++place) {
-        part.ranks.push_back(ranks_++);
-        part.pids.push_back(static_cast<int>(::getpid()));
-      }
-      plan_.machines.push_back(std::move(part));
-    }
-    machine_of_ = plan_.machine_of(ranks_);
-    for (int machine = 0; machine < static_cast<int>(sizes.size()); ++machine) {
-      memories_.push_back(
-          rendezvous::machine_memory::make(plan_, machine, ranks_, &rendezvous::shared_segment::anonymous));
-    }
-    if (sizes.size() > 1) {
-      start_agents();
-    }
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const auto machine = static_cast<std::size_t>(machine_of_[static_cast<std::size_t>(rank)]);
-      auto port = agents_.empty() ? nullptr : std::make_shared<engines::direct_agent_port>(agents_[machine]);
-      memberships_.push_back(rendezvous::enter_machine(memories_[machine], std::move(port),
-                                                       plan_.machines[machine].leader, rank, ranks_, broker_));
-    }
-    for (const auto& agent : agents_) {
-      agent->start();
+  explicit pretended_machine(int ranks)
+      : memory_(rendezvous::machine_memory::make(ranks, &rendezvous::shared_segment::anonymous)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      memberships_.push_back(rendezvous::enter_machine(memory_, nullptr, 0, rank, ranks, broker_));
     }
   }
-  /// Waits until what the ranks wrote has arrived, because agents answer each other until then.
-  ~pretended_machines() {
-    memberships_.clear();
-    std::vector<std::jthread> threads;
-    for (const auto& agent : agents_) {
-      threads.emplace_back([&agent] { static_cast<void>(agent->finish(std::chrono::seconds(10))); });
-    }
-  }
-  pretended_machines(const pretended_machines&) = delete;
-  pretended_machines& operator=(const pretended_machines&) = delete;
 
-  /// Takes what `rank` has of its job. Once for each rank.
-  [[nodiscard]] rendezvous::membership take(int rank) {
+  [[nodiscard]] rendezvous::membership take(int rank) override {
     return std::move(memberships_[static_cast<std::size_t>(rank)]);
   }
 
  private:
-  std::unique_ptr<engines::link> make_link(int machine) {
-    auto end = network_.make_end();
-    end->open(machine, {});
-    return end;
-  }
-
-  void start_agents() {
-    const int count = static_cast<int>(plan_.machines.size());
-    const auto controls = std::make_shared<engines::control_hub>(count);
-    std::vector<int> all(static_cast<std::size_t>(ranks_));
-    std::iota(all.begin(), all.end(), 0);
-    for (int machine = 0; machine < count; ++machine) {
-      const auto& memory = memories_[static_cast<std::size_t>(machine)];
-      const int leader = plan_.machines[static_cast<std::size_t>(machine)].leader;
-      agents_.push_back(std::make_shared<engines::machine_agent>(
-          engines::machine_agent::parts{.self = machine,
-                                        .machine_of = machine_of_,
-                                        .leaders = plan_.leaders(),
-                                        .roster = std::make_shared<rendezvous::roster>(memory.roster, ranks_, leader),
-                                        .link = make_link(machine),
-                                        .control = std::make_unique<engines::memory_control>(controls, machine),
-                                        .bell = memory.bell}));
-      agents_.back()->add_group(rendezvous::world_group_id, all, memory.world);
-      agents_.back()->add_group(rendezvous::leader_group_id, plan_.first_ranks(), memory.leaders);
-    }
-  }
-
-  int ranks_ = 0;
-  rendezvous::job_plan plan_;
-  std::vector<int> machine_of_;  // by rank
-  engines::memory_network network_;
-  std::vector<rendezvous::machine_memory> memories_;             // by machine
-  std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine; empty where there is one
+  rendezvous::machine_memory memory_;
   std::shared_ptr<rendezvous::segment_broker> broker_ = std::make_shared<rendezvous::thread_broker>();
   std::vector<rendezvous::membership> memberships_;  // by rank
 };
+
+/// Makes the job whose machines have so many ranks. Throws usage_error.
+inline std::unique_ptr<pretended_job> pretend_machines(const std::vector<int>& sizes, const error_context& context) {
+  if (sizes.size() == 1) {
+    return std::make_unique<pretended_machine>(sizes.front());
+  }
+  const several_machines* const several = find_several_machines();
+  if (several == nullptr) {
+    throw usage_error(context, "ranks on " + std::to_string(sizes.size()) + " pretended machines: " + include_machines);
+  }
+  return several->pretend(sizes);
+}
 
 /// Returns how many ranks each machine has where the options do not say: all are on one, or divided over as many
 /// machines as HFCOMM_PRETEND_MACHINES says.
@@ -144,12 +86,13 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
     throw usage_error({-1, 0, "run_ranks", 0, where},
                       "the machines must have at least 1 rank each and " + std::to_string(ranks) + " altogether");
   }
-  pretended_machines machines(options.machines.empty() ? usual_machines(ranks) : options.machines);
+  const auto job = pretend_machines(options.machines.empty() ? usual_machines(ranks) : options.machines,
+                                    {-1, 0, "run_ranks", 0, where});
   std::mutex mutex;
   std::exception_ptr own_fault;
   std::exception_ptr consequence;
   const auto run = [&](int rank) {
-    auto joined = machines.take(rank);
+    auto joined = job->take(rank);
     const auto roster = joined.roster;
     identity own = identity_of(std::move(joined), options.timeout);
     thread_identity() = &own;

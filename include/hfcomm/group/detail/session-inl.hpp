@@ -18,17 +18,14 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/hierarchical/machine_agent.hpp>
-#include <hfcomm/engine/links/links.hpp>
+#include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
 #include <hfcomm/group/detail/resolve.hpp>
-#include <hfcomm/group/detail/root_exchange.hpp>
+#include <hfcomm/group/detail/several_machines.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/session.hpp>
-#include <hfcomm/machine/network_interfaces.hpp>
-#include <hfcomm/rendezvous/credentials.hpp>
-#include <hfcomm/rendezvous/job_start.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
 
 namespace hfcomm {
@@ -50,13 +47,13 @@ HFCOMM_INLINE bool current_exception_is_consequence() {
 /// no destructor can.
 class terminate_reporter {
  public:
-  /// Both must live until `forget`. `agent` is null where another process, or none, connects this machine.
-  static void report_to(rendezvous::roster* roster, engines::machine_agent* agent) {
+  /// Both must live until `forget`. `connection` is null where another process, or none, connects this machine.
+  static void report_to(rendezvous::roster* roster, engines::machine_connection* connection) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
     {
       const std::scoped_lock lock(reported().mutex);
-      reported().jobs.push_back({roster, agent});
+      reported().jobs.push_back({roster, connection});
     }
     if (!installed.exchange(true)) {
       std::set_terminate([] {
@@ -81,7 +78,7 @@ class terminate_reporter {
 
   struct reported_job {
     rendezvous::roster* roster;
-    engines::machine_agent* agent;
+    engines::machine_connection* connection;
   };
   struct reported_jobs {
     std::mutex mutex;
@@ -102,8 +99,8 @@ class terminate_reporter {
     }
     for (const reported_job& job : reported().jobs) {
       job.roster->fail(text, is_consequence);
-      if (job.agent != nullptr) {
-        job.agent->report_endings(time_to_tell);
+      if (job.connection != nullptr) {
+        job.connection->report_endings(time_to_tell);
       }
     }
     return true;
@@ -126,11 +123,18 @@ class terminate_reporter {
   }
 };
 
+/// Says that ranks of a job of several machines are lost.
+HFCOMM_INLINE void abandon_machines() noexcept {
+  if (const several_machines* const several = find_several_machines()) {
+    several->abandon();
+  }
+}
+
 /// Ends this process's part in the connection of its machine, which the other ranks of the machine, and what it has
 /// sent, still need. Waits for them.
-HFCOMM_INLINE void finish_agent(engines::machine_agent& agent) noexcept {
+HFCOMM_INLINE void finish_connection(engines::machine_connection& connection) noexcept {
   constexpr std::chrono::seconds patience{10};
-  if (!agent.finish(patience)) {
+  if (!connection.finish(patience)) {
     std::fprintf(stderr,
                  "[hfcomm] this process connects its machine to others, and ends although ranks there still run, "
                  "%lld s after it was ready to: they lose the other machines\n",
@@ -141,12 +145,12 @@ HFCOMM_INLINE void finish_agent(engines::machine_agent& agent) noexcept {
 }  // namespace detail
 
 HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> roster,
-                               std::shared_ptr<engines::machine_agent> agent)
-    : roster_(std::move(roster)), agent_(std::move(agent)), active_(true) {}
+                               std::shared_ptr<engines::machine_connection> connection)
+    : roster_(std::move(roster)), connection_(std::move(connection)), active_(true) {}
 
 HFCOMM_INLINE session::session(session&& other) noexcept
     : roster_(std::exchange(other.roster_, nullptr)),
-      agent_(std::exchange(other.agent_, nullptr)),
+      connection_(std::exchange(other.connection_, nullptr)),
       active_(std::exchange(other.active_, false)) {}
 
 HFCOMM_INLINE session::~session() {
@@ -163,7 +167,7 @@ HFCOMM_INLINE void session::end() noexcept {
     if (roster_) {
       detail::terminate_reporter::forget(*roster_);
       if (process.nodes > 1 && roster_->has_losses()) {
-        engines::abandon_links();
+        detail::abandon_machines();
       }
       roster_->leave();
       roster_.reset();
@@ -171,9 +175,9 @@ HFCOMM_INLINE void session::end() noexcept {
     process.world = process_group();
     process.local = process.world;
     process.leaders = process.world;
-    if (agent_) {
-      detail::finish_agent(*agent_);
-      agent_.reset();
+    if (connection_) {
+      detail::finish_connection(*connection_);
+      connection_.reset();
     }
   }
 }
@@ -182,11 +186,11 @@ HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) 
   if (roster_) {
     roster_->fail(why, because_of_another);
     if (detail::process_identity().nodes > 1) {
-      engines::abandon_links();
+      detail::abandon_machines();
     }
   }
-  if (agent_) {
-    agent_->report_endings(std::chrono::milliseconds(100));
+  if (connection_) {
+    connection_->report_endings(std::chrono::milliseconds(100));
   }
 }
 
@@ -214,34 +218,19 @@ HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::n
 HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const init_options& options,
                                           std::unique_ptr<rendezvous::address_exchange> exchange,
                                           const error_context& context) {
-  if (!exchange && who.is_one_machine()) {
-    return rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout);
-  }
-  rendezvous::job_options job;
-  job.local_key = who.rendezvous;
-  // PMI's key names the launcher's process of this machine; there the address has a random text beside it.
-  job.job_key = who.lookup == root_lookup::pmi ? std::string("pmi") : who.rendezvous;
-  job.rank = who.rank;
-  job.world_size = who.world_size;
-  job.epoch = static_cast<std::uint64_t>(who.epoch);
-  job.timeout = options.start_timeout;
-  job.silence_limit = options.silence_limit;
-  job.has_several_machines = who.node_count > 1 || (who.has_local_size && who.local_size != who.world_size);
-  job.exchange = exchange ? std::move(exchange) : make_address_exchange(who, context);
-  job.root_ports = who.root_ports;
-  job.proof =
-      rendezvous::find_credentials(options.secret, [](const char* name) { return read_process_environment(name); });
-  engines::prepare_link(options.link);
-  job.make_link = [name = options.link] { return engines::make_link(name); };
-  job.own_addresses = [] {
-    std::vector<std::string> hosts;
-    const auto chosen = read_process_environment("HFCOMM_INTERFACE").value_or(std::string());
-    for (const auto& one : rendezvous::reachable_addresses(rendezvous::network_addresses(), chosen)) {
-      hosts.push_back(one.address);
-    }
-    return hosts;
+  const auto join_here = [&](const std::string& hint) {
+    return rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout, hint);
   };
-  return rendezvous::join_job(std::move(job));
+  if (!exchange && who.is_one_machine()) {
+    return join_here({});
+  }
+  if (const several_machines* const several = find_several_machines()) {
+    return several->join(who, options, std::move(exchange), context);
+  }
+  if (who.has_several_machines()) {
+    throw usage_error(context, std::string("this job has ranks on several machines: ") + include_machines);
+  }
+  return join_here(std::string(" Ranks on other machines cannot: ") + include_machines);
 }
 
 /// Returns this process's place in its job. Throws usage_error with `context`.
@@ -297,10 +286,10 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
   }
   auto joined = detail::join_as(who, options, context);
   auto roster = joined.roster;
-  auto agent = joined.agent;
+  auto connection = joined.connection;
   process = detail::identity_of(std::move(joined), options.timeout);
-  detail::terminate_reporter::report_to(roster.get(), agent.get());
-  return session(std::move(roster), std::move(agent));
+  detail::terminate_reporter::report_to(roster.get(), connection.get());
+  return session(std::move(roster), std::move(connection));
 }
 
 }  // namespace hfcomm

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include <hfcomm/engine/hierarchical/machine_chain.hpp>
+#include <hfcomm/engine/hierarchical/machine_tree.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/group_placement.hpp>
+#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/lockstep.hpp>
+#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
+
+namespace hfcomm::engines {
+
+/// Reduces large buffers along the chain of machines or machine by machine.
+class large_reduction final : public machine_reduction {
+ public:
+  large_reduction(lockstep& steps, const group_placement& placement, ordered_fold& fold)
+      : chain_(steps, placement), tree_(steps, placement, fold) {}
+
+  [[nodiscard]] bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
+    if (chain_.suits(call, in.size())) {
+      chain_.run(call, in, out);
+      return true;
+    }
+    if (tree_.suits(call, in.size())) {
+      tree_.run(call, in, out);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  machine_chain chain_;
+  machine_tree tree_;
+};
+
+/// A port of ranks in any process: what is the same for all of them.
+class connected_port : public agent_port {
+ public:
+  [[nodiscard]] std::unique_ptr<machine_reduction> make_reduction(lockstep& steps, const group_placement& placement,
+                                                                  ordered_fold& fold) const override {
+    return std::make_unique<large_reduction>(steps, placement, fold);
+  }
+};
+
+}  // namespace hfcomm::engines
