@@ -18,8 +18,10 @@
 namespace hfcomm::engines {
 
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes, and
-/// hands both to one of these functions. An engine is one class that implements them. The group's health tells which
-/// ranks are alive.
+/// hands both to one of these functions. The group's health tells which ranks are alive.
+///
+/// Functions that are not virtual choose by the engine's kind. So a program has the code of those operations that it
+/// calls, and not of all that an engine can do.
 ///
 /// Every operation is collective unless it says otherwise. It compares the ranks' signatures inside the algorithm that
 /// it runs anyway, and throws
@@ -29,7 +31,9 @@ namespace hfcomm::engines {
 /// One thread at a time calls operations; the process group sees to that.
 class host_engine {
  public:
-  explicit host_engine(std::shared_ptr<const group_health> health) : health_(std::move(health)) {}
+  enum class kind : std::uint8_t { self, shared_memory };
+
+  host_engine(kind which, std::shared_ptr<const group_health> health) : kind_(which), health_(std::move(health)) {}
   host_engine(const host_engine&) = delete;
   host_engine& operator=(const host_engine&) = delete;
   virtual ~host_engine() = default;
@@ -42,21 +46,21 @@ class host_engine {
   // Operations.
 
   /// Moves every contribution to the ranks that receive (see `movement`). Returns when this rank's part is done.
-  virtual void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;
+  void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out);
 
   /// Reduces equally long buffers. `out` is filled where `call.receives(rank())`; it may be `in` itself.
-  virtual void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out);
 
   /// Brings each rank its own part: a scatterv (movement::from_root), a gatherv (to_root) or an all-to-allv (to_all).
   /// With payload::buffer all parts are `call.bytes` long. Otherwise they may differ, and `out` is told their lengths
   /// first (receiver::expect); where one is not as long as its receiver expects, every rank throws mismatch_error.
-  virtual void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) = 0;
+  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out);
 
   /// Reduces equally long buffers and leaves each rank one part of the result. `parts` has the bytes for each rank, and
   /// `in` as many as all of them. The caller sees to it that `parts` is the same on all ranks; it is not compared.
   /// `out` may be this rank's part of `in`.
-  virtual void reduce_scatter(const operation& call, std::span<const std::byte> in,
-                              std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
+  void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
+                      std::span<std::byte> out);
 
   /// Takes part without waiting for this operation's ranks; it may wait for those of the one before (see `prepare`).
   /// With `failure`, every rank that takes part throws peer_error with that text. An empty text means that an exception
@@ -68,7 +72,7 @@ class host_engine {
 
   /// Makes a new group of `members`: ranks of this group, in the new group's rank order. Called by every rank of this
   /// group, each with the members of its own new group. A rank without one passes an empty span and gets null.
-  virtual std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) = 0;
+  std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members);
 
   // Around an operation.
 
@@ -101,18 +105,18 @@ class host_engine {
   /// A receive of `any_message_tag` takes the source's earliest message. A probe (`is_probe`) finishes once there is a
   /// message that no earlier receive wants, and leaves it. `source`, `tag` and `bytes` are set for all of them. No
   /// message to or from `null_rank` comes here.
-  virtual void post(std::span<const std::shared_ptr<transfer>> transfers) = 0;
+  void post(std::span<const std::shared_ptr<transfer>> transfers);
 
   /// Waits until all of these have finished. Another thread may have started them.
-  virtual void complete(std::span<const std::shared_ptr<transfer>> transfers) = 0;
+  void complete(std::span<const std::shared_ptr<transfer>> transfers);
 
   /// Looks once whether a probe can finish, and keeps nothing of it. Returns whether it has finished. An error is kept
   /// in its `problem`; only misuse is thrown.
-  [[nodiscard]] virtual bool try_probe(const std::shared_ptr<transfer>& one) = 0;
+  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one);
 
   /// Ends a receive that no message has matched yet with cancelled_error, in its `problem`. Returns whether it did;
   /// false for a send, and where the receive is matched or has finished. Throws usage_error in the child of a fork.
-  [[nodiscard]] virtual bool withdraw(const transfer& one) = 0;
+  [[nodiscard]] bool withdraw(const transfer& one);
 
   // The calling thread, and memory.
 
@@ -131,11 +135,13 @@ class host_engine {
   /// Replaces the whole pages of `buffer` by memory that all ranks reach. Returns what undoes it when it is destroyed,
   /// which may outlive the engine; null where there is nothing to do. Any thread may call. Throws engine_error where it
   /// cannot be done.
-  [[nodiscard]] virtual std::shared_ptr<void> share(std::span<std::byte> /*buffer*/, const error_context& /*context*/) {
-    return nullptr;
-  }
+  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context);
+
+ protected:
+  [[nodiscard]] bool is_self() const noexcept { return kind_ == kind::self; }
 
  private:
+  kind kind_;
   std::shared_ptr<const group_health> health_;
 };
 

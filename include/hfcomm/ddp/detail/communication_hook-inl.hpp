@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <source_location>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
@@ -17,6 +19,7 @@
 #include <hfcomm/ddp/detail/average_call.hpp>
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
+#include <hfcomm/group/work.hpp>
 
 namespace hfcomm {
 
@@ -74,10 +77,18 @@ HFCOMM_INLINE work<void> gradient_bucket::average() const {
   if (!on_device()) {
     return average_bytes(type(), what_->kernel, bytes());
   }
-  return [](gradient_bucket bucket) -> work<void> {
-    detail::put_device_average(*bucket.what_);
-    co_return;
-  }(*this);
+  // Not a coroutine: g++ puts those of functions that are no templates into every object.
+  const auto state = detail::make_coroutine_state();
+  const auto value = std::make_shared<detail::work_value<void>>();
+  std::exception_ptr problem;
+  try {
+    detail::put_device_average(*what_);
+    value->value.emplace();
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  static_cast<void>(state->finish(std::move(problem)));
+  return work<void>(state, value);
 }
 
 }  // namespace hfcomm

@@ -10,7 +10,7 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
-#include <hfcomm/engine/shared_memory/point_to_point.hpp>
+#include <hfcomm/engine/shared_memory/owned_messages.hpp>
 #include <hfcomm/engine/shared_memory/shared_heap.hpp>
 
 namespace hfcomm::engines {
@@ -22,40 +22,29 @@ class messages_to_self {
   messages_to_self() = default;
   messages_to_self(const messages_to_self&) = delete;
   messages_to_self& operator=(const messages_to_self&) = delete;
-  ~messages_to_self() {
-    if (messages_) {
-      messages_->stop();
-    }
-  }
 
   /// Returns what carries them. A new one after a deadline: no other rank could be out of step. And a new one in the
   /// child of a fork, which is a group of one, too.
   std::shared_ptr<point_to_point> get() {
-    std::unique_lock lock(mutex_);
-    std::shared_ptr<point_to_point> old;
-    if (messages_ && messages_->in_creating_process() && messages_->is_broken()) {
-      old = std::exchange(messages_, nullptr);
+    std::unique_ptr<owned_messages> old;  // ended after the lock: a continuation of its transfers may come back here
+    const std::scoped_lock lock(mutex_);
+    const bool is_usable =
+        owner_ && started_messages::of(*owner_)->in_creating_process() && !started_messages::of(*owner_)->is_broken();
+    if (!is_usable) {
+      old = std::exchange(owner_, make());
     }
-    if (!messages_ || !messages_->in_creating_process()) {
-      messages_ = make();
-    }
-    auto current = messages_;
-    lock.unlock();  // a continuation of the old one's transfers may come back here
-    if (old) {
-      old->stop();
-    }
-    return current;
+    return started_messages::of(*owner_);
   }
 
   void abandon(const error_context& context) noexcept {
     const std::scoped_lock lock(mutex_);
-    if (messages_) {
-      messages_->abandon(context);
+    if (owner_) {
+      owner_->abandon(context);
     }
   }
 
  private:
-  static std::shared_ptr<point_to_point> make() {
+  static std::unique_ptr<owned_messages> make() {
     auto roster_segment = rendezvous::shared_segment::anonymous(rendezvous::roster::bytes_for(1));
     rendezvous::roster::create_in(*roster_segment, 1);
     auto job = std::make_shared<local_job>();
@@ -64,12 +53,12 @@ class messages_to_self {
     const auto sizes = layout::dimensions::for_ranks(1);
     auto memory = rendezvous::shared_segment::anonymous(sizes.total_bytes());
     layout::create_in(*memory, sizes);
-    return std::make_shared<point_to_point>(
+    return std::make_unique<started_messages>(
         std::make_shared<shared_memory_health>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
   }
 
   std::mutex mutex_;
-  std::shared_ptr<point_to_point> messages_;  // once there is a message
+  std::unique_ptr<owned_messages> owner_;  // once there is a message
 };
 
 /// The health of a group of one: it has no other rank to lose.
@@ -100,14 +89,14 @@ class self final : public host_engine {
   [[nodiscard]] std::string matching_call(int /*rank*/) const override { return {}; }
   [[nodiscard]] bool same_name_everywhere(bool /*accept_failures*/) const noexcept override { return true; }
 
-  void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
+  void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) {
     ++sequence_;
     if (call.receives(0)) {
       deliver(call, contribution, out);
     }
   }
 
-  void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
+  void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
     ++sequence_;
     if (in.empty()) {
       return;
@@ -121,7 +110,7 @@ class self final : public host_engine {
     }
   }
 
-  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) override {
+  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) {
     ++sequence_;
     if (mine.lengths_only) {
       return;  // the caller has compared the lengths of a rank's part for itself
@@ -130,7 +119,7 @@ class self final : public host_engine {
   }
 
   void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> /*parts*/,
-                      std::span<std::byte> out) override {
+                      std::span<std::byte> out) {
     reduce(call, in, out);
   }
 
@@ -138,21 +127,12 @@ class self final : public host_engine {
   void announce(const operation& /*call*/, const std::string* /*failure*/) override { ++sequence_; }
   void wait_for(const operation& /*call*/, int /*source*/) override { ++sequence_; }
 
-  std::shared_ptr<host_engine> subgroup(const operation& /*call*/, std::span<const int> members) override {
+  std::shared_ptr<host_engine> subgroup(const operation& /*call*/, std::span<const int> members) {
     ++sequence_;
     return members.empty() ? nullptr : std::make_shared<self>();
   }
 
-  void post(std::span<const std::shared_ptr<transfer>> transfers) override {
-    point_to_point::post(messages_->get(), transfers);
-  }
-  void complete(std::span<const std::shared_ptr<transfer>> transfers) override {
-    messages_->get()->complete(transfers);
-  }
-  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override {
-    return messages_->get()->try_probe(one);
-  }
-  [[nodiscard]] bool withdraw(const transfer& one) override { return messages_->get()->withdraw(one); }
+  [[nodiscard]] std::shared_ptr<point_to_point> messages() { return messages_->get(); }
 
   void cancel() noexcept override {}
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
@@ -167,7 +147,7 @@ class self final : public host_engine {
   }
 
   explicit self(std::shared_ptr<messages_to_self> messages)
-      : host_engine(std::make_shared<health_of_one>(messages)), messages_(std::move(messages)) {}
+      : host_engine(kind::self, std::make_shared<health_of_one>(messages)), messages_(std::move(messages)) {}
 
   std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
   std::shared_ptr<messages_to_self> messages_;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
+#include <hfcomm/engine/shared_memory/owned_messages.hpp>
 #include <hfcomm/engine/shared_memory/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/point_to_point.hpp>
 #include <hfcomm/engine/shared_memory/rank_nodes.hpp>
@@ -40,8 +43,6 @@ class shared_memory final : public host_engine {
                 std::vector<int> members, int rank)
       : shared_memory(std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
                                                                    std::move(members), rank)) {}
-  ~shared_memory() override { messages_->stop(); }
-
   [[nodiscard]] std::string_view name() const noexcept override {
     return health_->memory().spans_machines() ? "hierarchical" : "shared_memory";
   }
@@ -52,32 +53,40 @@ class shared_memory final : public host_engine {
   }
   void cancel() noexcept override {
     steps_.cancel();
-    messages_->cancel();
+    const std::scoped_lock lock(messages_mutex_);
+    is_cancelled_ = true;
+    if (messages_) {
+      messages_->cancel();
+    }
   }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
     return heap_ != nullptr ? heap_ : ordinary_;
   }
   [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }
-  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) override {
+  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) {
     return share_buffer(ranges_, heap_, steps_.sizes().spans_machines(), buffer, context);
   }
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
 
-  void exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
-    exchange_.run(call, contribution, out);
+  /// The algorithms of the group's operations. The first operation makes each, so only a program that calls it has its
+  /// code.
+  [[nodiscard]] engines::exchange& exchanges() {
+    return made<engines::exchange>(exchange_, steps_, peers_, reads_, ways());
   }
-
-  void reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
-    reduce_.run(call, in, out);
+  [[nodiscard]] engines::reduce& reductions() {
+    const agent_port* const port = health_->job()->port.get();
+    return made<engines::reduce>(reduce_, steps_, peers_, reads_, ways(), placement_, fold_, nodes_, port);
   }
-
-  void all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) override {
-    all_to_all_v_.run(call, mine, out);
+  [[nodiscard]] engines::all_to_all_v& all_to_all_v_exchanges() {
+    return made<engines::all_to_all_v>(all_to_all_v_, steps_, peers_, reads_, ways());
   }
-
-  void reduce_scatter(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
-                      std::span<std::byte> out) override {
-    reduce_scatter_.run(call, in, parts, out);
+  [[nodiscard]] engines::reduce_scatter& scattered_reductions() {
+    return made<engines::reduce_scatter>(reduce_scatter_, steps_, peers_, reads_, ways(), fold_);
+  }
+  /// Returns the group's messages, which its first message makes. Any thread may call.
+  [[nodiscard]] const std::shared_ptr<point_to_point>& messages() {
+    const owned_messages* made = made_messages_.load(std::memory_order_acquire);
+    return started_messages::of(made != nullptr ? *made : make_messages());
   }
 
   /// Returns the number of steps that this rank has taken.
@@ -86,16 +95,9 @@ class shared_memory final : public host_engine {
   /// those of all_to_all and reduce_scatter on buffers in heaps.
   [[nodiscard]] std::uint64_t single_copies() const noexcept { return reads_.count(); }
   /// Returns the algorithm of reductions along the chain of NUMA nodes.
-  [[nodiscard]] engines::node_chain& node_chain() noexcept { return reduce_.nodes(); }
+  [[nodiscard]] engines::node_chain& node_chain() { return reductions().nodes(); }
 
   [[nodiscard]] const group_memory& memory_of_group() const noexcept { return health_->memory(); }
-
-  void post(std::span<const std::shared_ptr<transfer>> transfers) override {
-    point_to_point::post(messages_, transfers);
-  }
-  void complete(std::span<const std::shared_ptr<transfer>> transfers) override { messages_->complete(transfers); }
-  [[nodiscard]] bool try_probe(const std::shared_ptr<transfer>& one) override { return messages_->try_probe(one); }
-  [[nodiscard]] bool withdraw(const transfer& one) override { return messages_->withdraw(one); }
 
   void prepare(const operation& call) override { steps_.prepare(call); }
 
@@ -118,7 +120,7 @@ class shared_memory final : public host_engine {
     steps_.wait_for(call, source);
   }
 
-  std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) override {
+  std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) {
     const auto& job = health_->job();
     const auto index_of = [&](int member) { return health_->members()[static_cast<std::size_t>(member)]; };
     const auto mine = std::find(members.begin(), members.end(), rank());
@@ -161,7 +163,7 @@ class shared_memory final : public host_engine {
       tell.bytes = token.size();
       // NOLINTNEXTLINE(*unnecessary-copy-initialization): the receiver writes `token`
       const std::string own = token;
-      exchange(tell, std::as_bytes(std::span(own)), names);
+      exchanges().run(tell, std::as_bytes(std::span(own)), names);
     } catch (...) {
       job->broker->withdraw(token);
       throw;
@@ -184,7 +186,7 @@ class shared_memory final : public host_engine {
     // No rank leaves before all have come here. A rank that takes the memory and ends at once must not look like a
     // loss, and no rank may wait for one that could not take it.
     try {
-      exchange(call, {}, nothing);
+      exchanges().run(call, {}, nothing);
     } catch (...) {
       if (leads) {
         job->broker->withdraw(token);
@@ -195,8 +197,41 @@ class shared_memory final : public host_engine {
   }
 
  private:
+  /// Owns an algorithm without naming its class.
+  struct owned_algorithm {
+    owned_algorithm() = default;
+    owned_algorithm(const owned_algorithm&) = delete;
+    owned_algorithm& operator=(const owned_algorithm&) = delete;
+    virtual ~owned_algorithm() = default;
+  };
+  template <class Algorithm>
+  struct owned_as final : owned_algorithm {
+    template <class... Parts>
+    explicit owned_as(Parts&&... parts) : algorithm(parts...) {}
+    Algorithm algorithm;
+  };
+  template <class Algorithm, class... Parts>
+  static Algorithm& made(std::unique_ptr<owned_algorithm>& owner, Parts&&... parts) {
+    if (owner == nullptr) {
+      owner = std::make_unique<owned_as<Algorithm>>(parts...);
+    }
+    return static_cast<owned_as<Algorithm>&>(*owner).algorithm;
+  }
+  const owned_messages& make_messages() {
+    const std::scoped_lock lock(messages_mutex_);
+    if (!messages_) {
+      messages_ = std::make_unique<started_messages>(health_);
+      if (is_cancelled_) {
+        messages_->cancel();
+      }
+      made_messages_.store(messages_.get(), std::memory_order_release);
+    }
+    return *messages_;
+  }
+  [[nodiscard]] tuner& ways() { return made<tuner>(ways_, steps_, peers_); }
+
   explicit shared_memory(std::shared_ptr<const shared_memory_health> watch)
-      : host_engine(watch),
+      : host_engine(kind::shared_memory, watch),
         health_(std::move(watch)),
         steps_(health_),
         heap_(health_->memory().heap_bytes() != 0 ? std::make_shared<shared_heap>(health_->memory(), rank())
@@ -286,20 +321,24 @@ class shared_memory final : public host_engine {
 
   std::shared_ptr<const shared_memory_health> health_;
   lockstep steps_;
-  std::shared_ptr<point_to_point> messages_ = std::make_shared<point_to_point>(health_);
   std::shared_ptr<shared_heap> heap_;  // null where there are no addresses for it
   std::shared_ptr<std::pmr::memory_resource> ordinary_ = std::make_shared<ordinary_memory>();
   std::shared_ptr<shared_ranges> ranges_ = std::make_shared<shared_ranges>(health_->memory().segment());
   engines::peer_memory peers_{steps_, *ranges_};
   kernel_reads reads_{steps_, peers_};
-  tuner ways_{steps_, peers_};
-  engines::exchange exchange_{steps_, peers_, reads_, ways_};
   group_placement placement_{health_->machines()};
   rank_nodes nodes_{steps_, health_->local_rank()};
   ordered_fold fold_{placement_};
-  engines::reduce reduce_{steps_, peers_, reads_, ways_, placement_, fold_, nodes_, health_->job()->port.get()};
-  engines::all_to_all_v all_to_all_v_{steps_, peers_, reads_, ways_};
-  engines::reduce_scatter reduce_scatter_{steps_, peers_, reads_, ways_, fold_};
+  // Once an operation needs them:
+  std::unique_ptr<owned_algorithm> ways_;
+  std::unique_ptr<owned_algorithm> exchange_;
+  std::unique_ptr<owned_algorithm> reduce_;
+  std::unique_ptr<owned_algorithm> all_to_all_v_;
+  std::unique_ptr<owned_algorithm> reduce_scatter_;
+  std::mutex messages_mutex_;
+  bool is_cancelled_ = false;
+  std::unique_ptr<owned_messages> messages_;
+  std::atomic<const owned_messages*> made_messages_{nullptr};  // the same, for a look without the lock
 };
 
 }  // namespace hfcomm::engines
