@@ -242,7 +242,7 @@ class Kept(unittest.TestCase):
             kept_results.keep(pathlib.Path(name) / "epyc-2-cores", "2-machines", text, records)
             self.assertEqual(kept_results.kept_runs(pathlib.Path(name)),
                              [kept_results.Kept("epyc-2-cores", "2-machines", "2026-11-25", "2gbit", records)])
-            printed = self.worst_cells("--results", name)
+            printed = self.result_tables("--results", name)
         link = "[epyc-2-cores/2-machines](bench/results/epyc-2-cores/2-machines.txt)"
         self.assertIn(f"| {link} | 2026-11-25 | 1 | 0 | 1 | 0 | 0 |\n", printed)
         self.assertIn(f"| {link} | 2 | broadcast of 1K, float32, 2gbit | 1.00 | 0.50 | MPICH | 0.50 | behind |\n", printed)
@@ -254,19 +254,19 @@ class Kept(unittest.TestCase):
                 for size, ratio in enumerate(ratios, 8):
                     records += [record("hfcomm", ONCE, bytes=size), record("mpich", [[ratio] * 3] * 2, bytes=size)]
                 kept_results.keep(pathlib.Path(name) / make, "2-ranks", "# 2026-11-25\n", records)
-            printed = self.worst_cells("--results", name, "--count", "1")
+            printed = self.result_tables("--results", name, "--count", "1")
         rows = [[word.strip() for word in line.split("|")] for line in printed.splitlines()]
         self.assertEqual([row[7] for row in rows if row[-2:] == ["behind", ""] and row[3].startswith("broadcast")], ["0.20", "0.80"])
 
     def test_the_readme_has_the_worst_cells_of_the_kept_runs(self):
-        printed = self.worst_cells()
+        printed = self.result_tables()
         self.assertGreater(len(printed.splitlines()), 6)
         readme = (ROOT / "README.md").read_text()
         for table in printed.split("\n\n"):
-            self.assertTrue(table.strip() in readme, f"these lines of bench/worst_cells are not in README.md:\n{table}")
+            self.assertTrue(table.strip() in readme, f"these lines of bench/result_tables are not in README.md:\n{table}")
 
-    def worst_cells(self, *arguments):
-        return subprocess.run([sys.executable, ROOT / "bench" / "worst_cells", *arguments], check=True, text=True,
+    def result_tables(self, *arguments):
+        return subprocess.run([sys.executable, ROOT / "bench" / "result_tables", *arguments], check=True, text=True,
                               stdout=subprocess.PIPE).stdout
 
 
