@@ -243,7 +243,7 @@ class Kept(unittest.TestCase):
             self.assertEqual(kept_results.kept_runs(pathlib.Path(name)),
                              [kept_results.Kept("epyc-2-cores", "2-machines", "2026-11-25", "2gbit", records)])
             printed = self.result_tables("--results", name)
-        link = "[epyc-2-cores/2-machines](bench/results/epyc-2-cores/2-machines.txt)"
+        link = "[epyc-2-cores/2-machines](epyc-2-cores/2-machines.txt)"
         self.assertIn(f"| {link} | 2026-11-25 | 1 | 0 | 1 | 0 | 0 |\n", printed)
         self.assertIn(f"| {link} | 2 | broadcast of 1K, float32, 2gbit | 1.00 | 0.50 | MPICH | 0.50 | behind |\n", printed)
 
@@ -258,12 +258,36 @@ class Kept(unittest.TestCase):
         rows = [[word.strip() for word in line.split("|")] for line in printed.splitlines()]
         self.assertEqual([row[7] for row in rows if row[-2:] == ["behind", ""] and row[3].startswith("broadcast")], ["0.20", "0.80"])
 
-    def test_the_readme_has_the_worst_cells_of_the_kept_runs(self):
+    def test_whole_runs_of_a_make_have_a_table_of_chosen_lines(self):
+        with tempfile.TemporaryDirectory() as name:
+            for run, ranks, peer in (("2-ranks", 2, 2.0), ("4-ranks", 4, 3.0), ("quick-2-ranks", 2, 9.0)):
+                records = [record("hfcomm", ONCE, ranks=ranks, bytes=size) for size in (1 << 20, 4096)]
+                records += [record("mpich", [[peer] * 3] * 2, ranks=ranks, bytes=size) for size in (1 << 20, 4096)]
+                kept_results.keep(pathlib.Path(name) / "epyc-2-cores", run, "# 2026-11-25\n", records)
+            printed = self.result_tables("--results", name)
+        row = "| broadcast | 1M | 1.00 | 2.00 | 2.00 | 1.00 | 3.00 | 3.00 |"
+        self.assertIn(f"|---|\n{row}\n<!-- end -->", printed)
+
+    def test_tables_are_written_into_their_places(self):
+        with tempfile.TemporaryDirectory() as name:
+            page = pathlib.Path(name) / "README.md"
+            page.write_text("before\n<!-- runs -->\nold\n<!-- end -->\n<!-- worst cells -->\n<!-- end -->\nafter\n")
+            self.result_tables("--results", name, "--document")
+            written = page.read_text()
+            self.assertNotIn("old", written)
+            self.assertTrue(written.startswith("before\n<!-- runs -->\n| run |") and written.endswith("|\n<!-- end -->\nafter\n"))
+            self.result_tables("--results", name, "--document")
+            self.assertEqual(page.read_text(), written)
+            page.write_text("no place")
+            with self.assertRaises(subprocess.CalledProcessError):
+                self.result_tables("--results", name, "--document")
+
+    def test_the_page_of_results_has_the_tables_of_the_kept_runs(self):
         printed = self.result_tables()
         self.assertGreater(len(printed.splitlines()), 6)
-        readme = (ROOT / "README.md").read_text()
+        page = (ROOT / "bench" / "results" / "README.md").read_text()
         for table in printed.split("\n\n"):
-            self.assertTrue(table.strip() in readme, f"these lines of bench/result_tables are not in README.md:\n{table}")
+            self.assertTrue(table.strip() in page, f"bench/result_tables --document has not written these lines:\n{table}")
 
     def result_tables(self, *arguments):
         return subprocess.run([sys.executable, ROOT / "bench" / "result_tables", *arguments], check=True, text=True,
