@@ -4,7 +4,10 @@
 
 - Every row of the tables of docs/from-python.md and docs/misuse.md names tests that exist.
 - docs/api.md has every public name with its header, and no other.
-- Every piece of C++ in docs/torch.md is part of a test, so that it compiles and runs. (tests/page_test.py runs programs.)
+- Every piece of C++ in docs/torch.md and README.md is part of a test, so that it compiles and runs. (tests/page_test.py runs
+  programs.)
+- Links within the documentation lead to files and headings that exist.
+- README.md has at most 200 lines.
 - No page has rows outside a table, which an empty line inside it leads to, or rows with too few or too many cells.
 """
 
@@ -130,18 +133,47 @@ def check_names():
 
 def check_pieces():
     """Layout may differ: the page's columns are narrow."""
-    page, test = "docs/torch.md", "tests/torch/torch_page_test.cpp"
+    test = "tests/torch/torch_page_test.cpp"
     tested = "".join((root / test).read_text().split())
-    blocks = re.findall(r"^```cpp\n(.*?)^```$", (root / page).read_text(), re.MULTILINE | re.DOTALL)
-    pieces = [block for block in blocks if not re.search(r"\bmain\(", block)]
-    for piece in pieces:
-        if "".join(piece.split()) not in tested:
-            problems.append(f"{page}: {test} does not have this piece:\n{piece}")
-    return len(pieces)
+    count = 0
+    for page in ["docs/torch.md", "README.md"]:
+        blocks = re.findall(r"^```cpp\n(.*?)^```$", (root / page).read_text(), re.MULTILINE | re.DOTALL)
+        for piece in [block for block in blocks if not re.search(r"\bmain\(", block)]:
+            count += 1
+            if "".join(piece.split()) not in tested:
+                problems.append(f"{page}: {test} does not have this piece:\n{piece}")
+    return count
+
+
+def anchors_of(page):
+    """What GitHub makes of the headings."""
+    headings = [line.lstrip("#").strip().lower() for _, line in lines_of(page) if re.match(r"#+ ", line)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+def check_links(page):
+    for number, line in lines_of(page):
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+            if re.match(r"\w+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (root / page).parent / name if name else root / page
+            if not file.exists():
+                problems.append(f"{page}:{number}: there is no {target}")
+            elif anchor and anchor not in anchors_of(file.relative_to(root)):
+                problems.append(f"{page}:{number}: there is no heading for {target}")
+
+
+def check_length(page, most):
+    lines = (root / page).read_text().count("\n")
+    if lines > most:
+        problems.append(f"{page}: {lines} lines, at most {most}: what not every stranger needs belongs into docs/")
 
 
 for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("bench/results/*.md")]:
     check_tables(path.relative_to(root))
+    check_links(path.relative_to(root))
+check_length("README.md", 200)
 rows = check_named_tests()
 names = check_names()
 pieces = check_pieces()

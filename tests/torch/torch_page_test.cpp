@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-// The pieces of programs in docs/torch.md, which tests/docs_test.py looks for in this file. Ranks as processes, so that
-// the pieces need no group; no case may use LibTorch before the ranks are forked.
+// The pieces of programs in docs/torch.md and README.md, which tests/docs_test.py looks for in this file. Ranks as
+// processes, so that the pieces need no group; no case may use LibTorch before the ranks are forked.
 
 namespace {
 
@@ -157,6 +157,25 @@ void train_as_page(std::uint64_t epochs) {
   require_of_page(answers.size() == (hfcomm::rank() == 0 ? size : 0), "not every sample has one answer");
 }
 
+/// Trains for an epoch with the piece in README.md.
+void train_as_readme() {
+  const auto net = std::make_shared<page_net>();
+  page_data data;
+  const hfcomm::torch::distributed_sampler sampler(data.size().value());
+  const auto loader = torch::data::make_data_loader(data.map(torch::data::transforms::Stack<>()), sampler, 32);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+
+  hfcomm::torch::distributed_data_parallel ddp(net);  // every rank gets rank 0's parameters
+  for (auto& batch : *loader) {                       // hfcomm::torch::distributed_sampler shares the data
+    optimizer.zero_grad();
+    torch::nll_loss(ddp.forward(batch.data), batch.target).backward();  // averages the gradients meanwhile
+    optimizer.step();
+  }
+
+  const auto weights = hfcomm::torch::all_gather(net->parameters()[0]);
+  require_of_page(torch::equal(weights[0], weights[1]), "the ranks have different parameters");
+}
+
 TEST_CASE("torch page: the pieces of programs train, write a checkpoint, evaluate and recover") {
   std::string folder = (std::filesystem::temp_directory_path() / "hfcomm-page-XXXXXX").string();
   REQUIRE(::mkdtemp(folder.data()) != nullptr);
@@ -165,6 +184,7 @@ TEST_CASE("torch page: the pieces of programs train, write a checkpoint, evaluat
     hfcomm::torch::set_threads_for_ranks();
     require_of_page(device_of_page().is_cpu() != torch::cuda::is_available(), "another device");
     train_as_page(20);
+    train_as_readme();
     const auto net = std::make_shared<page_net>();
     abandon_as_page(net);
     const auto norms = hfcomm::all_gather(accumulate_as_page(net));
