@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 
 #include "char_lm/adam.hpp"
 #include "char_lm/model.hpp"

@@ -105,7 +105,7 @@ def public_headers():
     """What the entrances include, for others to include."""
     yield "testing.hpp"
     yield "collectives/collect_results_in_files.hpp"
-    for entrance in ["comm.hpp", "nccl.hpp", "torch.hpp"]:
+    for entrance in ["comm.hpp", "ddp.hpp", "nccl.hpp", "torch.hpp"]:
         for header in re.findall(r"^#include <hfcomm/(.*)>", (root / "include/hfcomm" / entrance).read_text(), re.MULTILINE):
             if "/" in header and "detail/" not in header:
                 yield header

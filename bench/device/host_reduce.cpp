@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 #include <hfcomm/nccl.hpp>
 
 #include "gpu_program.hpp"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// The one include: everything but what needs somebody else's headers, which are <hfcomm/nccl.hpp> and
-/// <hfcomm/thrust.hpp>. Operations on device memory are declared by <hfcomm/nccl.hpp>, which comes along where
-/// HFCOMM_NCCL is defined.
+/// The include of every program: groups, collectives, messages and scopes. What not every program pays for has entrances
+/// of its own: <hfcomm/ddp.hpp> for training, <hfcomm/machines.hpp> for several machines, and those that need somebody
+/// else's headers. Operations on device memory are declared by <hfcomm/nccl.hpp>, which comes along where HFCOMM_NCCL is
+/// defined.
 
 // IWYU pragma: begin_exports
 #include <hfcomm/core/concepts.hpp>
@@ -68,13 +69,6 @@
 #include <hfcomm/scopes/master_only.hpp>
 #include <hfcomm/scopes/on_rank.hpp>
 #include <hfcomm/scopes/print_main.hpp>
-
-#include <hfcomm/ddp/accumulate.hpp>
-#include <hfcomm/ddp/all_reduce_params.hpp>
-#include <hfcomm/ddp/communication_hook.hpp>
-#include <hfcomm/ddp/distributed_data_parallel.hpp>
-#include <hfcomm/ddp/join.hpp>
-#include <hfcomm/ddp/local_sgd.hpp>
 
 #if defined(HFCOMM_NCCL)
 #include <hfcomm/nccl.hpp>

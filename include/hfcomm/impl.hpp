@@ -34,12 +34,6 @@
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/data/detail/distributed_sampler-inl.hpp>
-#include <hfcomm/ddp/detail/accumulate-inl.hpp>
-#include <hfcomm/ddp/detail/all_reduce_params-inl.hpp>
-#include <hfcomm/ddp/detail/communication_hook-inl.hpp>
-#include <hfcomm/ddp/detail/distributed_data_parallel-inl.hpp>
-#include <hfcomm/ddp/detail/join-inl.hpp>
-#include <hfcomm/ddp/detail/local_sgd-inl.hpp>
 #include <hfcomm/device/detail/device_call-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
@@ -86,6 +80,7 @@
 // Header-only programs get these where they include the header.
 #include <hfcomm/collectives/detail/collect_results_in_files-inl.hpp>
 #include <hfcomm/ddp/detail/power_sgd-inl.hpp>
+#include <hfcomm/detail/ddp-inl.hpp>
 #include <hfcomm/detail/machines-inl.hpp>
 #include <hfcomm/engine/reduction/detail/kernel_for-inl.hpp>
 #include <hfcomm/group/detail/run_ranks-inl.hpp>

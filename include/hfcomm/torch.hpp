@@ -12,6 +12,7 @@
 
 // IWYU pragma: begin_exports
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 
 #include <hfcomm/torch/collectives.hpp>
 #include <hfcomm/torch/collectives_async.hpp>

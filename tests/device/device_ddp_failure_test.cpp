@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "device_ranks.hpp"
 
 namespace {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "device_ranks.hpp"
 
 namespace {

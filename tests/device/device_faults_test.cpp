@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "device_ranks.hpp"
 
 namespace {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "device_ranks.hpp"
 #include "host_reduce_model.hpp"
 

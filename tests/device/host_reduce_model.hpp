@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "device_ranks.hpp"
 
 namespace host_reduce {

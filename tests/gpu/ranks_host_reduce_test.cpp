@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "ranks.hpp"
 
 namespace {

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include <hfcomm/ddp/accumulate.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

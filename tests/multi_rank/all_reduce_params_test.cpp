@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include <hfcomm/ddp/all_reduce_params.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

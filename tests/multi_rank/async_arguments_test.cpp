@@ -10,7 +10,7 @@
 
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/collect_results_in_files.hpp>
-#include <hfcomm/ddp/all_reduce_params.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

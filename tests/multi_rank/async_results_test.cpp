@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <hfcomm/collectives/collect_results_in_files.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <optional>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
 #include <hfcomm/ddp/power_sgd.hpp>
 
 namespace {

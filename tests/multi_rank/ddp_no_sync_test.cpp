@@ -2,6 +2,8 @@
 #include "ranks.hpp"
 #include "toy_model.hpp"
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

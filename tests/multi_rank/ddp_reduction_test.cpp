@@ -8,6 +8,8 @@
 #include <optional>
 #include <random>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "memory_maps.hpp"
 #include "toy_model.hpp"
 

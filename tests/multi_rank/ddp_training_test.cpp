@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include <hfcomm/ddp.hpp>
+
 namespace {
 
 using namespace hfcomm;

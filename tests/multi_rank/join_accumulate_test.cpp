@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include <hfcomm/ddp/accumulate.hpp>
-#include <hfcomm/ddp/join.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <optional>
 
-#include <hfcomm/ddp/join.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

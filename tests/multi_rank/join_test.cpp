@@ -6,8 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include <hfcomm/ddp/accumulate.hpp>
-#include <hfcomm/ddp/join.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace {
 

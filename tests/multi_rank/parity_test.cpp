@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include <hfcomm/ddp.hpp>
+
 #include "char_lm/adam.hpp"
 #include "char_lm/model.hpp"
 #include "char_lm/sampler.hpp"

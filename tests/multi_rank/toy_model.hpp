@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 
 namespace multi_rank {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 
 #if defined(HFCOMM_NCCL)
 #include "surface_device.hpp"

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/ddp.hpp>
+
 #include "processes.hpp"
 
 using namespace hfcomm;

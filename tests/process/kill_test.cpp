@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include <hfcomm/ddp.hpp>
+
 #include "processes.hpp"
 
 namespace {

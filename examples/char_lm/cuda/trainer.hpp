@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/ddp.hpp>
 #include <hfcomm/nccl.hpp>
 
 #include "char_lm/cuda/adam.hpp"
