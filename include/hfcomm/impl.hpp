@@ -32,6 +32,7 @@
 #include <hfcomm/collectives/detail/read_file_dist-inl.hpp>
 #include <hfcomm/collectives/detail/shared_random_seed-inl.hpp>
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
+#include <hfcomm/core/detail/concat-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/data/detail/distributed_sampler-inl.hpp>
 #include <hfcomm/device/detail/device_call-inl.hpp>

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 
 namespace hfcomm {
@@ -16,21 +17,20 @@ HFCOMM_INLINE std::string describe(const std::source_location& where) {
   }
   const std::string_view path = where.file_name();
   const auto slash = path.find_last_of('/');
-  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ':' +
-         std::to_string(where.line());
+  return concat({slash == std::string_view::npos ? path : path.substr(slash + 1), ':', where.line()});
 }
 
 HFCOMM_INLINE std::string describe(const error_context& context, std::string_view detail) {
   std::string text;
   if (context.rank >= 0) {
-    text += "rank " + std::to_string(context.rank) + '/' + std::to_string(context.size) + ": ";
+    append(text, {"rank ", context.rank, '/', context.size, ": "});
   }
   text += context.operation.empty() ? std::string("hfcomm") : context.operation;
   if (context.sequence != 0) {
-    text += " #" + std::to_string(context.sequence);
+    append(text, {" #", context.sequence});
   }
   if (!context.operation.empty() && context.where.line() != 0) {  // else the place is in hfcomm, or unknown
-    text += " at " + describe(context.where);
+    append(text, {" at ", describe(context.where)});
   }
   text += ": ";
   text += detail;

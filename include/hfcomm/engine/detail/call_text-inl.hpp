@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 
 namespace hfcomm::engines {
@@ -17,14 +18,14 @@ HFCOMM_INLINE std::string format_number(double number) {
 
 HFCOMM_INLINE std::string elements_text(const operation& call, std::uint64_t bytes) {
   return call.element == element_type::none
-             ? std::to_string(bytes) + " bytes"
-             : std::to_string(bytes / size_of(call.element)) + " x " + std::string(to_string(call.element));
+             ? detail::concat({bytes, " bytes"})
+             : detail::concat({bytes / size_of(call.element), " x ", to_string(call.element)});
 }
 
 HFCOMM_INLINE std::string call_name(const operation& call) {
   std::string name = call.name.text;
   if (!call.type_name.empty()) {
-    name += '<' + std::string(call.type_name.substr(0, 80)) + (call.type_name.size() > 80 ? "...>" : ">");
+    detail::append(name, {'<', call.type_name.substr(0, 80), call.type_name.size() > 80 ? "...>" : ">"});
   }
   return name;
 }
@@ -32,25 +33,25 @@ HFCOMM_INLINE std::string call_name(const operation& call) {
 HFCOMM_INLINE std::string list_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
-    text += (index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[index]);
+    detail::append(text, {index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ", ranks[index]});
   }
   return text;
 }
 
 HFCOMM_INLINE std::string no_such_rank(std::string_view what, int rank, int size) {
-  return std::string(what) + ' ' + std::to_string(rank) + " is not a rank of this group of " + std::to_string(size);
+  return detail::concat({what, ' ', rank, " is not a rank of this group of ", size});
 }
 
 HFCOMM_INLINE std::string format_duration(std::chrono::nanoseconds duration) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   if (milliseconds < 1000) {
-    return std::to_string(milliseconds) + " ms";
+    return detail::concat({milliseconds, " ms"});
   }
   if (milliseconds < 120'000) {
     const auto tenths = milliseconds / 100;
-    return std::to_string(tenths / 10) + (tenths % 10 != 0 ? '.' + std::to_string(tenths % 10) : std::string()) + " s";
+    return detail::concat({tenths / 10, tenths % 10 != 0 ? detail::concat({'.', tenths % 10}) : std::string(), " s"});
   }
-  return std::to_string(milliseconds / 60'000) + " min";
+  return detail::concat({milliseconds / 60'000, " min"});
 }
 
 }  // namespace hfcomm::engines

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -56,7 +57,7 @@ class site_table {
 
  private:
   static void write(const operation& call, layout::site_text& site) {
-    std::string text = std::string(call.name.text) + '\n' + detail::describe(call.where).substr(0, 96) + '\n';
+    std::string text = detail::concat({call.name.text, '\n', detail::describe(call.where).substr(0, 96), '\n'});
     text += call.type_name.substr(0, layout::site_bytes - 1 - std::min(text.size(), layout::site_bytes - 1));
     text.resize(layout::site_bytes, '\0');
     text.back() = '\0';
@@ -91,36 +92,37 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
   const auto op = static_cast<reduce_kind>(what >> 16 & 0xff);
   std::vector<std::string> details;
   if (content == payload::object) {
-    details.push_back("an object of type " + text.substr(second + 1));
+    details.push_back(detail::concat({"an object of type ", text.substr(second + 1)}));
   } else if (content == payload::buffer || content == payload::uneven) {
-    details.push_back(element == element_type::none
-                          ? std::to_string(bytes) + " bytes" +
-                                (second + 1 < text.size() ? " of " + text.substr(second + 1) : "")
-                          : std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element)));
+    details.push_back(
+        element == element_type::none
+            ? detail::concat(
+                  {bytes, " bytes", second + 1 < text.size() ? detail::concat({" of ", text.substr(second + 1)}) : ""})
+            : detail::concat({bytes / size_of(element), " x ", to_string(element)}));
     details.back() += content == payload::uneven ? " in uneven parts" : "";
   }
   if ((what >> 24 & 1) != 0) {
     details.emplace_back(to_string(op));
     if (op == reduce_kind::premultiplied_sum && factor) {
-      details.back() += " by " + format_number(*factor);
+      detail::append(details.back(), {" by ", format_number(*factor)});
     }
     if ((what >> 26 & 3) == static_cast<std::uint64_t>(reduction_order::tree)) {
       details.emplace_back("tree order");
     }
   }
   if (pattern == movement::receive) {
-    details.push_back(root >= 0 ? "from rank " + std::to_string(root) : "from any rank");
+    details.push_back(root >= 0 ? detail::concat({"from rank ", root}) : "from any rank");
   } else if (root >= 0) {
-    details.push_back((pattern == movement::send ? "to rank " : "root ") + std::to_string(root));
+    details.push_back(detail::concat({pattern == movement::send ? "to rank " : "root ", root}));
   }
   if (tag != 0) {
-    details.push_back(tag == any_message_tag ? "any tag" : "tag " + std::to_string(tag));
+    details.push_back(tag == any_message_tag ? "any tag" : detail::concat({"tag ", tag}));
   }
-  std::string call = text.substr(0, first) + '(';
+  std::string call = detail::concat({text.substr(0, first), '('});
   for (std::size_t index = 0; index < details.size(); ++index) {
-    call += (index == 0 ? "" : ", ") + details[index];
+    detail::append(call, {index == 0 ? "" : ", ", details[index]});
   }
-  return call + ") at " + text.substr(first + 1, second - first - 1);
+  return detail::concat({call, ") at ", text.substr(first + 1, second - first - 1)});
 }
 
 inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -61,9 +62,10 @@ class cell_checks {
       if (text.empty()) {
         text = health_.failure_text_of(rank);
       }
-      throw peer_error(
-          context(), health_.who(rank) + " failed in " + describe_call(theirs, memory_.block(rank).sites) + ": " + text,
-          rank, false);
+      throw peer_error(context(),
+                       detail::concat({health_.who(rank), " failed in ",
+                                       describe_call(theirs, memory_.block(rank).sites), ": ", text}),
+                       rank, false);
     }
   }
 
@@ -84,12 +86,12 @@ class cell_checks {
     const std::string other = describe_call(cell(second, step), memory_.block(second).sites);
     // Not everything that must agree is in the texts, and not everything in them must.
     const bool alike = what_must_agree(first, step) == what_must_agree(second, step);
-    throw mismatch_error(context(),
-                         "ranks " + std::to_string(first) + " and " + std::to_string(second) +
-                             " disagree about operation #" + number + " of their group: rank " + std::to_string(first) +
-                             " called " + one + ", rank " + std::to_string(second) + " called " + other +
-                             (alike ? "; what differs are their lists of counts or ranks" : ""),
-                         first, second);
+    throw mismatch_error(
+        context(),
+        detail::concat({"ranks ", first, " and ", second, " disagree about operation #", number,
+                        " of their group: rank ", first, " called ", one, ", rank ", second, " called ", other,
+                        alike ? "; what differs are their lists of counts or ranks" : ""}),
+        first, second);
   }
 
   const shared_memory_health& health_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/message_endpoint.hpp>
 
@@ -55,7 +56,7 @@ class inbox {
   [[nodiscard]] std::string unwanted(int source) const {
     std::string text;
     for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
-      text += " Rank " + std::to_string(source) + " offers " + endpoint_.text_of(source, envelope) + '.';
+      detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, envelope), '.'});
     });
     return text;
   }
@@ -190,8 +191,8 @@ class inbox {
         request.object.reserve(message.total);  // not resize: the bytes are written once
       }
     } catch (const std::exception&) {  // bad_alloc, length_error
-      const std::string text = "there is no memory for a message of " + std::to_string(message.total) +
-                               " bytes from rank " + std::to_string(message.peer);
+      const std::string text =
+          detail::concat({"there is no memory for a message of ", message.total, " bytes from rank ", message.peer});
       message_endpoint::finish(message, std::make_exception_ptr(engine_error(endpoint_.context(message), text)));
       fail(message, std::as_bytes(std::span(text)));
       return;
@@ -283,11 +284,12 @@ class inbox {
     std::exception_ptr problem;
     if (message.carries_failure) {
       const auto& text = message.request->object;
-      problem = std::make_exception_ptr(peer_error(
-          endpoint_.context(message),
-          endpoint_.health().who(message.peer) + " failed in " + endpoint_.text_of(message.peer, *message.envelope) +
-              ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size()),
-          message.peer, false));
+      problem = std::make_exception_ptr(
+          peer_error(endpoint_.context(message),
+                     detail::concat({endpoint_.health().who(message.peer), " failed in ",
+                                     endpoint_.text_of(message.peer, *message.envelope), ": ",
+                                     std::string(reinterpret_cast<const char*>(text.data()), text.size())}),
+                     message.peer, false));
     }
     message_endpoint::finish(message, std::move(problem));
     reply(message, message_answer::taken);

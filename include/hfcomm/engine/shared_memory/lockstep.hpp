@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -316,7 +317,7 @@ class lockstep {
       try {
         finish();
       } catch (const error& problem) {
-        const std::string text = "an earlier operation of this rank failed: " + problem.detail();
+        const std::string text = detail::concat({"an earlier operation of this rank failed: ", problem.detail()});
         publish(call, &text);
         throw;
       }

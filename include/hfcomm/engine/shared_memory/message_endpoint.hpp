@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
@@ -116,13 +117,13 @@ class message_endpoint {
 
   [[nodiscard]] std::exception_ptr mismatch(const pending_message& message, int sender, int receiver,
                                             const layout::envelope& envelope) const {
-    const std::string from = "rank " + std::to_string(sender);
-    const std::string to = "rank " + std::to_string(receiver);
-    return std::make_exception_ptr(mismatch_error(context(message),
-                                                  from + " sends what " + to + " does not want: " + from + " called " +
-                                                      text_of(sender, envelope) + ", " + to + " called " +
-                                                      receiver_text_of(receiver, envelope),
-                                                  sender, receiver));
+    const std::string from = detail::concat({"rank ", sender});
+    const std::string to = detail::concat({"rank ", receiver});
+    return std::make_exception_ptr(mismatch_error(
+        context(message),
+        detail::concat({from, " sends what ", to, " does not want: ", from, " called ", text_of(sender, envelope), ", ",
+                        to, " called ", receiver_text_of(receiver, envelope)}),
+        sender, receiver));
   }
 
   /// Marks a transfer as finished. A thread that waits for it may go on at once.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/shared_memory/inbox.hpp>
 #include <hfcomm/engine/shared_memory/outbox.hpp>
 #include <hfcomm/machine/waiting.hpp>
@@ -200,18 +201,19 @@ class message_progress {
   [[nodiscard]] std::string timeout_text(const pending_message& message, const std::vector<int>& missing) const {
     const operation& call = message.request->call;
     const bool sends = call.pattern == movement::send;
-    std::string text = list_ranks(missing) + (sends ? " did not take" : " did not send") + " the message of " +
-                       call_name(call) + " #" + std::to_string(message.number) + " (" + detail::describe(call.where) +
-                       ") with " + (call.tag == any_message_tag ? "any tag" : "tag " + std::to_string(call.tag)) +
-                       " within " + format_duration(call.timeout) + " (timed out), so rank " +
-                       std::to_string(endpoint_.rank()) + " gave up.";
+    std::string text =
+        detail::concat({list_ranks(missing), sends ? " did not take" : " did not send", " the message of ",
+                        call_name(call), " #", message.number, " (", detail::describe(call.where), ") with ",
+                        call.tag == any_message_tag ? "any tag" : detail::concat({"tag ", call.tag}), " within ",
+                        format_duration(call.timeout), " (timed out), so rank ", endpoint_.rank(), " gave up."});
     if (!sends) {
       text += inbox_.unwanted();  // often the explanation
     } else if (const std::string offers = inbox_.unwanted(call.root); !offers.empty()) {
-      text += offers + " Two ranks that both send first wait for each other: use send_receive, or isend.";
+      detail::append(text,
+                     {offers, " Two ranks that both send first wait for each other: use send_receive, or isend."});
     } else if (message.envelope == nullptr) {
-      text += " It was not offered yet: " + std::to_string(layout::envelope_count) +
-              " earlier messages of this rank have not been received.";
+      detail::append(text, {" It was not offered yet: ", layout::envelope_count,
+                            " earlier messages of this rank have not been received."});
     }
     return text;
   }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/message_endpoint.hpp>
 
@@ -119,11 +120,12 @@ class outbox {
         problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
         break;
       case message_answer::failed:
-        problem = std::make_exception_ptr(peer_error(endpoint_.context(message),
-                                                     endpoint_.health().who(receiver) + " failed in " +
-                                                         endpoint_.receiver_text_of(receiver, *message.envelope) +
-                                                         ": " + endpoint_.reason_of(*message.envelope),
-                                                     receiver, false));
+        problem =
+            std::make_exception_ptr(peer_error(endpoint_.context(message),
+                                               detail::concat({endpoint_.health().who(receiver), " failed in ",
+                                                               endpoint_.receiver_text_of(receiver, *message.envelope),
+                                                               ": ", endpoint_.reason_of(*message.envelope)}),
+                                               receiver, false));
         break;
     }
     release(message);

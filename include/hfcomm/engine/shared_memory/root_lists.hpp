@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -33,14 +34,14 @@ template <class Context>
                                    const operation& call, const unfit_part& part) {
   const auto count = [&](std::uint64_t bytes) { return elements_text(call, bytes); };
   const auto call_of = [&](int rank) {
-    return "rank " + std::to_string(rank) + " called " +
-           describe_call(memory.cell(rank, step), memory.block(rank).sites);
+    return detail::concat(
+        {"rank ", rank, " called ", describe_call(memory.cell(rank, step), memory.block(rank).sites)});
   };
-  throw mismatch_error(context(),
-                       "rank " + std::to_string(part.from) + " sends " + count(part.coming) + " to rank " +
-                           std::to_string(part.to) + ", which expects " + count(part.wanted) +
-                           " from it: " + call_of(part.from) + ", " + call_of(part.to),
-                       part.from, part.to);
+  throw mismatch_error(
+      context(),
+      detail::concat({"rank ", part.from, " sends ", count(part.coming), " to rank ", part.to, ", which expects ",
+                      count(part.wanted), " from it: ", call_of(part.from), ", ", call_of(part.to)}),
+      part.from, part.to);
 }
 
 /// Compares the lengths of a gatherv's or scatterv's step that all ranks have published. The root's lists are in its

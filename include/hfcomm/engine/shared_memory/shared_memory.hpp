@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
 #include <hfcomm/engine/shared_memory/exchange.hpp>
@@ -302,8 +303,8 @@ class shared_memory final : public host_engine {
       }
       if (const auto waited = waiting.update(); call.timeout.count() > 0 && waited >= call.timeout) {
         throw timeout_error(steps_.context(call),
-                            "the ranks of the new group did not all come for its memory within " +
-                                format_duration(call.timeout) + " (timed out)",
+                            detail::concat({"the ranks of the new group did not all come for its memory within ",
+                                            format_duration(call.timeout), " (timed out)"}),
                             {});
       }
     };

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/group_health.hpp>
@@ -96,7 +97,7 @@ class shared_memory_health final : public group_health {
 
   /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
   [[nodiscard]] std::string who(int rank) const {
-    return "rank " + std::to_string(rank) + " (" + job_->roster->identity(index_of(rank)) + ')';
+    return detail::concat({"rank ", rank, " (", job_->roster->identity(index_of(rank)), ')'});
   }
 
   /// Describes the last calls of `rank`: "last called barrier() at x.cpp:7 as #3, and of messages recv(...) at ...".
@@ -109,15 +110,16 @@ class shared_memory_health final : public group_health {
     }
     std::string text;
     if (latest->step.load() != 0) {
-      text = "last called " + describe_call(*latest, block(rank).sites) + " as #" +
-             std::to_string(latest->sequence.load());
+      text =
+          detail::concat({"last called ", describe_call(*latest, block(rank).sites), " as #", latest->sequence.load()});
     }
     const layout::mailbox& box = block(rank).messages;
     if (const std::uint64_t number = box.last_call.number.load(); number != 0) {
-      text += (text.empty() ? "last called " : ", and of messages ") +
-              describe_call(box.sites[box.last_call.site.load() % layout::site_count], box.last_call.what.load(),
-                            box.last_call.bytes.load(), box.last_call.tag.load()) +
-              " as #" + std::to_string(number);
+      detail::append(
+          text, {text.empty() ? "last called " : ", and of messages ",
+                 describe_call(box.sites[box.last_call.site.load() % layout::site_count], box.last_call.what.load(),
+                               box.last_call.bytes.load(), box.last_call.tag.load()),
+                 " as #", number});
     }
     return text.empty() ? "called nothing before" : text;
   }
@@ -179,10 +181,11 @@ class shared_memory_health final : public group_health {
 
   /// Prints one line about the ranks that are missing and their last calls.
   void warn(const error_context& context, const std::vector<int>& missing, std::chrono::nanoseconds waited) const {
-    std::string line = "[hfcomm] " + detail::describe(context, "still waiting after " + format_duration(waited) +
-                                                                   " for " + list_ranks(missing) + ':');
+    std::string line = detail::concat(
+        {"[hfcomm] ", detail::describe(context, detail::concat({"still waiting after ", format_duration(waited),
+                                                                " for ", list_ranks(missing), ':'}))});
     for (const int rank : missing) {
-      line += ' ' + std::to_string(rank) + ' ' + last_call(rank) + ';';
+      detail::append(line, {' ', rank, ' ', last_call(rank), ';'});
     }
     line.back() = '\n';
     std::fputs(line.c_str(), stderr);
@@ -194,7 +197,7 @@ class shared_memory_health final : public group_health {
     break_group(context, lost.rank, {}, false, [&] {
       const std::string call = last_call(lost.rank);
       job_->roster->record_last_call(index_of(lost.rank), call);
-      return who(lost.rank) + ' ' + end + "; it " + call;
+      return detail::concat({who(lost.rank), ' ', end, "; it ", call});
     });
   }
   void abandon(const error_context& context) const noexcept override { abandon(context, true); }
@@ -202,9 +205,11 @@ class shared_memory_health final : public group_health {
   void abandon(const error_context& context, bool because_of_exception) const noexcept {
     try {
       break_group(context, this->rank(), {}, because_of_exception, [&] {
-        const std::string operation = context.operation + " (" + detail::describe(context.where) + ')';
-        return who(this->rank()) + (because_of_exception ? " left " + operation + " under way because of an exception"
-                                                         : " left the group in the middle of " + operation);
+        const std::string operation = detail::concat({context.operation, " (", detail::describe(context.where), ')'});
+        return detail::concat(
+            {who(this->rank()), because_of_exception
+                                    ? detail::concat({" left ", operation, " under way because of an exception"})
+                                    : detail::concat({" left the group in the middle of ", operation})});
       });
     } catch (...) {
       // The record is for the other ranks; this rank continues to throw its own exception.
@@ -216,7 +221,7 @@ class shared_memory_health final : public group_health {
     break_group(context, -1, missing, false, [&] {
       std::string text = beginning;
       for (const int rank : missing) {
-        text += ' ' + who(rank) + ' ' + last_call(rank) + '.';
+        detail::append(text, {' ', who(rank), ' ', last_call(rank), '.'});
       }
       return text;
     });
@@ -224,7 +229,7 @@ class shared_memory_health final : public group_health {
 
   void break_by_this_rank(const error_context& context, const std::string& what) const noexcept override {
     try {
-      break_group(context, this->rank(), {}, false, [&] { return who(this->rank()) + ' ' + what; });
+      break_group(context, this->rank(), {}, false, [&] { return detail::concat({who(this->rank()), ' ', what}); });
     } catch (...) {
       // The record is for the other ranks; the caller throws its own error.
     }
@@ -262,7 +267,7 @@ class shared_memory_health final : public group_health {
       } else if (const auto refused = board.refusal_until(number, block(this->rank()).devices);
                  refused != 0 && !found) {
         found.emplace(
-            loss{rank, {kind::failed, "refused device operation #" + std::to_string(refused) + ": " + board.why()}});
+            loss{rank, {kind::failed, detail::concat({"refused device operation #", refused, ": ", board.why()})}});
       }
     }
     if (found) {
@@ -280,7 +285,8 @@ class shared_memory_health final : public group_health {
       // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;
       if (lost.by_exception && lost.culprit != this->rank()) {
-        why = ": " + (has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit));
+        why = detail::concat(
+            {": ", has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit)});
       }
       throw peer_error(context, text + why, lost.culprit, true);
     }
@@ -379,8 +385,8 @@ class shared_memory_health final : public group_health {
     }
     const auto end = ending(writer);
     record.write(writer, {}, false,
-                 who(writer) + ' ' + (end ? end->text : "does not run") + " while it reported a lost rank; it " +
-                     last_call(writer));
+                 detail::concat({who(writer), ' ', end ? end->text : "does not run",
+                                 " while it reported a lost rank; it ", last_call(writer)}));
     return true;
   }
 

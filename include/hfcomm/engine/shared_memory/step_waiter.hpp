@@ -12,6 +12,7 @@
 
 #include <sched.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -158,11 +159,11 @@ class step_waiter {
         if (arrived()) {
           return;
         }
-        health_.break_group(context(call, number), missing,
-                            list_ranks(missing) + " did not arrive at " + call_name(call) + " #" +
-                                std::to_string(number) + " (" + detail::describe(call.where) + ") within " +
-                                format_duration(call.timeout) + " (timed out), so rank " +
-                                std::to_string(health_.rank()) + " gave up.");
+        health_.break_group(
+            context(call, number), missing,
+            detail::concat({list_ranks(missing), " did not arrive at ", call_name(call), " #", number, " (",
+                            detail::describe(call.where), ") within ", format_duration(call.timeout),
+                            " (timed out), so rank ", health_.rank(), " gave up."}));
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/shared_memory/share_buffer.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/replace_pages.hpp>
@@ -43,7 +44,7 @@ class buffer_replacement {
     }
     const int problem = rendezvous::replace_by_shared(buffer_.pages(), buffer_.pages_in_heap());
     is_replaced_ = problem == 0;
-    return is_replaced_ ? std::string() : std::string("mapping shared memory there: ") + std::strerror(problem);
+    return is_replaced_ ? std::string() : detail::concat({"mapping shared memory there: ", std::strerror(problem)});
   }
 
  private:

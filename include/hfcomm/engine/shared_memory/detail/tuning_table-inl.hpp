@@ -22,6 +22,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/tuning_table.hpp>
@@ -35,7 +36,7 @@ template <std::size_t Count>
 std::size_t index_of(const std::array<std::string_view, Count>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
-    throw usage_error(error_context{}, "\"" + name + "\" is not known here");
+    throw usage_error(error_context{}, detail::concat({"\"", name, "\" is not known here"}));
   }
   return static_cast<std::size_t>(found - names.begin());
 }
@@ -56,10 +57,10 @@ inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string&
                       "it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds");
   }
   if (bytes < 1) {
-    throw usage_error(error_context{}, "there is no such size: " + std::to_string(bytes) + " bytes");
+    throw usage_error(error_context{}, detail::concat({"there is no such size: ", bytes, " bytes"}));
   }
   if (key.ranks < 1 || key.ranks > layout::max_ranks) {
-    throw usage_error(error_context{}, "a group has 1 to " + std::to_string(layout::max_ranks) + " ranks");
+    throw usage_error(error_context{}, detail::concat({"a group has 1 to ", layout::max_ranks, " ranks"}));
   }
   key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
   key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
@@ -67,7 +68,7 @@ inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string&
   chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
   if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
     throw usage_error(error_context{},
-                      "there is no such way: " + medium + " with pieces of " + std::to_string(chosen.way.piece));
+                      detail::concat({"there is no such way: ", medium, " with pieces of ", chosen.way.piece}));
   }
   return {key, chosen};
 }
@@ -118,10 +119,10 @@ HFCOMM_INLINE std::string tuning_table::text() const {
     char time[32];
     std::snprintf(time, sizeof(time), "%.2f", chosen.microseconds);
     text += tuned_operation_names[static_cast<std::size_t>(key.kind)];
-    text += ' ' + std::to_string(std::size_t{1} << (key.size_class - 1)) + ' ' + std::to_string(key.ranks);
+    detail::append(text, {' ', std::size_t{1} << (key.size_class - 1), ' ', key.ranks});
     text += key.shares_cores ? " shared " : " own ";
     text += transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)];
-    text += ' ' + std::to_string(chosen.way.piece) + ' ';
+    detail::append(text, {' ', chosen.way.piece, ' '});
     text += time;
     text += '\n';
   }
@@ -130,8 +131,9 @@ HFCOMM_INLINE std::string tuning_table::text() const {
 
 HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   const auto refuse = [&] {
-    throw usage_error(error_context{}, "the table " + path + " cannot be read (" + std::strerror(errno) +
-                                           "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file");
+    throw usage_error(error_context{},
+                      detail::concat({"the table ", path, " cannot be read (", std::strerror(errno),
+                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"}));
   };
   std::ifstream file(path);
   if (!file) {
@@ -140,7 +142,7 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   std::map<tuning_key, choice> found;
   std::string line;
   const auto throw_wrong_line = [&](int number, const std::string& why) {
-    throw usage_error(error_context{}, path + ":" + std::to_string(number) + ": \"" + line + "\": " + why);
+    throw usage_error(error_context{}, detail::concat({path, ":", number, ": \"", line, "\": ", why}));
   };
   for (int number = 1; std::getline(file, line); ++number) {
     if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
