@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 
 namespace hfcomm::detail {
@@ -42,8 +43,8 @@ class library {
 
   /// Describes what was tried, with the loader's errors.
   [[nodiscard]] std::string problem() const {
-    return std::string(what_) + " is not in this process and cannot be loaded: " + searched_ + ". Set " + variable_ +
-           " to its path, or LD_LIBRARY_PATH to its folder";
+    return concat({what_, " is not in this process and cannot be loaded: ", searched_, ". Set ", variable_,
+                   " to its path, or LD_LIBRARY_PATH to its folder"});
   }
 
   /// Sets one entry of a table of functions. Throws engine_error where a function is missing that is not optional.
@@ -52,7 +53,7 @@ class library {
     entry = reinterpret_cast<Function*>(symbol(name));
     if (entry == nullptr && !optional) {
       throw engine_error({-1, 0, what_, 0, where},
-                         std::string(what_) + " has no function " + name + "; it is too old, or not what it should be");
+                         concat({what_, " has no function ", name, "; it is too old, or not what it should be"}));
     }
   }
 
@@ -63,7 +64,7 @@ class library {
     is_found_ = handle_ != nullptr;
     if (!is_found_) {
       const char* const text = ::dlerror();
-      searched_ += (searched_.empty() ? "" : "; ") + std::string(text != nullptr ? text : name);
+      append(searched_, {searched_.empty() ? "" : "; ", text != nullptr ? text : name});
     }
   }
 

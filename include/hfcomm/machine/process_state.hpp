@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
+
 namespace hfcomm::rendezvous {
 
 /// State of a process as /proc shows it. A process that is killed frees its memory first, which takes 0.1 s for each
@@ -77,8 +79,8 @@ inline bool proc_shows_this_namespace() {
 /// Returns the state of the process with that number. It ends when all of its threads do: the first thread may end
 /// alone, by pthread_exit in main. Takes 10 microseconds for a process that runs.
 inline process_state state_of_process(pid_t pid) {
-  const std::string folder = "/proc/" + std::to_string(pid);
-  const process_state first = proc::thread_state(proc::read_beginning(folder + "/stat"));
+  const std::string folder = detail::concat({"/proc/", pid});
+  const process_state first = proc::thread_state(proc::read_beginning(detail::concat({folder, "/stat"})));
   if (first == process_state::running || !proc::proc_shows_this_namespace()) {
     return first == process_state::running ? first : process_state::unknown;
   }
@@ -87,7 +89,7 @@ inline process_state state_of_process(pid_t pid) {
     return ::kill(pid, 0) != 0 && errno == ESRCH ? process_state::ended : process_state::unknown;
   }
   process_state result = first;
-  DIR* const threads = ::opendir((folder + "/task").c_str());
+  DIR* const threads = ::opendir(detail::concat({folder, "/task"}).c_str());
   if (threads == nullptr) {
     return result;
   }
@@ -95,7 +97,8 @@ inline process_state state_of_process(pid_t pid) {
     if (thread->d_name[0] == '.') {
       continue;
     }
-    const auto one = proc::thread_state(proc::read_beginning(folder + "/task/" + thread->d_name + "/stat"));
+    const auto one =
+        proc::thread_state(proc::read_beginning(detail::concat({folder, "/task/", thread->d_name, "/stat"})));
     if (one == process_state::running) {
       result = one;
       break;
@@ -115,7 +118,7 @@ struct process_description {
 
 /// Returns what /proc tells of the process with that number.
 inline process_description describe_process(pid_t pid) {
-  const std::string stat = proc::read_beginning("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat = proc::read_beginning(detail::concat({"/proc/", pid, "/stat"}));
   process_description result;
   const auto begin = stat.find('(');
   if (const char* const fields = proc::after_name(stat); fields != nullptr && begin != std::string::npos) {

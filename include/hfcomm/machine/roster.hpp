@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -69,14 +70,14 @@ inline launched_process& own_launch() noexcept {
 
 inline std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
-  return "signal " + std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : std::string());
+  return detail::concat({"signal ", number, name != nullptr ? detail::concat({" (SIG", name, ")"}) : std::string()});
 }
 
 inline std::string describe_wait_status(int status) {
   if (WIFSIGNALED(status)) {
-    return "was killed by " + signal_name(WTERMSIG(status));
+    return detail::concat({"was killed by ", signal_name(WTERMSIG(status))});
   }
-  return "exited with status " + std::to_string(WEXITSTATUS(status)) + " without ending its session";
+  return detail::concat({"exited with status ", WEXITSTATUS(status), " without ending its session"});
 }
 
 /// The end of a rank. Where several have ended, the smallest kind is the likeliest cause of the others.
@@ -216,9 +217,11 @@ class roster {
     switch (other.state.load()) {
       case presence::absent: return std::nullopt;
       case presence::left: return rank_ending{kind::left, "has left the job"};
-      case presence::failed: return rank_ending{kind::failed, "failed: " + other.failure.read().value_or("(no text)")};
+      case presence::failed:
+        return rank_ending{kind::failed, detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::failed_because_of_another:
-        return rank_ending{kind::failed_because_of_another, "failed: " + other.failure.read().value_or("(no text)")};
+        return rank_ending{kind::failed_because_of_another,
+                           detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
     }
@@ -265,7 +268,7 @@ class roster {
     if (other.state.load() == presence::absent) {
       return "not started";
     }
-    return (ranks_are_processes() ? "pid " : "thread of pid ") + std::to_string(other.pid.load()) + " on " + other.host;
+    return detail::concat({ranks_are_processes() ? "pid " : "thread of pid ", other.pid.load(), " on ", other.host});
   }
 
  private:
@@ -276,8 +279,8 @@ class roster {
       return std::nullopt;
     }
     return rank_ending{rank_ending::kind::failed_because_of_another,
-                       "cannot be reached: rank " + std::to_string(agent_) + " (" + identity(agent_) +
-                           "), which connects this machine, " + end->text};
+                       detail::concat({"cannot be reached: rank ", agent_, " (", identity(agent_),
+                                       "), which connects this machine, ", end->text})};
   }
 
   [[nodiscard]] static bool is_over(process_state state) noexcept {
@@ -363,14 +366,15 @@ class roster {
           const auto text = record->failure.read();
           return text ? rank_ending{record->because_of_another.load() != 0 ? kind::failed_because_of_another
                                                                            : kind::failed,
-                                    "failed: " + *text}
+                                    detail::concat({"failed: ", *text})}
                       : rank_ending{kind::died, describe_wait_status(record->wait_status.load())};
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    return {kind::died, std::string(state == process_state::ended ? "ended" : "is ending") +
-                            " without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"};
+    return {kind::died,
+            detail::concat({state == process_state::ended ? "ended" : "is ending",
+                            " without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"})};
   }
 
   std::shared_ptr<shared_segment> segment_;

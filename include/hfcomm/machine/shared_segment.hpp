@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 
 namespace hfcomm::rendezvous {
@@ -57,7 +58,7 @@ class unique_fd {
 };
 
 [[noreturn]] inline void throw_system(const std::string& what, int code = errno) {
-  throw engine_error(error_context{}, what + ": " + std::strerror(code) + " (errno " + std::to_string(code) + ")");
+  throw engine_error(error_context{}, detail::concat({what, ": ", std::strerror(code), " (errno ", code, ")"}));
 }
 
 /// Memory that several ranks share. Between processes it is a memfd. A memfd has no name, so kill -9 of every rank
@@ -82,11 +83,11 @@ class shared_segment {
       throw_system("memfd_create");
     }
     if (bytes > most_bytes()) {  // the system would send SIGXFSZ
-      throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory, more than ulimit -f allows", EFBIG);
+      throw_system(detail::concat({"reserving ", bytes, " bytes of shared memory, more than ulimit -f allows"}), EFBIG);
     }
     // Not ftruncate: where memory is short, this fails here, and not later with SIGBUS.
     if (const int code = allocate_pages(fd.get(), 0, bytes); code != 0) {
-      throw_system("reserving " + std::to_string(bytes) + " bytes of shared memory", code);
+      throw_system(detail::concat({"reserving ", bytes, " bytes of shared memory"}), code);
     }
     room = std::min(room, most_room(bytes));
     if (room != 0 && ::ftruncate(fd.get(), static_cast<off_t>(bytes + room)) != 0) {
@@ -206,7 +207,7 @@ class shared_segment {
       data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
     }
     if (data == MAP_FAILED) {
-      throw_system("mapping " + std::to_string(bytes) + " bytes of shared memory");
+      throw_system(detail::concat({"mapping ", bytes, " bytes of shared memory"}));
     }
     auto* const begin = static_cast<std::byte*>(data);
     if (with_room > bytes) {

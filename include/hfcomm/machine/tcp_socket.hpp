@@ -16,6 +16,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {
@@ -69,9 +70,9 @@ struct tcp_address {
     if (is_mapped()) {
       name = name.substr(name.rfind(':') + 1);
     } else if (family() == AF_INET6) {
-      name = '[' + name + ']';
+      name = detail::concat({'[', name, ']'});
     }
-    return name + ':' + std::to_string(port());
+    return detail::concat({name, ':', port()});
   }
 
   friend bool operator==(const tcp_address& first, const tcp_address& second) noexcept {

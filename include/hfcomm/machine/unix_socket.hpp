@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -173,8 +174,8 @@ inline std::string hexadecimal(std::uint64_t value) {
 
 /// Returns the socket name of a key that only the ranks of one job and one user share.
 inline std::string socket_name(std::string_view key) {
-  return "hfcomm-" + std::to_string(::geteuid()) + '-' + hexadecimal(detail::fnv1a(key)) +
-         hexadecimal(detail::fnv1a(key, 0x6c62272e07bb0142ULL));
+  return detail::concat({"hfcomm-", ::geteuid(), '-', hexadecimal(detail::fnv1a(key)),
+                         hexadecimal(detail::fnv1a(key, 0x6c62272e07bb0142ULL))});
 }
 
 /// A listening socket with a name in the abstract namespace.
@@ -183,9 +184,10 @@ class local_listener {
   /// Throws engine_error where another process has the name.
   explicit local_listener(const std::string& name) : local_listener(make_socket()) {
     if (!listen_at(name)) {
-      throw engine_error(error_context{}, "another process already waits for the ranks of this job (socket @" + name +
-                                              " is taken): is a second job starting with the same address, port or "
-                                              "job name, or is rank 0 started twice?");
+      throw engine_error(error_context{},
+                         detail::concat({"another process already waits for the ranks of this job (socket @", name,
+                                         " is taken): is a second job starting with the same address, port or "
+                                         "job name, or is rank 0 started twice?"}));
     }
   }
   /// Returns nullopt where another process has the name.
@@ -232,10 +234,10 @@ class local_listener {
       if (errno == EADDRINUSE) {
         return false;
       }
-      throw_system("binding the local socket @" + name);
+      throw_system(detail::concat({"binding the local socket @", name}));
     }
     if (::listen(fd_.get(), 4096) != 0) {
-      throw_system("listening on the local socket @" + name);
+      throw_system(detail::concat({"listening on the local socket @", name}));
     }
     return true;
   }
@@ -256,10 +258,11 @@ inline std::optional<local_connection> connect_to(const std::string& name) {
   }
   local_connection connection(std::move(fd));
   if (!connection.same_user()) {
-    throw engine_error(error_context{}, "another user's process listens on the local socket @" + name +
-                                            (user_is_ambiguous() ? ", or one whose user cannot be told from others in "
-                                                                   "this user namespace: run as another user"
-                                                                 : ""));
+    throw engine_error(error_context{},
+                       detail::concat({"another user's process listens on the local socket @", name,
+                                       user_is_ambiguous() ? ", or one whose user cannot be told from others in "
+                                                             "this user namespace: run as another user"
+                                                           : ""}));
   }
   return connection;
 }

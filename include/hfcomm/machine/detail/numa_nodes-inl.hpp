@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/numa_nodes.hpp>
 
@@ -51,14 +52,15 @@ inline std::optional<std::vector<int>> pretended_numa_nodes() {
   do {
     const auto node = take_number(text);
     if (!node || *node < rendezvous::numa_nodes::unknown) {
-      throw engine_error(error_context{}, "HFCOMM_NUMA_NODES is \"" + std::string(value) +
-                                              "\", which is no list of a node for each rank of this machine: 0,0,1,1");
+      throw engine_error(error_context{},
+                         detail::concat({"HFCOMM_NUMA_NODES is \"", value,
+                                         "\", which is no list of a node for each rank of this machine: 0,0,1,1"}));
     }
     nodes.push_back(*node);
   } while (take_character(text, ','));
   if (!text.empty()) {
-    throw engine_error(error_context{},
-                       "HFCOMM_NUMA_NODES has \"" + std::string(text) + "\" behind its list of nodes; wanted: 0,0,1,1");
+    throw engine_error(error_context{}, detail::concat({"HFCOMM_NUMA_NODES has \"", text,
+                                                        "\" behind its list of nodes; wanted: 0,0,1,1"}));
   }
   return nodes;
 }
@@ -96,7 +98,8 @@ HFCOMM_INLINE numa_nodes::numa_nodes(const std::string& folder) {
     name.remove_prefix(4);
     const auto node = detail::take_number(name);
     std::string list;
-    if (!node || !name.empty() || !std::getline(std::ifstream(folder + '/' + entry->d_name + "/cpulist"), list)) {
+    if (!node || !name.empty() ||
+        !std::getline(std::ifstream(detail::concat({folder, '/', entry->d_name, "/cpulist"})), list)) {
       continue;
     }
     const std::vector<int> cores = parse_number_list(list);
@@ -158,9 +161,9 @@ HFCOMM_INLINE numa_place place_of_rank(int local_rank) {
   }
   const auto index = static_cast<std::size_t>(local_rank);
   if (index >= pretended->size()) {
-    throw engine_error(error_context{}, "HFCOMM_NUMA_NODES has " + std::to_string(pretended->size()) +
-                                            " numbers, and none for rank " + std::to_string(local_rank) +
-                                            " of this machine");
+    throw engine_error(error_context{},
+                       detail::concat({"HFCOMM_NUMA_NODES has ", pretended->size(), " numbers, and none for rank ",
+                                       local_rank, " of this machine"}));
   }
   return {(*pretended)[index], node};
 }

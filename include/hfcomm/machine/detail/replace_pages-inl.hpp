@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/replace_pages.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
@@ -35,13 +36,13 @@ struct mapped_area {
   /// Describes why its pages cannot be replaced; empty: they can.
   [[nodiscard]] std::string problem() const {
     if (permissions.size() != 4 || permissions[3] != 'p') {
-      return "it is shared memory already, by an earlier share or from allocate (" + name + ")";
+      return detail::concat({"it is shared memory already, by an earlier share or from allocate (", name, ")"});
     }
     if (permissions.compare(0, 3, "rw-") != 0) {
-      return permissions[1] == 'w' ? "its permissions are " + permissions : "it is read-only";
+      return permissions[1] == 'w' ? detail::concat({"its permissions are ", permissions}) : "it is read-only";
     }
     if (inode != "0") {
-      return "it is the mapping of a file, as arrays with initialisers are (" + name + ")";
+      return detail::concat({"it is the mapping of a file, as arrays with initialisers are (", name, ")"});
     }
     return name == "[stack]" ? "it is on the stack" : "";
   }
