@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
@@ -35,7 +36,8 @@ class connected_member final : public machine_member {
     }
     const auto address = parse_root_address(text);
     if (!address) {
-      throw engine_error(error_context{}, "the leader of this machine has sent no address: \"" + text + '"');
+      throw engine_error(error_context{},
+                         detail::concat({"the leader of this machine has sent no address: \"", text, '"'}));
     }
     exchange_.publish(*address);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -43,8 +44,9 @@ class coordinator {
     for (auto absent = ranks_.absent(); !absent.empty(); absent = ranks_.absent()) {
       warning.check([&] { return engines::list_ranks(absent); });
       if (ranks_.give_up().passed()) {
-        fail_with_timeout(absent, engines::list_ranks(absent) +
-                                      " did not come; were all ranks started, with the same job key?" + hint_);
+        fail_with_timeout(absent,
+                          detail::concat({engines::list_ranks(absent),
+                                          " did not come; were all ranks started, with the same job key?", hint_}));
       }
       ranks_.admit(slice);
     }
@@ -57,22 +59,23 @@ class coordinator {
       ranks_.hand_over(memory, {}, 0);
       return enter_machine(memory, nullptr, 0, 0, ranks_.world_size());
     } catch (const error& problem) {
-      ranks_.fail("rank 0 cannot make the job's memory: " + problem.detail());
+      ranks_.fail(detail::concat({"rank 0 cannot make the job's memory: ", problem.detail()}));
     } catch (const std::exception& problem) {
-      ranks_.fail("rank 0 cannot make the job's memory: " + std::string(problem.what()));
+      ranks_.fail(detail::concat({"rank 0 cannot make the job's memory: ", problem.what()}));
     }
   }
 
   void wait_until_all_are_ready() {
     while (!ranks_.all_are_ready(slice)) {
       if (ranks_.give_up().passed()) {
-        fail_with_timeout({ranks_.unready()}, engines::list_ranks({ranks_.unready()}) + " came but did not sign in");
+        fail_with_timeout({ranks_.unready()},
+                          detail::concat({engines::list_ranks({ranks_.unready()}), " came but did not sign in"}));
       }
     }
   }
 
   [[noreturn]] void fail_with_timeout(const std::vector<int>& missing, const std::string& why) {
-    const std::string text = "timed out: the job did not start in time: " + why;
+    const std::string text = detail::concat({"timed out: the job did not start in time: ", why});
     ranks_.tell(timed_out, timed_out_text(missing, text));
     throw timeout_error(error_context{}, text, missing);
   }

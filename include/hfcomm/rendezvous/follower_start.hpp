@@ -12,6 +12,7 @@
 
 #include <poll.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -71,8 +72,9 @@ class follower_start {
     const auto& hosts = mine_.options.exchange->found().hosts;
     if (!hosts.empty() && std::none_of(hosts.begin(), hosts.end(), may_be_this_machine)) {
       static_cast<void>(require_credentials(
-          std::nullopt, "rank 0 is at " + hosts.front() +
-                            ", which is no address of this machine: this job has ranks on several machines"));
+          std::nullopt,
+          detail::concat({"rank 0 is at ", hosts.front(),
+                          ", which is no address of this machine: this job has ranks on several machines"})));
     }
     while (true) {
       await_others(machine_start::slice);
@@ -133,10 +135,11 @@ class follower_start {
       throw rank_0_has_come();
     }
     if (mine_.give_up().passed()) {
-      throw timeout_error(error_context{},
-                          std::string("timed out: the job did not start in time: rank 0 did not come to this machine") +
-                              (mine_.options.proof ? ", and its own was not found" : machine_start::secret_hint),
-                          {0});
+      throw timeout_error(
+          error_context{},
+          detail::concat({"timed out: the job did not start in time: rank 0 did not come to this machine",
+                          mine_.options.proof ? ", and its own was not found" : machine_start::secret_hint}),
+          {0});
     }
   }
 
@@ -192,8 +195,8 @@ class follower_start {
 
   void require_open(const side_connection& root) {
     if (root.is_closed()) {
-      throw engine_error(error_context{},
-                         "rank 0's machine went away while the job was starting (" + root.close_reason() + ')');
+      throw engine_error(error_context{}, detail::concat({"rank 0's machine went away while the job was starting (",
+                                                          root.close_reason(), ')'}));
     }
     // The root sends the missing ranks at its own deadline. This one is for a root that does not.
     if (mine_.give_up().passed_by(std::chrono::seconds(5))) {
@@ -215,7 +218,7 @@ class follower_start {
       plan.require_follower(mine_.options.rank);
       return plan;
     } catch (const decode_error& problem) {
-      throw engine_error(error_context{}, "rank 0 has sent no plan of the job: " + problem.detail());
+      throw engine_error(error_context{}, detail::concat({"rank 0 has sent no plan of the job: ", problem.detail()}));
     }
   }
 

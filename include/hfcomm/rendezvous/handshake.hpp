@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -111,9 +112,9 @@ inline void send_text(local_connection& connection, std::byte kind, const std::s
 inline std::string timed_out_text(const std::vector<int>& missing, const std::string& error) {
   std::string text;
   for (const int rank : missing) {
-    text += std::to_string(rank) + ' ';
+    detail::append(text, {rank, ' '});
   }
-  return text + '\n' + error;
+  return detail::concat({text, '\n', error});
 }
 
 /// Throws timeout_error from the text of a `timed_out` packet.
@@ -152,17 +153,17 @@ inline std::string leader_name(std::optional<int> leader) {
 
 /// Throws timeout_error: the leader has not answered.
 [[noreturn]] inline void throw_silent(std::optional<int> leader) {
-  throw timeout_error(
-      error_context{},
-      "timed out: the job did not start in time: " + leader_name(leader) + " is there, but does not answer",
-      leader ? std::vector{*leader} : std::vector<int>{});
+  throw timeout_error(error_context{},
+                      detail::concat({"timed out: the job did not start in time: ", leader_name(leader),
+                                      " is there, but does not answer"}),
+                      leader ? std::vector{*leader} : std::vector<int>{});
 }
 
 /// Throws the error that the leader sent, if the packet is one, and engine_error where the leader has closed the
 /// connection.
 inline void throw_if_refused(const packet& answer, std::optional<int> leader) {
   if (answer.bytes.empty()) {
-    throw engine_error(error_context{}, leader_name(leader) + " went away while the job was starting");
+    throw engine_error(error_context{}, detail::concat({leader_name(leader), " went away while the job was starting"}));
   }
   throw_if_error(answer.bytes.front(), text_of(answer));
 }

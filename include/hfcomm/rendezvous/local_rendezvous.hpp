@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/coordinator.hpp>
@@ -54,12 +55,13 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
     }
     warning.check([] { return std::string("rank 0"); });
     if (give_up.passed()) {
-      throw timeout_error(error_context{},
-                          "timed out: the job did not start in time: rank 0 did not come (socket @" + name +
-                              "); was it started, with the same job key and, if in a container, in the same network "
-                              "and user namespace?" +
-                              hint,
-                          {0});
+      throw timeout_error(
+          error_context{},
+          detail::concat({"timed out: the job did not start in time: rank 0 did not come (socket @", name,
+                          "); was it started, with the same job key and, if in a container, in the same network "
+                          "and user namespace?",
+                          hint}),
+          {0});
     }
     std::this_thread::sleep_for(pause);
   }

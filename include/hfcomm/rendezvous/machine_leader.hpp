@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
@@ -69,7 +70,7 @@ class machine_ranks {
     try {
       accept_all();
     } catch (const engine_error& problem) {
-      fail("rank " + std::to_string(leader_) + " cannot take a connection: " + problem.detail());
+      fail(detail::concat({"rank ", leader_, " cannot take a connection: ", problem.detail()}));
     }
     for (std::size_t index = 0; index < unidentified_.size();) {
       auto message = unidentified_[index].receive(std::chrono::milliseconds(0));
@@ -143,7 +144,7 @@ class machine_ranks {
         fail(local::text_of(*answer));
       }
       if (answer->bytes.empty() || answer->bytes.front() != local::ready) {
-        fail("rank " + std::to_string(rank) + " went away while the job was starting");
+        fail(detail::concat({"rank ", rank, " went away while the job was starting"}));
       }
       member.is_ready = true;
     }
@@ -260,20 +261,20 @@ class machine_ranks {
   }
 
   [[nodiscard]] std::string why_it_does_not_fit(const local::hello& peer) const {
-    const std::string who = "the process with pid " + std::to_string(peer.pid) + ", which calls itself rank " +
-                            std::to_string(peer.rank) + " of " + std::to_string(peer.world_size) + ',';
+    const std::string who = detail::concat(
+        {"the process with pid ", peer.pid, ", which calls itself rank ", peer.rank, " of ", peer.world_size, ','});
     if (peer.version != wire_version || peer.block_bytes != local::hello{}.block_bytes) {
-      return who + " was built with another version of hfcomm";
+      return detail::concat({who, " was built with another version of hfcomm"});
     }
     if (peer.world_size != world_size_) {
-      return who + " disagrees about the size of the job: rank " + std::to_string(leader_) + " was started as one of " +
-             std::to_string(world_size_);
+      return detail::concat(
+          {who, " disagrees about the size of the job: rank ", leader_, " was started as one of ", world_size_});
     }
     if (peer.rank < 0 || peer.rank >= world_size_) {
-      return who + " claims a rank that the job does not have";
+      return detail::concat({who, " claims a rank that the job does not have"});
     }
     if (has(peer.rank)) {
-      return who + " claims a rank that another process has taken";
+      return detail::concat({who, " claims a rank that another process has taken"});
     }
     return {};
   }
@@ -284,7 +285,7 @@ class machine_ranks {
           message && message->bytes.empty()) {
         const int gone = rank;
         connections_.erase(gone);
-        fail("rank " + std::to_string(gone) + " went away while the job was starting");
+        fail(detail::concat({"rank ", gone, " went away while the job was starting"}));
       }
     }
   }

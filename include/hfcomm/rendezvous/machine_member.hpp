@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
@@ -49,7 +50,7 @@ class machine_member {
         return enter(answer);
       } catch (const error& problem) {
         const std::string text =
-            "rank " + std::to_string(own_.rank) + " cannot take the job's memory: " + problem.detail();
+            detail::concat({"rank ", own_.rank, " cannot take the job's memory: ", problem.detail()});
         local::send_text(leader_, local::failed, text);
         throw engine_error(error_context{}, text);
       }

@@ -15,6 +15,7 @@
 
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
@@ -49,7 +50,8 @@ class machine_start {
   [[nodiscard]] deadline give_up() const { return ranks.give_up(); }
 
   [[nodiscard]] admission admission_of(credentials proof, const std::string& nonce) const {
-    return {std::move(proof), options.job_key + '/' + nonce, options.epoch, options.world_size, options.rank};
+    return {std::move(proof), detail::concat({options.job_key, '/', nonce}), options.epoch, options.world_size,
+            options.rank};
   }
 
   /// Throws the error that another leader has sent, if the message is one.

@@ -14,6 +14,7 @@
 
 #include <poll.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/random_id.hpp>
@@ -66,8 +67,8 @@ class root_start {
     mine_.options.exchange.reset();
     plan_ = plan.encode();
     if (plan_.size() > side_message::most_bytes) {
-      throw engine_error(error_context{}, "the plan of the job has " + std::to_string(plan_.size()) +
-                                              " bytes; at most 16 MiB are allowed");
+      throw engine_error(error_context{}, detail::concat({"the plan of the job has ", plan_.size(),
+                                                          " bytes; at most 16 MiB are allowed"}));
     }
     plan_sent_.assign(mine_.connections.size(), 0);
     for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
@@ -123,12 +124,13 @@ class root_start {
   }
 
   [[noreturn]] void fail_for_absent(const std::vector<int>& absent) const {
-    std::string text = "timed out: the job did not start in time: " +
-                       (absent.empty() ? silent_machines() + " connected and named no ranks; is it of this job?"
-                                       : engines::list_ranks(absent) +
-                                             " did not come; were all ranks started, with the same job key?");
+    std::string text = detail::concat(
+        {"timed out: the job did not start in time: ",
+         absent.empty() ? detail::concat({silent_machines(), " connected and named no ranks; is it of this job?"})
+                        : detail::concat({engines::list_ranks(absent),
+                                          " did not come; were all ranks started, with the same job key?"})});
     if (listener_ && !listener_->describe_refused().empty()) {
-      text += ' ' + listener_->describe_refused();
+      detail::append(text, {' ', listener_->describe_refused()});
     }
     if (!listener_ && !mine_.options.proof) {
       text += machine_start::secret_hint;
@@ -188,8 +190,8 @@ class root_start {
         take_message(*index, *message);
       }
       if (connection.is_closed()) {
-        throw engine_error(error_context{}, name_of(*index) + " went away while the job was starting (" +
-                                                connection.close_reason() + ')');
+        throw engine_error(error_context{}, detail::concat({name_of(*index), " went away while the job was starting (",
+                                                            connection.close_reason(), ')'}));
       }
       if (!plan_sent_.empty()) {
         send_plan(*index);
@@ -201,15 +203,16 @@ class root_start {
 
   [[nodiscard]] std::string name_of(std::size_t index) const {
     const auto& part = parts_[index];
-    return part.ranks.empty() ? "a machine at " + mine_.connections[index]->peer_address()
-                              : "the machine " + part.host + " of " + engines::list_ranks(part.ranks);
+    return part.ranks.empty() ? detail::concat({"a machine at ", mine_.connections[index]->peer_address()})
+                              : detail::concat({"the machine ", part.host, " of ", engines::list_ranks(part.ranks)});
   }
 
   void take_message(std::size_t index, const side_message& message) {
     machine_start::throw_if_error(message);
     if (static_cast<start_kind>(message.kind) == start_kind::ready) {
       if (index >= is_ready_.size()) {
-        throw engine_error(error_context{}, name_of(index) + " is ready before it has the plan of the job");
+        throw engine_error(error_context{},
+                           detail::concat({name_of(index), " is ready before it has the plan of the job"}));
       }
       is_ready_[index] = true;
       return;
@@ -221,7 +224,7 @@ class root_start {
     try {
       part = machine_part::decode(message.bytes, mine_.options.world_size);
     } catch (const decode_error& problem) {
-      throw engine_error(error_context{}, name_of(index) + " has sent " + problem.detail());
+      throw engine_error(error_context{}, detail::concat({name_of(index), " has sent ", problem.detail()}));
     }
     if (part.milliseconds_left >= 0) {
       give_up_.at = std::min(give_up_.at, clock::now() + std::chrono::milliseconds(part.milliseconds_left));
@@ -235,9 +238,10 @@ class root_start {
   void claim(int rank, std::size_t index) {
     std::size_t& owner = claimed_by_[static_cast<std::size_t>(rank)];
     if (mine_.ranks.has(rank) || (owner != nobody && owner != index)) {
-      throw usage_error(error_context{}, "two processes claim rank " + std::to_string(rank) + ": one on " +
-                                             parts_[index].host + ", and one on " +
-                                             (mine_.ranks.has(rank) ? "rank 0's machine" : parts_[owner].host));
+      throw usage_error(
+          error_context{},
+          detail::concat({"two processes claim rank ", rank, ": one on ", parts_[index].host, ", and one on ",
+                          mine_.ranks.has(rank) ? "rank 0's machine" : parts_[owner].host}));
     }
     claimed_ += owner == nobody ? 1 : 0;
     owner = index;
@@ -254,7 +258,7 @@ class root_start {
     std::string names;
     for (std::size_t index = 0; index < parts_.size(); ++index) {
       if (parts_[index].ranks.empty()) {
-        names += (names.empty() ? "" : ", ") + name_of(index);
+        detail::append(names, {names.empty() ? "" : ", ", name_of(index)});
       }
     }
     return names;
@@ -294,9 +298,10 @@ class root_start {
     std::vector<std::optional<side_connection>> sorted;
     for (const std::size_t index : order) {
       if (parts_[index].link != plan.machines.front().link) {
-        throw usage_error(error_context{}, "the machines use different links: " + plan.machines.front().host + " has " +
-                                               plan.machines.front().link + ", " + parts_[index].host + " has " +
-                                               parts_[index].link + "; set HFCOMM_LINK to the same on all");
+        throw usage_error(error_context{},
+                          detail::concat({"the machines use different links: ", plan.machines.front().host, " has ",
+                                          plan.machines.front().link, ", ", parts_[index].host, " has ",
+                                          parts_[index].link, "; set HFCOMM_LINK to the same on all"}));
       }
       plan.machines.push_back(parts_[index]);
       sorted.push_back(std::move(mine_.connections[index]));
@@ -318,8 +323,8 @@ class root_start {
       receive_all();
       if (mine_.give_up().passed()) {
         throw timeout_error(error_context{},
-                            "timed out: the job did not start in time: " + unready_names() +
-                                " got the plan of the job, but did not sign in",
+                            detail::concat({"timed out: the job did not start in time: ", unready_names(),
+                                            " got the plan of the job, but did not sign in"}),
                             {});
       }
     }
@@ -330,7 +335,7 @@ class root_start {
     std::string names = rank >= 0 ? engines::list_ranks({rank}) : "";
     for (std::size_t index = 0; index < is_ready_.size(); ++index) {
       if (!is_ready_[index]) {
-        names += (names.empty() ? "" : ", ") + name_of(index);
+        detail::append(names, {names.empty() ? "" : ", ", name_of(index)});
       }
     }
     return names;

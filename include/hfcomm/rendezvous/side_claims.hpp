@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
@@ -90,27 +91,28 @@ struct side_claims {
   }
 
   /// Returns "rank 3 of 8".
-  [[nodiscard]] std::string who() const { return "rank " + std::to_string(rank) + " of " + std::to_string(world_size); }
+  [[nodiscard]] std::string who() const { return detail::concat({"rank ", rank, " of ", world_size}); }
 
   /// Returns why a process with these claims and one with the peer's are not of one job; empty where they are. Both
   /// ends know both claims, so both get the text.
   [[nodiscard]] std::string difference(const side_claims& peer) const {
-    const std::string them = "the process at the other end, " + peer.who() + ',';
-    const std::string us = ", this process, " + who() + ',';
+    const std::string them = detail::concat({"the process at the other end, ", peer.who(), ','});
+    const std::string us = detail::concat({", this process, ", who(), ','});
     if (peer.version != version) {
-      return them + " was built with another version of hfcomm: its wire version is " + std::to_string(peer.version) +
-             us + " has " + std::to_string(version);
+      return detail::concat({them, " was built with another version of hfcomm: its wire version is ", peer.version, us,
+                             " has ", version});
     }
     if (peer.job_hash[0] != job_hash[0] || peer.job_hash[1] != job_hash[1]) {
-      return them + " belongs to the job \"" + peer.job_beginning + '"' + us + " to the job \"" + job_beginning + '"';
+      return detail::concat(
+          {them, " belongs to the job \"", peer.job_beginning, '"', us, " to the job \"", job_beginning, '"'});
     }
     if (peer.world_size != world_size) {
-      return them + " disagrees about the size of the job with this process, " + who();
+      return detail::concat({them, " disagrees about the size of the job with this process, ", who()});
     }
     const auto has_rank = [&](std::int32_t one) { return one >= 0 && one < world_size; };
     if (!has_rank(peer.rank) || !has_rank(rank) || peer.rank == rank) {
-      return "the process at the other end, " + peer.who() + ", and this process, " + who() +
-             ", claim a rank that the job does not have, or the same one";
+      return detail::concat({"the process at the other end, ", peer.who(), ", and this process, ", who(),
+                             ", claim a rank that the job does not have, or the same one"});
     }
     return {};
   }

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
@@ -44,7 +45,7 @@ class side_connector {
         throw usage_error(error_context{}, failure());
       }
       if (give_up_.passed()) {
-        throw timeout_error(error_context{}, "timed out: " + failure(), {0});
+        throw timeout_error(error_context{}, detail::concat({"timed out: ", failure()}), {0});
       }
       wait(-1, 0, limited(pause));
     }
@@ -59,12 +60,12 @@ class side_connector {
   static constexpr std::chrono::seconds patience{3};      // an earlier job's listener may be about to end
 
   [[nodiscard]] std::string failure() const {
-    const std::string host = host_.find(':') != std::string::npos ? '[' + host_ + ']' : host_;
+    const std::string host = host_.find(':') != std::string::npos ? detail::concat({'[', host_, ']'}) : host_;
     std::string ports;
     for (const std::uint16_t port : ports_) {
-      ports += (ports.empty() ? ":" : "/") + std::to_string(port);
+      detail::append(ports, {ports.empty() ? ":" : "/", port});
     }
-    return "cannot connect to rank 0 at " + host + ports + ": " + problems_;
+    return detail::concat({"cannot connect to rank 0 at ", host, ports, ": ", problems_});
   }
 
   [[nodiscard]] deadline limited(std::chrono::nanoseconds most) const {
@@ -142,7 +143,8 @@ class side_connector {
     const char* const remark =
         " (a loopback address, which leads to this machine: if rank 0 is on another one, give "
         "its address in the network)";
-    round_ += (round_.empty() ? "" : "; ") + address.text() + ": " + problem + (address.is_loopback() ? remark : "");
+    detail::append(round_,
+                   {round_.empty() ? "" : "; ", address.text(), ": ", problem, address.is_loopback() ? remark : ""});
   }
 
   /// Returns 0 or the system's error.

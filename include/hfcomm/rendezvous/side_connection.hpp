@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/rendezvous/side_claims.hpp>
@@ -123,7 +124,7 @@ class side_connection {
                                    ? "the proof of the job's secret: is HFCOMM_SECRET the same on all machines?"
                                    : "the end of the handshake: is HFCOMM_AUTH the same on all machines?";
     const bool needs_advice = verdict() == side_verdict::pending && stream_.role() == side_role::connector;
-    close(needs_advice ? "connection closed before " + std::string(advice) + " (" + what + ')' : what);
+    close(needs_advice ? detail::concat({"connection closed before ", advice, " (", what, ')'}) : what);
   }
 
   unique_fd fd_;

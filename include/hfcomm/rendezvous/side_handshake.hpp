@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
 #include <hfcomm/rendezvous/crypto.hpp>
 #include <hfcomm/rendezvous/side_claims.hpp>
@@ -112,7 +113,7 @@ class side_handshake {
   }
 
   void send_hello() {
-    const std::string text = std::string(protocol) + std::string(version) + mode();
+    const std::string text = detail::concat({protocol, version, mode()});
     append(std::as_bytes(std::span(text)));
     append(nonce_);
   }
@@ -162,9 +163,9 @@ class side_handshake {
     if (std::string problem = own_claims_.difference(peer_claims_); !problem.empty()) {
       end(side_verdict::other_job, std::move(problem));
     } else if (peer_claims_.epoch != own_->epoch) {
-      end(side_verdict::other_start, "the process at the other end, " + peer_claims_.who() + ", belongs to start " +
-                                         std::to_string(peer_claims_.epoch) + " of the job, this process to start " +
-                                         std::to_string(own_->epoch));
+      end(side_verdict::other_start,
+          detail::concat({"the process at the other end, ", peer_claims_.who(), ", belongs to start ",
+                          peer_claims_.epoch, " of the job, this process to start ", own_->epoch}));
     } else {
       verdict_ = side_verdict::proven;
     }
@@ -183,7 +184,7 @@ class side_handshake {
     }
     const auto own = own_claims_.encode();
     const bool connects = role_ == side_role::connector;
-    const std::string label = std::string(protocol) + std::string(version) + purpose;
+    const std::string label = detail::concat({protocol, version, purpose});
     std::vector<std::byte> text;
     const auto add = [&](byte_view bytes) { text.insert(text.end(), bytes.begin(), bytes.end()); };
     add(std::as_bytes(std::span(label)));

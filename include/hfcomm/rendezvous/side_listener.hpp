@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
@@ -112,8 +113,8 @@ class side_listener {
     if (refused_ == 0) {
       return {};
     }
-    return (refused_ == 1 ? "1 connection was" : std::to_string(refused_) + " connections were") +
-           std::string(" refused, the last one from ") + last_refused_;
+    return detail::concat({refused_ == 1 ? "1 connection was" : detail::concat({refused_, " connections were"}),
+                           " refused, the last one from ", last_refused_});
   }
 
  private:
@@ -133,12 +134,12 @@ class side_listener {
           address_ = address_of(fd_.get(), ::getsockname);
           return;
         } else {
-          problems += (problems.empty() ? "" : "; ") + one.text() + ": " + std::strerror(problem);
+          detail::append(problems, {problems.empty() ? "" : "; ", one.text(), ": ", std::strerror(problem)});
         }
       }
     }
-    throw engine_error(error_context{}, "cannot listen for the other machines of the job: " +
-                                            (problems.empty() ? "there is no port to try" : problems));
+    throw engine_error(error_context{}, detail::concat({"cannot listen for the other machines of the job: ",
+                                                        problems.empty() ? "there is no port to try" : problems}));
   }
 
   /// Returns the addresses to try in turn. A socket of IPv6 takes connections of IPv4, too.
@@ -146,8 +147,8 @@ class side_listener {
     if (!host.empty()) {
       auto found = resolve(host, 0);
       if (!found.problem.empty()) {
-        throw engine_error(error_context{},
-                           "cannot listen at " + host + " for the other machines of the job: " + found.problem);
+        throw engine_error(error_context{}, detail::concat({"cannot listen at ", host,
+                                                            " for the other machines of the job: ", found.problem}));
       }
       return std::move(found.addresses);
     }
@@ -232,7 +233,7 @@ class side_listener {
 
   void refuse(candidate& one, const std::string& reason) {
     ++refused_;
-    last_refused_ = one.connection.peer_address() + ": " + reason;
+    last_refused_ = detail::concat({one.connection.peer_address(), ": ", reason});
     candidates_.erase(one.self);
   }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/crypto.hpp>
 #include <hfcomm/rendezvous/side_handshake.hpp>
@@ -77,7 +78,7 @@ class side_stream {
     }
     const std::size_t length = take_integer<std::uint32_t>(unread.data());
     if (length < 1 || length > side_message::most_bytes + 1) {
-      problem_ = "the other end sent a message of impossible length: " + std::to_string(length) + " bytes";
+      problem_ = detail::concat({"the other end sent a message of impossible length: ", length, " bytes"});
       return std::nullopt;
     }
     const std::size_t sent = length + (is_sealed() ? crypto::tag_bytes : 0);
@@ -99,8 +100,8 @@ class side_stream {
   /// Appends a message to the output, if the other end is proven. Throws engine_error where it has more than 16 MiB.
   void send(std::uint8_t kind, byte_view bytes) {
     if (bytes.size() > side_message::most_bytes) {
-      throw engine_error(error_context{}, "a message between machines has " + std::to_string(bytes.size()) +
-                                              " bytes; at most 16 MiB are allowed");
+      throw engine_error(error_context{}, detail::concat({"a message between machines has ", bytes.size(),
+                                                          " bytes; at most 16 MiB are allowed"}));
     }
     if (verdict() != side_verdict::proven) {
       return;

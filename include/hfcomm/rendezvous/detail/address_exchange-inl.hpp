@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 
@@ -60,16 +61,17 @@ inline std::optional<std::vector<std::string_view>> items_of(std::string_view li
 }  // namespace address_text
 
 HFCOMM_INLINE std::string to_text(const root_address& address) {
-  std::string text = std::string(address_text::magic) + '/' + address.nonce + '/';
+  std::string text = detail::concat({address_text::magic, '/', address.nonce, '/'});
   for (const auto& host : address.hosts) {
-    text += (&host == &address.hosts.front() ? "" : ",") + host;
+    detail::append(text, {&host == &address.hosts.front() ? "" : ",", host});
   }
   text += '/';
   for (const auto& port : address.ports) {
-    text += (&port == &address.ports.front() ? "" : ",") + std::to_string(port);
+    detail::append(text, {&port == &address.ports.front() ? "" : ",", port});
   }
   if (text.size() > longest_root_address || !parse_root_address(text)) {
-    throw engine_error(error_context{}, "\"" + text.substr(0, longest_root_address) + "\" is no address for the root");
+    throw engine_error(error_context{},
+                       detail::concat({"\"", text.substr(0, longest_root_address), "\" is no address for the root"}));
   }
   return text;
 }
@@ -109,7 +111,7 @@ HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up,
        pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
     if (give_up.passed()) {
       throw timeout_error(error_context{},
-                          "timed out: the address of rank 0's machine has not come from " + std::string(whom), {0});
+                          detail::concat({"timed out: the address of rank 0's machine has not come from ", whom}), {0});
     }
     std::this_thread::sleep_for(pause);
   }

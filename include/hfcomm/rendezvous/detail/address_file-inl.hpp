@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -34,13 +35,13 @@ class in_file final : public address_exchange {
 
   void publish(const root_address& address) override {
     static_cast<void>(read());  // does not replace a file that is something else
-    const std::string text = to_text(address) + '\n';
-    const std::string temporary = path_ + '.' + random_id();
+    const std::string text = detail::concat({to_text(address), '\n'});
+    const std::string temporary = detail::concat({path_, '.', random_id()});
     write(temporary, text);
     if (std::rename(temporary.c_str(), path_.c_str()) != 0) {
       const int problem = errno;
       ::unlink(temporary.c_str());
-      throw_system("moving the root's address to " + path_, problem);
+      throw_system(detail::concat({"moving the root's address to ", path_}), problem);
     }
     published_ = address.nonce;
     is_done_ = true;
@@ -76,12 +77,13 @@ class in_file final : public address_exchange {
       if (errno == ENOENT || errno == ESTALE || errno == EIO || errno == EINTR) {
         return std::nullopt;
       }
-      throw_system("opening " + path_ + " for the root's address");
+      throw_system(detail::concat({"opening ", path_, " for the root's address"}));
     }
     if (!S_ISREG(state.st_mode) || state.st_uid != ::geteuid() || (state.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-      throw engine_error(error_context{}, path_ +
-                                              " is not trusted with the root's address: it is no file, or another "
-                                              "user's, or others may write into it; remove it or name another");
+      throw engine_error(error_context{},
+                         detail::concat({path_,
+                                         " is not trusted with the root's address: it is no file, or another "
+                                         "user's, or others may write into it; remove it or name another"}));
     }
     std::array<char, longest_root_address + 2> bytes{};
     const ::ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
@@ -92,8 +94,9 @@ class in_file final : public address_exchange {
     text.remove_suffix(text.ends_with('\n') ? 1 : 0);
     auto address = parse_root_address(text);
     if (!address) {
-      throw engine_error(error_context{},
-                         path_ + " holds something else than the root's address; remove it or name another");
+      throw engine_error(
+          error_context{},
+          detail::concat({path_, " holds something else than the root's address; remove it or name another"}));
     }
     return address;
   }
@@ -102,13 +105,13 @@ class in_file final : public address_exchange {
   static void write(const std::string& path, std::string_view text) {
     unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) {
-      throw_system("making " + path + " for the root's address");
+      throw_system(detail::concat({"making ", path, " for the root's address"}));
     }
     const ::ssize_t count = ::write(file.get(), text.data(), text.size());
     if (count != static_cast<::ssize_t>(text.size()) || ::fsync(file.get()) != 0) {
       const int problem = count >= 0 && count != static_cast<::ssize_t>(text.size()) ? ENOSPC : errno;
       ::unlink(path.c_str());
-      throw_system("writing the root's address into " + path, problem);
+      throw_system(detail::concat({"writing the root's address into ", path}), problem);
     }
   }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -31,7 +32,7 @@ HFCOMM_INLINE pmi_client::pmi_client(int descriptor)
   int type = 0;
   ::socklen_t length = sizeof(type);
   if (!server_ || ::getsockopt(server_.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
-    throw_system("using the launcher's PMI server, descriptor " + std::to_string(descriptor));
+    throw_system(detail::concat({"using the launcher's PMI server, descriptor ", descriptor}));
   }
   ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
   space_ = field(ask("cmd=get_my_kvsname", "my_kvsname"), "kvsname").value_or("");
@@ -57,7 +58,7 @@ HFCOMM_INLINE std::shared_ptr<pmi_client> pmi_client::of_process() {
 }
 
 HFCOMM_INLINE void pmi_client::put(std::string_view key, std::string_view value) {
-  ask("cmd=put kvsname=" + space_ + " key=" + std::string(key) + " value=" + std::string(value), "put_result");
+  ask(detail::concat({"cmd=put kvsname=", space_, " key=", key, " value=", value}), "put_result");
 }
 
 HFCOMM_INLINE void pmi_client::enter_barrier() { send("cmd=barrier_in"); }
@@ -65,16 +66,18 @@ HFCOMM_INLINE void pmi_client::enter_barrier() { send("cmd=barrier_in"); }
 HFCOMM_INLINE bool pmi_client::has_barrier_ended() {
   const auto line = receive(std::chrono::milliseconds(0));
   if (line && (field(*line, "cmd") != "barrier_out" || field(*line, "rc").value_or("0") != "0")) {
-    throw engine_error(error_context{}, "the launcher's PMI server ended a barrier with \"" + *line + '"');
+    throw engine_error(error_context{},
+                       detail::concat({"the launcher's PMI server ended a barrier with \"", *line, '"'}));
   }
   return line.has_value();
 }
 
 HFCOMM_INLINE std::optional<std::string> pmi_client::get(std::string_view key) {
-  send("cmd=get kvsname=" + space_ + " key=" + std::string(key));
+  send(detail::concat({"cmd=get kvsname=", space_, " key=", key}));
   const auto line = receive(std::chrono::seconds(10));
   if (!line || field(*line, "cmd") != "get_result") {
-    throw engine_error(error_context{}, "the launcher's PMI server answered a get with \"" + line.value_or("") + '"');
+    throw engine_error(error_context{},
+                       detail::concat({"the launcher's PMI server answered a get with \"", line.value_or(""), '"'}));
   }
   const auto value = field(*line, "value");
   return field(*line, "rc") == "0" && value ? std::optional<std::string>(*value) : std::nullopt;
@@ -92,7 +95,7 @@ HFCOMM_INLINE std::optional<std::string_view> pmi_client::field(std::string_view
 }
 
 HFCOMM_INLINE void pmi_client::send(const std::string& line) {
-  const std::string bytes = line + '\n';
+  const std::string bytes = detail::concat({line, '\n'});
   for (std::size_t sent = 0; sent < bytes.size();) {
     const ::ssize_t count = ::send(server_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno != EINTR) {
@@ -139,8 +142,9 @@ HFCOMM_INLINE std::string pmi_client::ask(const std::string& command, std::strin
   send(command);
   const auto line = receive(std::chrono::seconds(10));
   if (!line || field(*line, "cmd") != answer || field(*line, "rc").value_or("0") != "0") {
-    throw engine_error(error_context{}, "the launcher's PMI server answered \"" + line.value_or("") + "\" to \"" +
-                                            command + "\"; set HFCOMM_ADDRESS to do without it");
+    throw engine_error(error_context{},
+                       detail::concat({"the launcher's PMI server answered \"", line.value_or(""), "\" to \"", command,
+                                       "\"; set HFCOMM_ADDRESS to do without it"}));
   }
   return *line;
 }
@@ -150,7 +154,7 @@ namespace exchanges {
 class by_pmi final : public address_exchange {
  public:
   by_pmi(std::shared_ptr<pmi_client> client, int number)
-      : client_(std::move(client)), key_("hfcomm-root-" + std::to_string(number)) {}
+      : client_(std::move(client)), key_(detail::concat({"hfcomm-root-", number})) {}
 
   [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
 
@@ -171,8 +175,9 @@ class by_pmi final : public address_exchange {
         const auto text = client_->get(key_);
         auto address = text ? parse_root_address(*text) : std::nullopt;
         if (!address) {
-          throw engine_error(error_context{}, "the launcher's PMI server has no address of rank 0's machine under " +
-                                                  key_ + " (\"" + text.value_or("") + "\")");
+          throw engine_error(error_context{},
+                             detail::concat({"the launcher's PMI server has no address of rank 0's machine under ",
+                                             key_, " (\"", text.value_or(""), "\")"}));
         }
         found_ = std::move(*address);
       }

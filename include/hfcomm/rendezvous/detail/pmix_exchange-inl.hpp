@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 
@@ -117,8 +118,8 @@ class library {
 
   void check(int status, const char* call) const {
     if (status != 0) {
-      throw engine_error(error_context{}, std::string(call) + " failed: " + error_string_(status) + " (" +
-                                              std::to_string(status) + "); set HFCOMM_ADDRESS to do without PMIx");
+      throw engine_error(error_context{}, detail::concat({call, " failed: ", error_string_(status), " (", status,
+                                                          "); set HFCOMM_ADDRESS to do without PMIx"}));
     }
   }
 
@@ -132,11 +133,12 @@ class library {
       handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     }
     if (!is_here && handle_ == nullptr) {
-      throw engine_error(error_context{},
-                         "the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
-                         "loaded (" +
-                             std::string(::dlerror()) +
-                             "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0");
+      throw engine_error(
+          error_context{},
+          detail::concat({"the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
+                          "loaded (",
+                          ::dlerror(),
+                          "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"}));
     }
     take(error_string_, "PMIx_Error_string");
     take(init_, "PMIx_Init");
@@ -152,7 +154,7 @@ class library {
   void take(Function& function, const char* name) {
     function = reinterpret_cast<Function>(::dlsym(handle_ != nullptr ? handle_ : RTLD_DEFAULT, name));
     if (function == nullptr) {
-      throw engine_error(error_context{}, "PMIx's library has no " + std::string(name));
+      throw engine_error(error_context{}, detail::concat({"PMIx's library has no ", name}));
     }
   }
 
@@ -183,7 +185,7 @@ class by_pmix final : public address_exchange {
  public:
   by_pmix(int number, int world_size)
       : library_(pmix::library::of_process()),
-        key_("hfcomm.root." + std::to_string(number)),
+        key_(detail::concat({"hfcomm.root.", number})),
         world_size_(static_cast<std::uint32_t>(world_size)) {}
 
   [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
@@ -229,9 +231,9 @@ class by_pmix final : public address_exchange {
     }
     auto address = text ? parse_root_address(*text) : std::nullopt;
     if (!address) {
-      throw engine_error(error_context{}, "the launcher's PMIx server has no address of rank 0's machine under " +
-                                              key_ + " (\"" + text.value_or("") +
-                                              "\"); set HFCOMM_ADDRESS to do without it");
+      throw engine_error(error_context{},
+                         detail::concat({"the launcher's PMIx server has no address of rank 0's machine under ", key_,
+                                         " (\"", text.value_or(""), "\"); set HFCOMM_ADDRESS to do without it"}));
     }
     found_ = std::move(*address);
   }
