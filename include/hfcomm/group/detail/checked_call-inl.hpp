@@ -4,6 +4,7 @@
 #include <exception>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -34,7 +35,7 @@ HFCOMM_INLINE void checked_call::throw_deferred() {
   try {
     std::rethrow_exception(problem);
   } catch (...) {
-    announce_failure("an earlier operation of this rank failed: " + current_exception_text());
+    announce_failure(concat({"an earlier operation of this rank failed: ", current_exception_text()}));
     throw;
   }
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -49,7 +50,7 @@ class checked_call {
     try {
       return std::forward<Work>(work)();
     } catch (...) {
-      announce_failure(std::string(what) + current_exception_text());
+      announce_failure(concat({what, current_exception_text()}));
       throw;
     }
   }

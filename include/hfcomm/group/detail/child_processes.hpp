@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/roster.hpp>
@@ -89,7 +90,7 @@ class child_processes {
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) {
-      rendezvous::throw_system("fork for rank " + std::to_string(index) + " failed");
+      rendezvous::throw_system(concat({"fork for rank ", index, " failed"}));
     }
     if (pid == 0) {
       // Ends this process with its parent, so that no orphan is left.
@@ -141,13 +142,13 @@ class child_processes {
     const auto text = table_[culprit].failure.read();
     std::string others;
     if (const auto stopped = count_stopped(); stopped > 0) {
-      others = "; " + std::to_string(stopped) + (stopped == 1 ? " other rank was" : " other ranks were") + " stopped";
+      others = concat({"; ", stopped, stopped == 1 ? " other rank was" : " other ranks were", " stopped"});
     }
     std::fflush(stdout);
     const auto last_call = table_[culprit].last_call.read();
     std::fprintf(stderr, "[hfcomm] launch: rank %zu (pid %d) %s%s%s\n", culprit, static_cast<int>(first.pid),
-                 text ? ("failed: " + *text).c_str() : describe_end(first).c_str(),
-                 last_call ? ("; it " + *last_call).c_str() : "", others.c_str());
+                 text ? concat({"failed: ", *text}).c_str() : describe_end(first).c_str(),
+                 last_call ? concat({"; it ", *last_call}).c_str() : "", others.c_str());
     return WIFSIGNALED(first.status) ? 128 + WTERMSIG(first.status) : WEXITSTATUS(first.status);
   }
 
@@ -156,8 +157,8 @@ class child_processes {
       return "ended; its status is unknown, because other code of this process has waited for it (a handler of "
              "SIGCHLD?)";
     }
-    return WIFSIGNALED(one.status) ? "was killed by " + rendezvous::signal_name(WTERMSIG(one.status))
-                                   : "exited with status " + std::to_string(WEXITSTATUS(one.status));
+    return WIFSIGNALED(one.status) ? concat({"was killed by ", rendezvous::signal_name(WTERMSIG(one.status))})
+                                   : concat({"exited with status ", WEXITSTATUS(one.status)});
   }
 
   /// Passes a moment, in which what the ranks print is forwarded.

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/child_processes.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
@@ -54,8 +55,8 @@ HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options
 /// Throws usage_error where this process cannot launch so many ranks.
 HFCOMM_INLINE void check_launch(int processes, const error_context& context) {
   if (processes < 1 || processes > engines::layout::max_ranks) {
-    throw usage_error(context, "cannot run " + std::to_string(processes) + " processes; the number must be from 1 to " +
-                                   std::to_string(engines::layout::max_ranks));
+    throw usage_error(context, concat({"cannot run ", processes, " processes; the number must be from 1 to ",
+                                       engines::layout::max_ranks}));
   }
   if (is_initialized()) {
     throw usage_error(context, "this process is a rank already; launch comes before init");
@@ -104,7 +105,7 @@ HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()
   flush_output();
   const exit_record_table table(options.processes);
   init_options job;
-  job.init_method = "job://" + rendezvous::random_id();
+  job.init_method = concat({"job://", rendezvous::random_id()});
   job.world_size = options.processes;
   rank_output output(options);
   child_status_scope statuses;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/environment.hpp>
 
@@ -52,12 +53,12 @@ class launcher_parser {
     const auto local_rank = number(variables_.local_rank, 0);
     result.local_size = local_size.value_or(result.world_size);
     if (result.local_size > result.world_size) {
-      fail(shown(variables_.local_size) + " is more than " + shown(variables_.size));
+      fail(concat({shown(variables_.local_size), " is more than ", shown(variables_.size)}));
     }
     result.local_rank = local_rank.value_or(result.rank);
     if (!local_rank && result.local_size < result.world_size) {
-      fail(shown(variables_.local_size) + " is less than " + shown(variables_.size) + ", so " + variables_.local_rank +
-           " must be set, too");
+      fail(concat({shown(variables_.local_size), " is less than ", shown(variables_.size), ", so ",
+                   variables_.local_rank, " must be set, too"}));
     }
     require_below(variables_.local_rank, result.local_rank, local_size ? variables_.local_size : variables_.size,
                   result.local_size);
@@ -70,7 +71,7 @@ class launcher_parser {
   [[nodiscard]] std::string text(const char* name) const {
     std::string value = read_(name).value_or("");
     if (value.empty()) {
-      fail(shown(name) + " is empty");
+      fail(concat({shown(name), " is empty"}));
     }
     return value;
   }
@@ -86,7 +87,7 @@ class launcher_parser {
     const char* const end = value->data() + value->size();
     const auto [stop, problem] = std::from_chars(value->data(), end, result);
     if (problem != std::errc() || stop != end || result < least || result > most) {
-      fail(shown(name) + " is no whole number from " + std::to_string(least) + " to " + std::to_string(most));
+      fail(concat({shown(name), " is no whole number from ", least, " to ", most}));
     }
     return result;
   }
@@ -96,7 +97,7 @@ class launcher_parser {
   }
 
   [[nodiscard]] std::string shown(const char* name) const {
-    return std::string(name) + "=\"" + read_(name).value_or("") + '"';
+    return concat({name, "=\"", read_(name).value_or(""), '"'});
   }
 
  private:
@@ -112,8 +113,8 @@ class launcher_parser {
     }
     job.has_local_size = job.has_local_size || job.node_count == 1;
     if (job.node_count >= 0 && job.has_local_size && (job.node_count == 1) != (job.local_size == job.world_size)) {
-      fail(shown(variables_.node_count) + " contradicts " + shown(variables_.local_size) + " and " +
-           shown(variables_.size));
+      fail(concat({shown(variables_.node_count), " contradicts ", shown(variables_.local_size), " and ",
+                   shown(variables_.size)}));
     }
   }
 
@@ -123,7 +124,9 @@ class launcher_parser {
     if (!list) {
       return std::nullopt;
     }
-    const auto wrong = [this] { fail(shown(variables_.local_size) + " is no list of numbers such as 4(x2),3"); };
+    const auto wrong = [this] {
+      fail(concat({shown(variables_.local_size), " is no list of numbers such as 4(x2),3"}));
+    };
     int machine = number("SLURM_NODEID", 0).value_or(0);
     const char* at = list->data();
     const char* const end = at + list->size();
@@ -158,12 +161,12 @@ class launcher_parser {
         ++at;
       }
     }
-    fail(shown(variables_.local_size) + " has no number for " + shown("SLURM_NODEID"));
+    fail(concat({shown(variables_.local_size), " has no number for ", shown("SLURM_NODEID")}));
   }
 
   void require_below(const char* name, int value, const char* limit_name, int limit) const {
     if (value >= limit) {
-      fail(shown(name) + " must be less than " + shown(limit_name));
+      fail(concat({shown(name), " must be less than ", shown(limit_name)}));
     }
   }
 
@@ -173,9 +176,9 @@ class launcher_parser {
     std::string missing;
     const auto classify = [&](const char* name, bool needed) {
       if (read_(name)) {
-        found += (found.empty() ? "" : ", ") + shown(name);
+        append(found, {found.empty() ? "" : ", ", shown(name)});
       } else if (needed) {
-        missing += (missing.empty() ? "" : ", ") + std::string(name);
+        append(missing, {missing.empty() ? "" : ", ", name});
       }
     };
     classify(variables_.rank, true);
@@ -194,7 +197,7 @@ class launcher_parser {
       classify(name, false);
     }
     if (!missing.empty()) {
-      fail(std::string(variables_.source) + " variables are incomplete: found " + found + "; missing " + missing);
+      fail(concat({variables_.source, " variables are incomplete: found ", found, "; missing ", missing}));
     }
   }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/launcher_parser.hpp>
 #include <hfcomm/group/detail/launchers.hpp>
@@ -32,9 +33,7 @@ inline bool has_set_pmi(environment_reader read, const char* rank, const char* s
 /// Returns a name for the process that has launched this one and the other ranks of this machine: its number, and the
 /// time at which it started. It is MPICH's proxy, which may be behind a shell, or else the parent.
 HFCOMM_INLINE std::string launching_process() {
-  const auto name_of = [](pid_t pid) {
-    return std::to_string(pid) + '/' + std::to_string(rendezvous::describe_process(pid).start);
-  };
+  const auto name_of = [](pid_t pid) { return detail::concat({pid, '/', rendezvous::describe_process(pid).start}); };
   const pid_t parent = ::getppid();
   for (pid_t pid = parent; pid > 1;) {
     const auto process = rendezvous::describe_process(pid);
@@ -60,7 +59,7 @@ HFCOMM_INLINE result open_mpi(environment_reader read, std::source_location wher
   }
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
-    job.rendezvous = "openmpi:" + parser.text("PMIX_NAMESPACE");
+    job.rendezvous = detail::concat({"openmpi:", parser.text("PMIX_NAMESPACE")});
   }
   return job;
 }
@@ -82,7 +81,7 @@ HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
   }
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
-    job.rendezvous = "flux:" + parser.text("FLUX_JOB_ID");
+    job.rendezvous = detail::concat({"flux:", parser.text("FLUX_JOB_ID")});
   }
   return job;
 }
@@ -106,7 +105,7 @@ HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
   }
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
-    job.rendezvous = "pals:" + parser.text("PALS_APID");
+    job.rendezvous = detail::concat({"pals:", parser.text("PALS_APID")});
   }
   return job;
 }
@@ -125,7 +124,7 @@ HFCOMM_INLINE result jsrun(environment_reader read, std::source_location where) 
   }
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
-    job.rendezvous = "jsrun:" + parser.text("LSB_JOBID") + '/' + parser.text("PMIX_NAMESPACE");
+    job.rendezvous = detail::concat({"jsrun:", parser.text("LSB_JOBID"), '/', parser.text("PMIX_NAMESPACE")});
   }
   return job;
 }
@@ -146,7 +145,7 @@ HFCOMM_INLINE result pmi(environment_reader read, std::source_location where) {
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
     const auto name = read("PMI_JOBID");
-    job.rendezvous = "pmi:" + (name ? *name : launching_process());
+    job.rendezvous = detail::concat({"pmi:", name ? *name : launching_process()});
   }
   return job;
 }
@@ -164,11 +163,12 @@ HFCOMM_INLINE void refuse_unknown(environment_reader read, std::source_location 
     const auto size = one.size != nullptr ? read(one.size) : std::nullopt;
     if ((rank || size) && size != "1") {
       const char* const found = rank ? one.rank : one.size;
-      throw usage_error({-1, 0, "detect_environment", 0, where},
-                        std::string(one.name) + " has started this process (" + found + "=\"" + (rank ? *rank : *size) +
-                            "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
-                            "HFCOMM_JOB for each process, or unset " +
-                            found + " for a job of one");
+      throw usage_error(
+          {-1, 0, "detect_environment", 0, where},
+          detail::concat({one.name, " has started this process (", found, "=\"", rank ? *rank : *size,
+                          "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
+                          "HFCOMM_JOB for each process, or unset ",
+                          found, " for a job of one"}));
     }
   }
 }

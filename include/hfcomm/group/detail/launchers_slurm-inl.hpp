@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/launcher_parser.hpp>
 #include <hfcomm/group/detail/launchers.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
@@ -32,12 +33,13 @@ HFCOMM_INLINE result slurm(environment_reader read, std::source_location where) 
   if (job.world_size > 1) {
     job.epoch = parser.number("SLURM_RESTART_COUNT", 0).value_or(0);
     job.rendezvous =
-        "slurm:" + parser.text("SLURM_JOB_ID") + '.' + parser.text("SLURM_STEP_ID") + '/' + std::to_string(job.epoch);
+        detail::concat({"slurm:", parser.text("SLURM_JOB_ID"), '.', parser.text("SLURM_STEP_ID"), '/', job.epoch});
     if (const auto list = read("SLURM_STEP_NODELIST")) {
       // Slurm puts rank 0 on the first of them. SLURM_SRUN_COMM_HOST is where srun runs.
       auto first = first_host(*list);
       if (!first) {
-        parser.fail(parser.shown("SLURM_STEP_NODELIST") + " is no list of hosts such as node[01-04,7],other");
+        parser.fail(
+            detail::concat({parser.shown("SLURM_STEP_NODELIST"), " is no list of hosts such as node[01-04,7],other"}));
       }
       set_root_address(job, {std::move(*first), {}});
     }

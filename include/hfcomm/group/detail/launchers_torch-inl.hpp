@@ -6,6 +6,7 @@
 #include <string>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/launcher_parser.hpp>
 #include <hfcomm/group/detail/launchers.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
@@ -28,7 +29,7 @@ HFCOMM_INLINE result own(environment_reader read, std::source_location where) {
   }
   launch_environment job = parser.parse();
   if (job.world_size > 1) {
-    job.rendezvous = "hfcomm:" + parser.text("HFCOMM_JOB");
+    job.rendezvous = detail::concat({"hfcomm:", parser.text("HFCOMM_JOB")});
   }
   return job;
 }
@@ -54,8 +55,8 @@ HFCOMM_INLINE result torchrun(environment_reader read, std::source_location wher
     const std::string host = parser.text("MASTER_ADDR");
     const int port = *parser.number("MASTER_PORT", 1, 65535);
     job.epoch = parser.number("TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
-    job.rendezvous = "torchrun:" + host + '/' + std::to_string(port) + '/' + std::to_string(job.epoch) + '/' +
-                     read("TORCHELASTIC_RUN_ID").value_or("");
+    job.rendezvous =
+        detail::concat({"torchrun:", host, '/', port, '/', job.epoch, '/', read("TORCHELASTIC_RUN_ID").value_or("")});
     // The port itself is the agent's, or is left for torch.distributed in the same program.
     set_root_address(job, {host, {}}, static_cast<std::uint16_t>(port));
   }

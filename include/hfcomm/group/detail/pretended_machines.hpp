@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/hierarchical/memory_control.hpp>
@@ -34,7 +35,7 @@ class pretended_machines final : public pretended_job {
     for (const int size : sizes) {
       rendezvous::machine_part part;
       part.leader = ranks_;
-      part.host = "machine " + std::to_string(plan_.machines.size());
+      part.host = concat({"machine ", plan_.machines.size()});
       for (int place = 0; place < size; ++place) {
         part.ranks.push_back(ranks_++);
         part.pids.push_back(static_cast<int>(::getpid()));

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
@@ -33,21 +34,21 @@ class rank_output {
   void prepare(std::size_t rank) {
     if (!options_.output_directory.empty()) {
       (void)::mkdir(options_.output_directory.c_str(), 0777);  // where it fails, so does opening the file
-      const std::string path = options_.output_directory + "/rank-" + std::to_string(rank) + ".log";
+      const std::string path = concat({options_.output_directory, "/rank-", rank, ".log"});
       file_ = rendezvous::unique_fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
       if (!file_) {
-        rendezvous::throw_system("opening " + path + " for the output of a rank");
+        rendezvous::throw_system(concat({"opening ", path, " for the output of a rank"}));
       }
     } else if (options_.prefix_output) {
       for (std::FILE* const target : {stdout, stderr}) {
         std::array<int, 2> ends{};
         if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-          rendezvous::throw_system("making a pipe for the output of rank " + std::to_string(rank));
+          rendezvous::throw_system(concat({"making a pipe for the output of rank ", rank}));
         }
         rendezvous::unique_fd reading(ends[0]);
         rendezvous::unique_fd& writing = target == stdout ? out_ : err_;
         writing = rendezvous::unique_fd(ends[1]);
-        streams_.push_back({std::move(reading), target, "[rank " + std::to_string(rank) + "] ", {}});
+        streams_.push_back({std::move(reading), target, concat({"[rank ", rank, "] "}), {}});
       }
     }
   }
@@ -132,7 +133,7 @@ class rank_output {
       }
       line.erase(0, begin);
       if (line.size() > longest) {
-        print(std::exchange(line, {}) + '\n');
+        print(concat({std::exchange(line, {}), '\n'}));
       }
     }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/detail/resolve.hpp>
@@ -22,15 +23,15 @@ HFCOMM_INLINE launch_environment named_job(const init_options& options, const er
   if (method.starts_with("tcp://")) {
     auto address = parse_host_and_port(place);
     if (!address) {
-      throw usage_error(context, "init_method \"" + method +
-                                     "\" has no address such as tcp://node7:29500 or "
-                                     "tcp://[fd77::1]:29500");
+      throw usage_error(context, concat({"init_method \"", method,
+                                         "\" has no address such as tcp://node7:29500 or "
+                                         "tcp://[fd77::1]:29500"}));
     }
     set_root_address(job, std::move(*address));
   } else if (method.starts_with("file://")) {
     if (!place.starts_with('/') || place.ends_with('/')) {
-      throw usage_error(context,
-                        "init_method \"" + method + "\" names no file; its path begins with a slash: file:///path");
+      throw usage_error(
+          context, concat({"init_method \"", method, "\" names no file; its path begins with a slash: file:///path"}));
     }
     job.lookup = root_lookup::file;
     job.root_file = place;
@@ -42,19 +43,18 @@ HFCOMM_INLINE launch_environment resolve(const init_options& options, const erro
   const std::string& method = options.init_method;
   const bool named = method.starts_with("tcp://") || method.starts_with("file://") || method.starts_with("job://");
   if (!named && !method.empty() && method != "env://") {
-    throw usage_error(
-        context, "init_method \"" + method + "\" is none of \"\", env://, tcp://host:port, file:///path, job://name");
+    throw usage_error(context, concat({"init_method \"", method,
+                                       "\" is none of \"\", env://, tcp://host:port, file:///path, job://name"}));
   }
   if (named != (options.rank >= 0) || named != (options.world_size >= 0)) {
     throw usage_error(context,
-                      named ? "init_method \"" + method + "\" needs rank and world_size as well"
+                      named ? concat({"init_method \"", method, "\" needs rank and world_size as well"})
                             : std::string("rank and world_size are given, but no init_method that says where the ranks "
                                           "meet (tcp://host:port, file:///path or job://name)"));
   }
   if (named) {
     if (options.world_size < 1 || options.rank >= options.world_size) {
-      throw usage_error(context, "rank " + std::to_string(options.rank) + " of " + std::to_string(options.world_size) +
-                                     " is not possible");
+      throw usage_error(context, concat({"rank ", options.rank, " of ", options.world_size, " is not possible"}));
     }
     return named_job(options, context);
   }

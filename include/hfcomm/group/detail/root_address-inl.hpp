@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
@@ -128,7 +129,7 @@ inline std::optional<std::vector<piece>> take_name(std::string_view& list) {
 
 inline std::string padded(std::uint64_t number, std::size_t width) {
   std::string digits = std::to_string(number);
-  return std::string(width > digits.size() ? width - digits.size() : 0, '0') + digits;
+  return concat({std::string(width > digits.size() ? width - digits.size() : 0, '0'), digits});
 }
 
 /// Adds the names that `begin` and the pieces from `at` on stand for, the last piece varying fastest, until there are
@@ -143,7 +144,7 @@ inline bool add_names(const std::vector<piece>& pieces, std::size_t at, const st
     return true;
   }
   if (pieces[at].ranges.empty()) {
-    return add_names(pieces, at + 1, begin + std::string(pieces[at].text), names, most);
+    return add_names(pieces, at + 1, concat({begin, pieces[at].text}), names, most);
   }
   for (const piece::range& one : pieces[at].ranges) {
     for (std::uint64_t number = one.first; number <= one.last; ++number) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/root_exchange.hpp>
 #include <hfcomm/group/environment.hpp>
@@ -62,14 +63,14 @@ HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchang
   for (const auto& [name, value] : found_variables([](const char* name) { return read_process_environment(name); })) {
     found += found.empty() ? "" : ", ";
     found += name;
-    found += "=\"" + value + '"';
+    append(found, {"=\"", value, '"'});
   }
-  throw usage_error(context, "the job has " + std::to_string(job.world_size) + " ranks, " +
-                                 std::to_string(job.local_size) +
-                                 " of them on this machine, but nothing tells where rank 0 is: " + job.source +
-                                 " has set " + (found.empty() ? "nothing that does" : found) +
-                                 "; set HFCOMM_ADDRESS in each process to a host name or address of rank 0's machine "
-                                 "that the others reach");
+  throw usage_error(context,
+                    concat({"the job has ", job.world_size, " ranks, ", job.local_size,
+                            " of them on this machine, but nothing tells where rank 0 is: ", job.source, " has set ",
+                            found.empty() ? "nothing that does" : found,
+                            "; set HFCOMM_ADDRESS in each process to a host name or address of rank 0's machine "
+                            "that the others reach"}));
 }
 
 }  // namespace hfcomm::detail

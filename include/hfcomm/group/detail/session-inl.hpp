@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -228,9 +229,9 @@ HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const i
     return several->join(who, options, std::move(exchange), context);
   }
   if (who.has_several_machines()) {
-    throw usage_error(context, std::string("this job has ranks on several machines: ") + include_machines);
+    throw usage_error(context, detail::concat({"this job has ranks on several machines: ", include_machines}));
   }
-  return join_here(std::string(" Ranks on other machines cannot: ") + include_machines);
+  return join_here(detail::concat({" Ranks on other machines cannot: ", include_machines}));
 }
 
 /// Returns this process's place in its job. Throws usage_error with `context`.
@@ -243,9 +244,9 @@ HFCOMM_INLINE launch_environment find_job(const init_options& options, const err
     }
   }();
   if (who.world_size > engines::layout::max_ranks) {
-    throw usage_error({who.rank, who.world_size, context.operation, 0, context.where},
-                      "the job has " + std::to_string(who.world_size) + " ranks; it can have at most " +
-                          std::to_string(engines::layout::max_ranks));
+    throw usage_error(
+        {who.rank, who.world_size, context.operation, 0, context.where},
+        detail::concat({"the job has ", who.world_size, " ranks; it can have at most ", engines::layout::max_ranks}));
   }
   return who;
 }

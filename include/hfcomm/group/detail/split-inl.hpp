@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -51,7 +52,7 @@ HFCOMM_INLINE process_group process_group::split(int color, int key, std::source
                           .where = where};
   detail::running_call running(*this, call);
   running.require(color >= 0,
-                  [&] { return "color " + std::to_string(color) + " is negative; use subgroup to leave ranks out"; });
+                  [&] { return detail::concat({"color ", color, " is negative; use subgroup to leave ranks out"}); });
   const std::array<int, 2> mine{color, key};
   std::vector<std::array<int, 2>> choices(static_cast<std::size_t>(size()));
   detail::table_receiver table(std::as_writable_bytes(std::span(choices)), rank());
@@ -82,7 +83,7 @@ HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<con
   for (const int member : ranks) {
     running.require(member >= 0 && member < size(), [&] { return engines::no_such_rank("rank", member, size()); });
     running.require(!seen[static_cast<std::size_t>(member)],
-                    [&] { return "rank " + std::to_string(member) + " is named twice"; });
+                    [&] { return detail::concat({"rank ", member, " is named twice"}); });
     seen[static_cast<std::size_t>(member)] = true;
   }
   const auto context = running.context();
@@ -92,10 +93,11 @@ HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<con
   for (std::size_t other = 1; other < lists.size(); ++other) {
     if (lists[other] != lists[0]) {
       const auto requested_by = [&](std::size_t rank) {
-        return "rank " + std::to_string(rank) + " called " + running.engine().matching_call(static_cast<int>(rank)) +
-               " for " + engines::list_ranks(lists[rank]);
+        return detail::concat({"rank ", rank, " called ", running.engine().matching_call(static_cast<int>(rank)),
+                               " for ", engines::list_ranks(lists[rank])});
       };
-      throw mismatch_error(context, "the new group differs: " + requested_by(0) + ", " + requested_by(other), 0,
+      throw mismatch_error(context,
+                           detail::concat({"the new group differs: ", requested_by(0), ", ", requested_by(other)}), 0,
                            static_cast<int>(other));
     }
   }

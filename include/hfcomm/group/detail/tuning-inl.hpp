@@ -7,6 +7,7 @@
 #include <string>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/shared_memory/tuning_table.hpp>
 #include <hfcomm/group/tuning.hpp>
@@ -20,7 +21,8 @@ HFCOMM_INLINE void save_tuning(const std::string& path) {
   file << tuning_text();
   file.close();
   if (!file) {
-    throw engine_error(error_context{}, "the tuning table cannot be written to " + path + ": " + std::strerror(errno));
+    throw engine_error(error_context{},
+                       detail::concat({"the tuning table cannot be written to ", path, ": ", std::strerror(errno)}));
   }
 }
 
