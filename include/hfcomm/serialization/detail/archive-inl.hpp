@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/serialization/archive.hpp>
 #include <hfcomm/serialization/encoding.hpp>
@@ -32,39 +33,41 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
 }
 
 HFCOMM_INLINE void output_archive::fail_for_depth() {
-  throw usage_error({}, "objects are nested more than " + std::to_string(max_depth) + " deep");
+  throw usage_error({}, hfcomm::detail::concat({"objects are nested more than ", max_depth, " deep"}));
 }
 
 HFCOMM_INLINE void output_archive::fail_for_elements() {
   throw usage_error({},
-                    "more than " + std::to_string(max_elements_without_bytes) +
-                        " elements of containers are of a class that serializes nothing; no rank would decode them");
+                    hfcomm::detail::concat(
+                        {"more than ", max_elements_without_bytes,
+                         " elements of containers are of a class that serializes nothing; no rank would decode them"}));
 }
 
 HFCOMM_INLINE void input_archive::fail(std::string detail) { throw decode_error({}, std::move(detail)); }
 
 HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
-  fail(std::to_string(keys) + " keys are declared, but only " + std::to_string(different) + " of them are distinct");
+  fail(hfcomm::detail::concat({keys, " keys are declared, but only ", different, " of them are distinct"}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail("a bool is " + std::to_string(value)); }
+HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail(hfcomm::detail::concat({"a bool is ", value})); }
 
 HFCOMM_INLINE void input_archive::fail_for_depth() {
-  fail("objects are nested more than " + std::to_string(max_depth) + " deep");
+  fail(hfcomm::detail::concat({"objects are nested more than ", max_depth, " deep"}));
 }
 
 HFCOMM_INLINE void input_archive::fail_for_bytes(std::uint64_t size) const {
-  fail("truncated: " + std::to_string(size) + " bytes are read where " + std::to_string(remaining()) + " are left");
+  fail(hfcomm::detail::concat({"truncated: ", size, " bytes are read where ", remaining(), " are left"}));
 }
 
 HFCOMM_INLINE void input_archive::fail_for_elements(std::uint64_t count, std::size_t element_size) const {
-  fail("truncated or corrupt: " + std::to_string(count) + " elements " +
-       (element_size != 0 ? "of " + std::to_string(element_size) + " bytes " : std::string()) + "in " +
-       std::to_string(remaining()) + " bytes");
+  fail(hfcomm::detail::concat(
+      {"truncated or corrupt: ", count, " elements ",
+       element_size != 0 ? hfcomm::detail::concat({"of ", element_size, " bytes "}) : std::string(), "in ", remaining(),
+       " bytes"}));
 }
 
 HFCOMM_INLINE void input_archive::fail_for_rest() const {
-  fail(std::to_string(remaining()) + " of " + std::to_string(bytes_.size()) + " bytes are left over");
+  fail(hfcomm::detail::concat({remaining(), " of ", bytes_.size(), " bytes are left over"}));
 }
 
 }  // namespace serialization
@@ -72,8 +75,7 @@ HFCOMM_INLINE void input_archive::fail_for_rest() const {
 namespace detail {
 
 HFCOMM_INLINE void fail_for_size(std::size_t wanted, std::size_t bytes) {
-  throw decode_error(
-      {}, "wrong size: " + std::to_string(bytes) + " bytes for an object of " + std::to_string(wanted) + " bytes");
+  throw decode_error({}, hfcomm::detail::concat({"wrong size: ", bytes, " bytes for an object of ", wanted, " bytes"}));
 }
 
 HFCOMM_INLINE void rethrow_as_decode_error() {
