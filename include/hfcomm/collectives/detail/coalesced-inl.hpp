@@ -3,6 +3,7 @@
 
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm::detail {
 
@@ -11,7 +12,7 @@ HFCOMM_INLINE std::vector<std::string> describe_spans(const std::vector<coalesce
   std::vector<std::string> texts;
   texts.reserve(pieces.size());
   for (const auto& piece : pieces) {
-    texts.push_back("a span of " + std::to_string(piece.bytes.size() / width) + " x " + std::string(type));
+    texts.push_back(concat({"a span of ", piece.bytes.size() / width, " x ", type}));
   }
   return texts;
 }

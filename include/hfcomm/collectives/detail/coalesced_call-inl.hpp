@@ -11,6 +11,7 @@
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm::detail {
@@ -72,10 +73,8 @@ HFCOMM_INLINE void require_distinct(checked_call& running, std::span<const coale
   running.attempt("looking at its spans threw: ", [&] { order.reserve(pieces.size()); });
   for (std::size_t index = 0; index < pieces.size(); ++index) {
     const auto bytes = pieces[index].bytes;
-    running.require(bytes.empty() || bytes.data() != nullptr, [&] {
-      return "span " + std::to_string(index) + " of the list has " + std::to_string(bytes.size()) +
-             " bytes at address 0";
-    });
+    running.require(bytes.empty() || bytes.data() != nullptr,
+                    [&] { return concat({"span ", index, " of the list has ", bytes.size(), " bytes at address 0"}); });
     if (!bytes.empty()) {
       order.push_back(index);
     }
@@ -87,7 +86,7 @@ HFCOMM_INLINE void require_distinct(checked_call& running, std::span<const coale
   for (std::size_t next = 1; next < order.size(); ++next) {
     running.require(!overlap(at(order[next - 1]), at(order[next])), [&] {
       const auto [first, second] = std::minmax(order[next - 1], order[next]);
-      return "spans " + std::to_string(first) + " and " + std::to_string(second) + " of the list overlap";
+      return concat({"spans ", first, " and ", second, " of the list overlap"});
     });
   }
 }
@@ -117,7 +116,7 @@ HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<cons
   operation details = object_call<texts>(call.name, movement::to_all, -1, call.where);
   details.timeout = call.timeout;
   texts mine = describe();
-  mine.insert(mine.begin(), "chunks of up to " + std::to_string(chunk_bytes) + " bytes");
+  mine.insert(mine.begin(), concat({"chunks of up to ", chunk_bytes, " bytes"}));
   std::vector<texts> all(static_cast<std::size_t>(ranks));
   const auto store = [&](int source, texts&& received) { all[static_cast<std::size_t>(source)] = std::move(received); };
   object_receiver<texts, decltype(store)> received(running, store);
@@ -130,8 +129,8 @@ HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<cons
       };
       if (at(0) != at(rank)) {
         throw mismatch_error(problem.context(),
-                             "the lists differ: " + (index == 0 ? "" : "as number " + std::to_string(index - 1) + ' ') +
-                                 "rank 0 has " + at(0) + ", rank " + std::to_string(rank) + " has " + at(rank),
+                             concat({"the lists differ: ", index == 0 ? "" : concat({"as number ", index - 1, ' '}),
+                                     "rank 0 has ", at(0), ", rank ", rank, " has ", at(rank)}),
                              0, static_cast<int>(rank));
       }
     }

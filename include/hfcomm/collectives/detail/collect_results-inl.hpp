@@ -10,6 +10,7 @@
 
 #include <hfcomm/collectives/collect_results.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm::detail {
 
@@ -18,12 +19,12 @@ class short_list {
  public:
   void add(const std::string& text) {
     if (count_++ < max_items) {
-      text_ += (text_.empty() ? "" : ", ") + text;
+      append(text_, {text_.empty() ? "" : ", ", text});
     }
   }
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool full() const noexcept { return count_ > max_items; }
-  [[nodiscard]] std::string text() const { return text_ + (full() ? " and more" : ""); }
+  [[nodiscard]] std::string text() const { return concat({text_, full() ? " and more" : ""}); }
 
  private:
   static constexpr std::size_t max_items = 8;
@@ -47,11 +48,12 @@ HFCOMM_INLINE std::vector<std::uint64_t> counts_of_results(running_call& running
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][1] != all[0][1]) {
       const auto expects = [&](std::size_t other) {
-        return "rank " + std::to_string(other) + " expects " + std::to_string(all[other][1]) + " in " +
-               running.engine().matching_call(static_cast<int>(other));
+        return concat({"rank ", other, " expects ", all[other][1], " in ",
+                       running.engine().matching_call(static_cast<int>(other))});
       };
       throw mismatch_error(
-          context, "the ranks expect different numbers of results altogether: " + expects(0) + ", " + expects(rank), 0,
+          context,
+          concat({"the ranks expect different numbers of results altogether: ", expects(0), ", ", expects(rank)}), 0,
           static_cast<int>(rank));
     }
     counts.push_back(all[rank][0]);
@@ -67,25 +69,21 @@ HFCOMM_INLINE void require_enough(const error_context& context, const std::vecto
     const std::size_t wanted = share_of(rank, ranks, size);
     const std::uint64_t has = counts[static_cast<std::size_t>(rank)];
     if (has < wanted) {
-      lacking.add("rank " + std::to_string(rank) + " has " + std::to_string(has) + " of its " + std::to_string(wanted));
+      lacking.add(concat({"rank ", rank, " has ", has, " of its ", wanted}));
     }
   }
   if (!lacking.empty()) {
-    throw usage_error(context, std::to_string(size) + " results, one from each rank in turn, are wanted, but " +
-                                   lacking.text() +
-                                   "; where the ranks have other shares, give the indices of their results too");
+    throw usage_error(context, concat({size, " results, one from each rank in turn, are wanted, but ", lacking.text(),
+                                       "; where the ranks have other shares, give the indices of their results too"}));
   }
 }
 
 HFCOMM_INLINE void require_indices(checked_call& running, std::span<const std::size_t> indices, std::size_t results,
                                    std::size_t size) {
-  running.require(indices.size() == results, [&] {
-    return std::to_string(indices.size()) + " indices are given for " + std::to_string(results) + " results";
-  });
+  running.require(indices.size() == results,
+                  [&] { return concat({indices.size(), " indices are given for ", results, " results"}); });
   const auto wrong = std::find_if(indices.begin(), indices.end(), [&](std::size_t index) { return index >= size; });
-  running.require(wrong == indices.end(), [&] {
-    return "index " + std::to_string(*wrong) + " is none of " + std::to_string(size) + " results";
-  });
+  running.require(wrong == indices.end(), [&] { return concat({"index ", *wrong, " is none of ", size, " results"}); });
 }
 
 /// A receiver that records the lowest rank of each index. Engines' chunks are multiples of an index's size, so none is
@@ -133,8 +131,8 @@ HFCOMM_INLINE std::vector<int> owners_of_indices(running_call& running, operatio
     }
   }
   if (!missing.empty()) {
-    throw usage_error(
-        context, "no rank has a result for each of " + std::to_string(size) + " indices; missing: " + missing.text());
+    throw usage_error(context,
+                      concat({"no rank has a result for each of ", size, " indices; missing: ", missing.text()}));
   }
   return owners;
 }
@@ -156,7 +154,7 @@ HFCOMM_INLINE std::vector<std::size_t> places_that_count(int rank, std::span<con
 }
 
 HFCOMM_INLINE void fail_for_too_few(const error_context& context, std::size_t rank) {
-  throw decode_error(context, "rank " + std::to_string(rank) + " sent fewer results than it had announced");
+  throw decode_error(context, concat({"rank ", rank, " sent fewer results than it had announced"}));
 }
 
 }  // namespace hfcomm::detail

@@ -9,6 +9,7 @@
 #include <hfcomm/collectives/collect_results_in_files.hpp>
 #include <hfcomm/collectives/detail/results_directory.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm::detail {
@@ -44,8 +45,7 @@ HFCOMM_INLINE std::string run_on_all(running_call& running, operation call, cons
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].first.empty()) {
-      throw peer_error(context,
-                       "rank " + std::to_string(rank) + " failed in " + call.name.text + ": " + all[rank].first,
+      throw peer_error(context, concat({"rank ", rank, " failed in ", call.name.text, ": ", all[rank].first}),
                        static_cast<int>(rank), false);
     }
   }
@@ -96,7 +96,7 @@ HFCOMM_INLINE void exchange_files(running_call& running, const operation& call, 
       try {
         files.decode_part(rank, bytes);
       } catch (const decode_error& problem) {
-        throw decode_error(context, "the results of rank " + std::to_string(rank) + ": " + problem.detail());
+        throw decode_error(context, concat({"the results of rank ", rank, ": ", problem.detail()}));
       }
     }
     files.merge();

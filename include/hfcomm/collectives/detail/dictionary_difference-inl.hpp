@@ -10,6 +10,7 @@
 
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 
@@ -39,7 +40,7 @@ HFCOMM_INLINE std::vector<dictionary_entry> read_entries(std::span<const std::by
     bool quoted = false;
     dictionary_entry entry;
     entry.name = take_path(structure, quoted);
-    entry.name = quoted ? '"' + entry.name + '"' : entry.name;
+    entry.name = quoted ? concat({'"', entry.name, '"'}) : entry.name;
     entry.path.assign(reinterpret_cast<const char*>(start.data()), start.size() - structure.size());
     entry.kind = static_cast<leaf_kind>(take_bytes(structure, 1)[0]);
     entries.push_back(std::move(entry));
@@ -68,7 +69,7 @@ HFCOMM_INLINE std::string dictionary_difference::describe() const {
   std::string text = missing_keys();
   for (const row& key : table_) {
     const std::string types = different_types(key);
-    text += types.empty() || text.empty() ? types : "; " + types;
+    text += types.empty() || text.empty() ? types : concat({"; ", types});
   }
   return text.empty() ? "the ranks have the same keys in another order" : text;
 }
@@ -93,12 +94,12 @@ HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
   }
   std::string text;
   for (const auto& [lacks, ranks] : groups) {
-    text += (text.empty() ? "" : "; ") + engines::list_ranks(ranks) + (ranks.size() == 1 ? " lacks " : " lack ");
+    append(text, {text.empty() ? "" : "; ", engines::list_ranks(ranks), ranks.size() == 1 ? " lacks " : " lack "});
     for (std::size_t i = 0; i < std::min(lacks.size(), max_names); ++i) {
-      text += (i == 0 ? "" : ", ") + table_[lacks[i]].name;
+      append(text, {i == 0 ? "" : ", ", table_[lacks[i]].name});
     }
     if (lacks.size() > max_names) {
-      text += " and " + std::to_string(lacks.size() - max_names) + " more";
+      append(text, {" and ", lacks.size() - max_names, " more"});
     }
   }
   return text;
@@ -116,8 +117,8 @@ HFCOMM_INLINE std::string dictionary_difference::different_types(const row& key)
   }
   std::string text;
   for (const auto& [kind, those] : ranks) {
-    text +=
-        (text.empty() ? key.name + " is " : ", ") + std::string(to_string(kind)) + " on " + engines::list_ranks(those);
+    append(text,
+           {text.empty() ? concat({key.name, " is "}) : ", ", to_string(kind), " on ", engines::list_ranks(those)});
   }
   return text;
 }

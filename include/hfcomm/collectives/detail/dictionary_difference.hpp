@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 
 /// Error texts about dictionaries that cannot be reduced. Every rank has every rank's structure, so all ranks find the
@@ -48,7 +49,7 @@ std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
   decode_into(key, take_key(rest));
   quoted = quoted || std::convertible_to<const key_type&, std::string_view>;
   if constexpr (dictionary<typename Map::mapped_type>) {
-    return key_text(key) + '/' + take_path<typename Map::mapped_type>(rest, quoted);
+    return concat({key_text(key), '/', take_path<typename Map::mapped_type>(rest, quoted)});
   } else {
     return key_text(key);
   }

@@ -16,6 +16,7 @@
 
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/transfer.hpp>
@@ -38,11 +39,10 @@ HFCOMM_INLINE operation addressed(operation call, const process_group& group, mo
   call.timeout = group.timeout();
   const bool inside = (other >= 0 && other < group.size()) || other == null_rank;
   require_message(inside || allowed == allowed_peer::unknown, group, call, [&] {
-    return engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()) +
-           (other == any_source_rank && pattern == movement::receive ? "; any rank is any_source" : "");
+    return concat({engines::no_such_rank(pattern == movement::send ? "destination" : "source", other, group.size()),
+                   other == any_source_rank && pattern == movement::receive ? "; any rank is any_source" : ""});
   });
-  require_message(tag.number() >= 0, group, call,
-                  [&] { return "tag " + std::to_string(tag.number()) + " is negative"; });
+  require_message(tag.number() >= 0, group, call, [&] { return concat({"tag ", tag.number(), " is negative"}); });
   require_message(allowed != allowed_peer::other_rank || other != group.rank(), group, call, [] {
     return "a blocking message to or from oneself never ends; use send_receive, or isend and irecv";
   });
@@ -108,7 +108,7 @@ HFCOMM_INLINE void refuse_message(const process_group& group, const operation& c
 }
 
 HFCOMM_INLINE std::string encoding_failure_text(const operation& call) {
-  return "serializing its " + std::string(call.type_name) + " threw: " + current_exception_text();
+  return concat({"serializing its ", call.type_name, " threw: ", current_exception_text()});
 }
 
 HFCOMM_INLINE void send_encoding_failure(const process_group& group, const operation& call) {
@@ -124,7 +124,7 @@ HFCOMM_INLINE void fail_message_memory(const process_group& group, const operati
 
 HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem) {
   throw decode_error({group.rank(), group.size(), engines::call_name(message.call), 0, message.call.where},
-                     "the object from rank " + std::to_string(message.source) + ": " + problem.detail());
+                     concat({"the object from rank ", message.source, ": ", problem.detail()}));
 }
 
 HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {

@@ -18,6 +18,7 @@
 #include <hfcomm/collectives/detail/part_list_calls.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm::detail {
@@ -62,16 +63,14 @@ HFCOMM_INLINE std::size_t total_bytes_of(const_part_list list) {
 /// Requires one part for each rank, in memory. The bytes of all parts together fit into memory, too.
 template <class Part>
 void require_parts(checked_call& running, std::span<const Part> list, const char* what) {
-  running.require(list.size() == static_cast<std::size_t>(running.size()), [&] {
-    return std::string(what) + " list has " + std::to_string(list.size()) + " views for " +
-           std::to_string(running.size()) + " ranks";
-  });
+  running.require(list.size() == static_cast<std::size_t>(running.size()),
+                  [&] { return concat({what, " list has ", list.size(), " views for ", running.size(), " ranks"}); });
   std::size_t total = 0;
   for (const const_elements part : list) {
     require_memory(running, part);
     const auto most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / part.width;
     running.require(!__builtin_add_overflow(total, part.count, &total) && total <= most,
-                    [&] { return std::string(what) + " list has more elements than memory has room for"; });
+                    [&] { return concat({what, " list has more elements than memory has room for"}); });
   }
 }
 

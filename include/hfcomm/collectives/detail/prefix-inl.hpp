@@ -14,6 +14,7 @@
 
 #include <hfcomm/collectives/detail/prefix.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
@@ -79,7 +80,7 @@ HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::sp
 HFCOMM_INLINE void check_scan(checked_call& running, const const_elements& in, const const_elements& out) {
   const reduce_kind op = running.call().op;
   running.require(!needs_floating_point(op),
-                  [op] { return "a scan has no " + std::string(to_string(op)) + ": scan the sum"; });
+                  [op] { return concat({"a scan has no ", to_string(op), ": scan the sum"}); });
   check_all_reduce(running, in, out);
 }
 

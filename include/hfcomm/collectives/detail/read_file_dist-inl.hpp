@@ -16,6 +16,7 @@
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/read_file_dist.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm {
 
@@ -28,12 +29,12 @@ class file_source {
   std::string open(const file_path& path) {
     struct ::stat state{};
     if (::stat(path.c_str(), &state) == 0 && S_ISDIR(state.st_mode)) {
-      return "cannot read " + path.string() + ": it is a directory";
+      return detail::concat({"cannot read ", path.string(), ": it is a directory"});
     }
     path_ = path.string();
     file_.reset(std::fopen(path.c_str(), "rb"));
     if (!file_) {
-      return "cannot open " + path_ + ": " + std::strerror(errno);
+      return detail::concat({"cannot open ", path_, ": ", std::strerror(errno)});
     }
     // One byte more than the file has, so that the first short read is the last. Where the size is not known, pieces of
     // 1 MiB.
@@ -47,7 +48,8 @@ class file_source {
     piece.resize(piece_bytes_);
     errno = 0;
     piece.resize(std::fread(piece.data(), 1, piece.size(), file_.get()));
-    return std::ferror(file_.get()) == 0 ? std::string() : "cannot read on in " + path_ + ": " + std::strerror(errno);
+    return std::ferror(file_.get()) == 0 ? std::string()
+                                         : detail::concat({"cannot read on in ", path_, ": ", std::strerror(errno)});
   }
 
  private:
@@ -121,7 +123,7 @@ HFCOMM_INLINE std::uint64_t distribute_file(const file_path& path, function_ref<
         problem = first ? file.open(path) : std::string();
         problem = problem.empty() ? file.read(piece) : problem;
       } catch (const std::bad_alloc&) {
-        problem = "no memory to read " + path.string();
+        problem = detail::concat({"no memory to read ", path.string()});
       }
       running.require(problem.empty(), [&] { return problem; });
       received.receive(0, piece, 0, piece.size());
@@ -143,7 +145,7 @@ HFCOMM_INLINE std::string read_file_dist(const file_path& path, const process_gr
     const auto fail_for_memory = [&] {
       std::string().swap(text);  // the error's text needs some memory
       throw usage_error({group.rank(), group.size(), "read_file_dist", 0, where},
-                        "no memory for the contents of " + path.string());
+                        detail::concat({"no memory for the contents of ", path.string()}));
     };
     try {
       text.append(reinterpret_cast<const char*>(piece.data()), piece.size());

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/random_id.hpp>
 
 namespace hfcomm::detail {
@@ -55,10 +56,10 @@ class results_directory {
  public:
   /// Makes one in `parent`, under a random name.
   static results_directory make(const std::filesystem::path& parent, int ranks) {
-    std::string name = std::string(prefix) + rendezvous::random_id();
+    std::string name = concat({prefix, rendezvous::random_id()});
     const auto path = parent / name;
     if (::mkdir(path.c_str(), S_IRWXU) != 0) {
-      fail("cannot make a directory in " + parent.string());
+      fail(concat({"cannot make a directory in ", parent.string()}));
     }
     try {
       return results_directory(parent, std::move(name), ranks);
@@ -70,7 +71,7 @@ class results_directory {
   /// Opens the directory that another rank made.
   static results_directory open(const std::filesystem::path& parent, std::string name, int ranks) {
     if (name.rfind(prefix, 0) != 0 || name.find('/') != std::string::npos) {
-      throw std::runtime_error("the root's directory cannot be called \"" + name + '"');
+      throw std::runtime_error(concat({"the root's directory cannot be called \"", name, '"'}));
     }
     return results_directory(parent, std::move(name), ranks);
   }
@@ -88,17 +89,17 @@ class results_directory {
     open_file file(::openat(directory_.fd(), file_name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                             S_IRUSR | S_IWUSR));
     if (!file) {
-      fail("cannot make " + (path_ / file_name).string());
+      fail(concat({"cannot make ", (path_ / file_name).string()}));
     }
     while (!bytes.empty()) {
       const ::ssize_t count = ::write(file.fd(), bytes.data(), bytes.size());
       if (count < 0 && errno != EINTR) {
-        fail("cannot write to " + (path_ / file_name).string());
+        fail(concat({"cannot write to ", (path_ / file_name).string()}));
       }
       bytes = bytes.subspan(static_cast<std::size_t>(count < 0 ? 0 : count));
     }
     if (!file.close()) {
-      fail("cannot write to " + (path_ / file_name).string());
+      fail(concat({"cannot write to ", (path_ / file_name).string()}));
     }
   }
 
@@ -107,17 +108,17 @@ class results_directory {
     const open_file file(::openat(directory_.fd(), file_name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct ::stat state{};
     if (!file || ::fstat(file.fd(), &state) != 0) {
-      fail("cannot open " + (path_ / file_name).string());
+      fail(concat({"cannot open ", (path_ / file_name).string()}));
     }
     if (!S_ISREG(state.st_mode)) {
-      throw std::runtime_error((path_ / file_name).string() + " is not a regular file");
+      throw std::runtime_error(concat({(path_ / file_name).string(), " is not a regular file"}));
     }
     std::vector<std::byte> bytes(static_cast<std::size_t>(state.st_size));
     std::size_t done = 0;
     while (done < bytes.size()) {
       const ::ssize_t count = ::read(file.fd(), bytes.data() + done, bytes.size() - done);
       if (count == 0 || (count < 0 && errno != EINTR)) {
-        fail("cannot read all of " + (path_ / file_name).string());
+        fail(concat({"cannot read all of ", (path_ / file_name).string()}));
       }
       done += static_cast<std::size_t>(count < 0 ? 0 : count);
     }
@@ -147,19 +148,19 @@ class results_directory {
     struct ::stat state{};
     if (!directory_ || ::fstat(directory_.fd(), &state) != 0) {
       (void)directory_.close();
-      fail("cannot open " + path_.string() + " (do all ranks see the same " + parent.string() + "?)");
+      fail(concat({"cannot open ", path_.string(), " (do all ranks see the same ", parent.string(), "?)"}));
     }
     if (state.st_uid != ::geteuid() || (state.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
       (void)directory_.close();
-      throw std::runtime_error(path_.string() + " can be read or written by other users, or belongs to one");
+      throw std::runtime_error(concat({path_.string(), " can be read or written by other users, or belongs to one"}));
     }
   }
 
-  static std::string file_of(int rank) { return "rank-" + std::to_string(rank); }
+  static std::string file_of(int rank) { return concat({"rank-", rank}); }
 
   [[noreturn]] static void fail(const std::string& what) {
     const int reason = errno;
-    throw std::runtime_error(what + ": " + std::strerror(reason));
+    throw std::runtime_error(concat({what, ": ", std::strerror(reason)}));
   }
 
   std::filesystem::path path_;

@@ -12,6 +12,7 @@
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/shared_random_seed.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm {
 
@@ -22,7 +23,7 @@ HFCOMM_INLINE std::uint64_t shared_random_seed(const process_group& group, std::
   if (group.rank() == 0) {
     // std::random_device may take microseconds for each number. getrandom never returns fewer than eight bytes.
     running.require(::getrandom(&seed, sizeof(seed), 0) == sizeof(seed),
-                    [] { return std::string("the system has no random number: ") + std::strerror(errno); });
+                    [] { return detail::concat({"the system has no random number: ", std::strerror(errno)}); });
   }
   const auto store = [&](int, std::uint64_t&& drawn) { seed = drawn; };
   detail::object_receiver<std::uint64_t, decltype(store)> received(running, store);
