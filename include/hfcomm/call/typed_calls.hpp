@@ -16,6 +16,7 @@
 
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>
@@ -73,10 +74,10 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
 }
 
 inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
-  return "the " + std::string(to_string(op)) + " of " + std::string(elements) + " elements is not defined; " +
-         (needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
-          : needs_order(op)        ? "complex numbers have no order"
-                                   : "it is there for integers only");
+  return concat({"the ", to_string(op), " of ", elements, " elements is not defined; ",
+                 needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
+                 : needs_order(op)        ? "complex numbers have no order"
+                                          : "it is there for integers only"});
 }
 
 inline void require_factor(checked_call& running, const operation& call) {
@@ -99,7 +100,7 @@ void encode_or_tell(running_call& running, const operation& call, const T& value
   try {
     encode_to(value, out);
   } catch (...) {
-    running.announce_failure("serializing its " + std::string(call.type_name) + " threw: " + current_exception_text());
+    running.announce_failure(concat({"serializing its ", call.type_name, " threw: ", current_exception_text()}));
     throw;
   }
 }
@@ -148,8 +149,7 @@ class object_receiver final : public receiver {
     try {
       decode_into(value, bytes);
     } catch (const decode_error& problem) {
-      throw decode_error(running_.context(),
-                         "the object from rank " + std::to_string(source) + ": " + problem.detail());
+      throw decode_error(running_.context(), concat({"the object from rank ", source, ": ", problem.detail()}));
     }
     store_(source, std::move(value));
   }

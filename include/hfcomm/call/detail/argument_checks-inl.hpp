@@ -9,6 +9,7 @@
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm::detail {
 
@@ -20,8 +21,8 @@ HFCOMM_INLINE bool is_there(const const_elements& range) noexcept {
 
 HFCOMM_INLINE std::string memory_problem(const const_elements& range) {
   const std::string count = std::to_string(range.count);
-  return range.data == nullptr ? "a buffer of " + count + " elements is at address 0"
-                               : "no memory has room for " + count + " elements";
+  return range.data == nullptr ? concat({"a buffer of ", count, " elements is at address 0"})
+                               : concat({"no memory has room for ", count, " elements"});
 }
 
 HFCOMM_INLINE void require_memory(checked_call& running, const const_elements& range) {
@@ -46,13 +47,12 @@ HFCOMM_INLINE void require_apart(checked_call& running, std::span<const std::byt
 
 HFCOMM_INLINE std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what) {
   if (counts.size() != static_cast<std::size_t>(running.size())) {
-    running.refuse(std::string(what) + " has " + std::to_string(counts.size()) + " counts for " +
-                   std::to_string(running.size()) + " ranks");
+    running.refuse(concat({what, " has ", counts.size(), " counts for ", running.size(), " ranks"}));
   }
   std::size_t total = 0;
   for (const std::size_t count : counts) {
     if (__builtin_add_overflow(total, count, &total)) {
-      running.refuse(std::string(what) + " has counts whose sum no number can hold");
+      running.refuse(concat({what, " has counts whose sum no number can hold"}));
     }
   }
   return total;
@@ -62,15 +62,14 @@ HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_
                                const char* what) {
   const std::size_t sum = require_counts(running, counts, what);
   if (length != sum) {
-    running.refuse(std::string(what) + " has " + std::to_string(length) + " elements, its counts add up to " +
-                   std::to_string(sum));
+    running.refuse(concat({what, " has ", length, " elements, its counts add up to ", sum}));
   }
 }
 
 HFCOMM_INLINE void require_own(checked_call& running, std::size_t sent, std::size_t received) {
   if (sent != received) {
-    running.refuse("the part for itself has " + std::to_string(sent) + " elements where it is sent and " +
-                   std::to_string(received) + " where it is received");
+    running.refuse(concat(
+        {"the part for itself has ", sent, " elements where it is sent and ", received, " where it is received"}));
   }
 }
 
@@ -90,8 +89,7 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
                                          const char* part) {
   const std::size_t count = counts[static_cast<std::size_t>(running.rank())];
   if (length != count) {
-    running.refuse(std::string(part) + " has " + std::to_string(length) + " elements, the count of rank " +
-                   std::to_string(running.rank()) + " is " + std::to_string(count));
+    running.refuse(concat({part, " has ", length, " elements, the count of rank ", running.rank(), " is ", count}));
   }
 }
 
@@ -100,15 +98,15 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
 HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole, std::size_t part, const char* what,
                                        const char* verb) {
   if (!is_one_for_each(whole, part, running.size())) {
-    running.refuse(std::string(what) + " has " + std::to_string(whole) + " elements, but " +
-                   std::to_string(running.size()) + " ranks " + verb + ' ' + std::to_string(part) + " each");
+    running.refuse(
+        concat({what, " has ", whole, " elements, but ", running.size(), " ranks ", verb, ' ', part, " each"}));
   }
 }
 
 /// Requires that `out`, "the output" or "the root's output", is as long as the input.
 HFCOMM_INLINE void require_equal_length(checked_call& running, std::size_t in, std::size_t out, const char* what) {
   if (out != in) {
-    running.refuse(std::string(what) + " has " + std::to_string(out) + " elements, the input " + std::to_string(in));
+    running.refuse(concat({what, " has ", out, " elements, the input ", in}));
   }
 }
 
@@ -144,8 +142,7 @@ HFCOMM_INLINE void check_all_to_all(checked_call& running, const const_elements&
   require_memory(running, in);
   require_memory(running, out);
   if (in.count % static_cast<std::size_t>(running.size()) != 0) {
-    running.refuse("the input's " + std::to_string(in.count) + " elements cannot be divided by " +
-                   std::to_string(running.size()) + " ranks");
+    running.refuse(concat({"the input's ", in.count, " elements cannot be divided by ", running.size(), " ranks"}));
   }
   require_equal_length(running, in.count, out.count, "the output");
   require_apart(running, in.bytes(), out.bytes());
@@ -256,8 +253,7 @@ HFCOMM_INLINE void check_scatter(checked_call& running, const const_elements& in
 
 HFCOMM_INLINE void check_all_to_all_list(checked_call& running, std::size_t length) {
   if (length != static_cast<std::size_t>(running.size())) {
-    running.refuse("the list has " + std::to_string(length) + " objects for " + std::to_string(running.size()) +
-                   " ranks");
+    running.refuse(concat({"the list has ", length, " objects for ", running.size(), " ranks"}));
   }
 }
 
@@ -266,12 +262,10 @@ HFCOMM_INLINE void check_scatter_list(checked_call& running, std::size_t length)
   const int root = running.call().root;
   const bool is_root = running.rank() == root;
   if (is_root && length != static_cast<std::size_t>(running.size())) {
-    running.refuse("the root's list has " + std::to_string(length) + " objects for " + std::to_string(running.size()) +
-                   " ranks");
+    running.refuse(concat({"the root's list has ", length, " objects for ", running.size(), " ranks"}));
   }
   if (!is_root && length != 0) {
-    running.refuse("a list of " + std::to_string(length) + " objects on a rank that is not the root, " +
-                   std::to_string(root));
+    running.refuse(concat({"a list of ", length, " objects on a rank that is not the root, ", root}));
   }
 }
 

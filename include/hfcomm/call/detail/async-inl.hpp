@@ -13,6 +13,7 @@
 #include <hfcomm/call/announce_failure.hpp>
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
@@ -102,7 +103,7 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
     shared.queue->push(run, state.get());
   } catch (const std::system_error& refusal) {
     // The queue's only thread did not start, so no operation is under way.
-    const std::string text = std::string("there is no thread to run it: ") + refusal.what();
+    const std::string text = concat({"there is no thread to run it: ", refusal.what()});
     const auto context = context_of(group, call);
     try {
       call.timeout = group.timeout();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/scopes/print_main.hpp>
 
@@ -28,7 +29,7 @@ HFCOMM_INLINE void write_to_stdout(std::string_view text, const process_group& g
       ::poll(&room, 1, -1);
     } else if (errno != EINTR) {
       throw engine_error({group.rank(), group.size(), "print_main", 0, {}},
-                         std::string("cannot write to standard output: ") + std::strerror(errno));
+                         concat({"cannot write to standard output: ", std::strerror(errno)}));
     }
   }
 }
