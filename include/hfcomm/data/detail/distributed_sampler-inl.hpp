@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/data/detail/splitmix64.hpp>
 #include <hfcomm/data/distributed_sampler.hpp>
@@ -25,7 +26,7 @@ HFCOMM_INLINE distributed_sampler::distributed_sampler(std::size_t size, sampler
     : items_(size), options_(options), rank_(rank), ranks_(ranks) {
   if (rank < 0 || rank >= ranks) {
     throw usage_error({-1, 0, "distributed_sampler", 0, where},
-                      "there is no rank " + std::to_string(rank) + " of " + std::to_string(ranks));
+                      detail::concat({"there is no rank ", rank, " of ", ranks}));
   }
   indices_ = indices_of(0);
 }
@@ -40,9 +41,8 @@ HFCOMM_INLINE void distributed_sampler::set_epoch(std::uint64_t epoch) {
 
 HFCOMM_INLINE void distributed_sampler::start_at(std::size_t position, std::source_location where) {
   if (position > size()) {
-    throw usage_error(
-        {rank_, ranks_, "distributed_sampler::start_at", 0, where},
-        "position " + std::to_string(position) + " is beyond the " + std::to_string(size()) + " items of this rank");
+    throw usage_error({rank_, ranks_, "distributed_sampler::start_at", 0, where},
+                      detail::concat({"position ", position, " is beyond the ", size(), " items of this rank"}));
   }
   position_ = position;
 }

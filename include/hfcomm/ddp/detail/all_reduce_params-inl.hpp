@@ -13,6 +13,7 @@
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/all_reduce_params.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
@@ -42,15 +43,15 @@ inline std::vector<coalesced_piece> pieces_by_type(std::span<const ddp_parameter
 inline std::string model_problem(std::span<const ddp_parameter> parameters, parameter_part part, reduce_op op) {
   for (const auto& parameter : parameters) {
     const auto bytes = parameter.*part;
-    const std::string name = "parameter \"" + parameter.name + '"';
+    const std::string name = detail::concat({"parameter \"", parameter.name, '"'});
     if (parameter.on_device) {
-      return name + " is on a device; reduce it there, all_reduce(device_span, stream)";
+      return detail::concat({name, " is on a device; reduce it there, all_reduce(device_span, stream)"});
     }
     if (bytes.data() == nullptr && !bytes.empty()) {
-      return name + ": " + std::to_string(bytes.size() / size_of(parameter.type)) + " elements are at address 0";
+      return detail::concat({name, ": ", bytes.size() / size_of(parameter.type), " elements are at address 0"});
     }
     if (parameter.kernel == nullptr && valid(op.kind(), parameter.type)) {
-      return name + " has no kernel; make it with named_parameter";
+      return detail::concat({name, " has no kernel; make it with named_parameter"});
     }
   }
   return {};
@@ -60,8 +61,8 @@ inline std::vector<std::string> describe_parts(std::span<const ddp_parameter> pa
   std::vector<std::string> texts;
   texts.reserve(parameters.size());
   for (const auto& parameter : parameters) {
-    texts.push_back('"' + parameter.name + "\" (" + std::to_string((parameter.*part).size() / size_of(parameter.type)) +
-                    " x " + std::string(to_string(parameter.type)) + ')');
+    texts.push_back(detail::concat({'"', parameter.name, "\" (", (parameter.*part).size() / size_of(parameter.type),
+                                    " x ", to_string(parameter.type), ')'}));
   }
   return texts;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <hfcomm/call/announce_failure.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
@@ -315,9 +316,9 @@ class chunk_ring {
     const auto& health = group_access::engine(group_).health();
     health.check_device_operation(context(where), 0);
     if (group_.timeout() > std::chrono::nanoseconds::zero() && waited >= group_.timeout()) {
-      const std::string why = "the copies of rank " + std::to_string(group_.rank()) + " have not ended within " +
-                              engines::format_duration(group_.timeout()) +
-                              " (timed out): the work before them on its device has not";
+      const std::string why = concat({"the copies of rank ", group_.rank(), " have not ended within ",
+                                      engines::format_duration(group_.timeout()),
+                                      " (timed out): the work before them on its device has not"});
       health.break_for_timeout(context(where), why, {});
       health.check_device_operation(context(where), 0);
       throw timeout_error(context(where), why, {});

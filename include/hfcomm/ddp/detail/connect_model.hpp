@@ -9,6 +9,7 @@
 #include <string>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/chunk_ring.hpp>
@@ -22,7 +23,7 @@ namespace hfcomm::detail {
 inline std::string staging_problem(const registered_model& model, device_copies& copies) {
   const auto problem = [&](const char* what, const std::string& name, std::span<const std::byte> bytes) {
     std::string found = copies.problem_of({bytes.data(), bytes.size()});
-    return found.empty() ? found : std::string(what) + " \"" + name + "\": " + found;
+    return found.empty() ? found : concat({what, " \"", name, "\": ", found});
   };
   for (const auto& one : model.parameters()) {
     const std::string value = problem("the values of parameter", one.name, one.value);
@@ -31,7 +32,7 @@ inline std::string staging_problem(const registered_model& model, device_copies&
       return found;
     }
     if (one.kernel == nullptr) {
-      return "parameter \"" + one.name + "\" has no kernel; make it with named_parameter";
+      return concat({"parameter \"", one.name, "\" has no kernel; make it with named_parameter"});
     }
   }
   for (const auto& one : model.buffers()) {

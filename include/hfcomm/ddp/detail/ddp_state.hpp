@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <hfcomm/call/announce_failure.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/chunk_ring.hpp>
 #include <hfcomm/ddp/detail/connect_model.hpp>
@@ -78,10 +79,11 @@ class ddp_state {
       return;
     }
     if (synchronizes() && reducer_->gradient_marks().is_complete(*index)) {
-      throw usage_error(context(where), "parameter \"" + model_.parameters()[*index].name + "\" was marked ready " +
-                                            (options_.static_graph ? "more often than in the first pass, although "
-                                                                     "static_graph is set"
-                                                                   : "twice in one backward pass"));
+      throw usage_error(context(where),
+                        concat({"parameter \"", model_.parameters()[*index].name, "\" was marked ready ",
+                                options_.static_graph ? "more often than in the first pass, although "
+                                                        "static_graph is set"
+                                                      : "twice in one backward pass"}));
     }
     if (source != nullptr) {
       set_gradient(*index, *source, where);
@@ -92,7 +94,7 @@ class ddp_state {
   void mark_ready(std::string_view name, std::source_location where) {
     const auto number = model_.find(name);
     if (!number) {
-      throw usage_error(context(where), "there is no parameter called \"" + std::string(name) + '"');
+      throw usage_error(context(where), concat({"there is no parameter called \"", name, '"'}));
     }
     mark_ready(*number, nullptr, where);
   }
@@ -103,8 +105,8 @@ class ddp_state {
   [[nodiscard]] std::span<std::byte> gradient(std::size_t number, element_type type, std::source_location where) {
     const ddp_parameter& one = parameter(number, "gradient", where);
     if (one.type != type) {
-      throw usage_error(context(where), "parameter \"" + one.name + "\" is of type " +
-                                            std::string(to_string(one.type)) + ", not " + std::string(to_string(type)));
+      throw usage_error(context(where), concat({"parameter \"", one.name, "\" is of type ", to_string(one.type),
+                                                ", not ", to_string(type)}));
     }
     return one.gradient;
   }
@@ -126,8 +128,8 @@ class ddp_state {
   }
   void rebind_buffer(std::size_t number, std::span<std::byte> bytes, std::source_location where) {
     if (number >= model_.registered_buffer_count()) {
-      throw usage_error(context(where), "there is no buffer " + std::to_string(number) + "; the model has " +
-                                            std::to_string(model_.registered_buffer_count()));
+      throw usage_error(context(where),
+                        concat({"there is no buffer ", number, "; the model has ", model_.registered_buffer_count()}));
     }
     const auto index = model_.buffer_index_of(number);
     if (!index) {
@@ -274,15 +276,15 @@ class ddp_state {
     try {
       reducer_->prepare();
     } catch (...) {
-      reducer_->abandon("it has no memory for its buckets: " + current_exception_text(), where);
+      reducer_->abandon(concat({"it has no memory for its buckets: ", current_exception_text()}), where);
       throw;
     }
   }
 
   void require_parameter(std::size_t number, std::source_location where) const {
     if (number >= model_.registered_count()) {
-      throw usage_error(context(where), "there is no parameter " + std::to_string(number) + "; the model has " +
-                                            std::to_string(model_.registered_count()));
+      throw usage_error(context(where),
+                        concat({"there is no parameter ", number, "; the model has ", model_.registered_count()}));
     }
   }
   /// Returns a parameter that takes part. Throws usage_error where there is none, or it is ignored.
@@ -290,16 +292,14 @@ class ddp_state {
     require_parameter(number, where);
     const auto index = model_.index_of(number);
     if (!index) {
-      throw usage_error(context(where),
-                        std::string(function) + ": parameter " + std::to_string(number) + " is ignored");
+      throw usage_error(context(where), concat({function, ": parameter ", number, " is ignored"}));
     }
     return model_.parameters()[*index];
   }
   void require_length(std::size_t bytes, std::size_t wanted, const char* what, std::size_t number,
                       std::source_location where) const {
     if (bytes != wanted) {
-      throw usage_error(context(where), std::string(what) + ' ' + std::to_string(number) + " has " +
-                                            std::to_string(wanted) + " bytes, not " + std::to_string(bytes));
+      throw usage_error(context(where), concat({what, ' ', number, " has ", wanted, " bytes, not ", bytes}));
     }
   }
   void set_gradient(std::size_t index, std::span<const std::byte> source, std::source_location where) {
@@ -339,12 +339,12 @@ class ddp_state {
     std::string missing;
     for (std::size_t index = 0; index < model_.parameters().size(); ++index) {
       if (!reducer_->gradient_marks().is_complete(index)) {
-        missing += (missing.empty() ? "\"" : ", \"") + model_.parameters()[index].name + '"';
+        append(missing, {missing.empty() ? "\"" : ", \"", model_.parameters()[index].name, '"'});
       }
     }
     if (!missing.empty()) {
-      const std::string text = "these parameters never became ready in this backward pass: " + missing +
-                               "; set find_unused_parameters if the loss does not depend on them";
+      const std::string text = concat({"these parameters never became ready in this backward pass: ", missing,
+                                       "; set find_unused_parameters if the loss does not depend on them"});
       reducer_->abandon(text, where);
       reducer_->prepare();
       throw usage_error(context(where), text);

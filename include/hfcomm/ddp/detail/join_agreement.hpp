@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -97,8 +98,8 @@ class join_agreement {
     if (other.divisor != first.divisor || other.throw_on_early_end != first.throw_on_early_end ||
         other.synchronize_final_model != first.synchronize_final_model) {
       throw_mismatch(0, rank,
-                     "the join_options differ: rank 0 has " + text_of_options(first) + ", rank " +
-                         std::to_string(rank) + " has " + text_of_options(other));
+                     concat({"the join_options differ: rank 0 has ", text_of_options(first), ", rank ", rank, " has ",
+                             text_of_options(other)}));
     }
   }
 
@@ -108,28 +109,25 @@ class join_agreement {
       return;
     }
     const auto text_of_kind = [&](int rank) {
-      return "rank " + std::to_string(rank) + (averages(rank) ? " averages its gradients" : " is inside no_sync");
+      return concat({"rank ", rank, averages(rank) ? " averages its gradients" : " is inside no_sync"});
     };
     for (const int rank : live_) {
       if (averages(rank) != averages(live_.front())) {
-        throw_mismatch(live_.front(), rank,
-                       "in backward pass " + std::to_string(pass_) + ' ' + text_of_kind(live_.front()) + ", " +
-                           text_of_kind(rank));
+        throw_mismatch(
+            live_.front(), rank,
+            concat({"in backward pass ", pass_, ' ', text_of_kind(live_.front()), ", ", text_of_kind(rank)}));
       }
     }
   }
 
   [[noreturn]] void throw_mismatch(int first, int second, const std::string& what) const {
-    const auto called = [&](int rank) {
-      return "rank " + std::to_string(rank) + " called " + engine_.matching_call(rank);
-    };
-    throw mismatch_error(context_, what + "; " + called(first) + ", " + called(second), first, second);
+    const auto called = [&](int rank) { return concat({"rank ", rank, " called ", engine_.matching_call(rank)}); };
+    throw mismatch_error(context_, concat({what, "; ", called(first), ", ", called(second)}), first, second);
   }
 
   [[noreturn]] void throw_early_end() const {
-    const std::string text = engines::list_ranks(ended_) + " ran out of data before backward pass " +
-                             std::to_string(pass_) + ", which " + engines::list_ranks(live_) +
-                             (live_.size() == 1 ? " begins" : " begin");
+    const std::string text = concat({engines::list_ranks(ended_), " ran out of data before backward pass ", pass_,
+                                     ", which ", engines::list_ranks(live_), live_.size() == 1 ? " begins" : " begin"});
     if (of(context_.rank).kind == join_pass_kind::out_of_data) {
       throw usage_error(context_, text);
     }
@@ -143,9 +141,9 @@ class join_agreement {
       return;
     }
     const std::string text =
-        "the data ended while " + engines::list_ranks(left_over_) +
-        " held gradients that were never averaged: let the last pass average (accumulate::step(true)), or give "
-        "join_options::on_shadow, where the optimizer can step with their average";
+        concat({"the data ended while ", engines::list_ranks(left_over_),
+                " held gradients that were never averaged: let the last pass average (accumulate::step(true)), or give "
+                "join_options::on_shadow, where the optimizer can step with their average"});
     if (of(context_.rank).has_left_over != 0) {
       throw usage_error(context_, text);
     }
@@ -153,9 +151,9 @@ class join_agreement {
   }
 
   static std::string text_of_options(const join_announcement& options) {
-    return std::string("divide_by::") + (options.divisor == divide_by::live_ranks ? "live_ranks" : "initial_world") +
-           ", throw_on_early_end = " + (options.throw_on_early_end != 0 ? "true" : "false") +
-           ", synchronize_final_model = " + (options.synchronize_final_model != 0 ? "true" : "false");
+    return concat({"divide_by::", options.divisor == divide_by::live_ranks ? "live_ranks" : "initial_world",
+                   ", throw_on_early_end = ", options.throw_on_early_end != 0 ? "true" : "false",
+                   ", synchronize_final_model = ", options.synchronize_final_model != 0 ? "true" : "false"});
   }
 
   std::span<const join_announcement> all_;

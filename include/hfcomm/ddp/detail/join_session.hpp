@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
@@ -82,14 +83,14 @@ class join_session {
   /// Throws usage_error where this rank does not do what it announced in begin_forward: the other ranks rely on it.
   void require_in_pass(const char* function, bool synchronizes, const error_context& context) const {
     if (!in_pass_) {
-      throw usage_error(context, std::string(function) +
-                                     " without begin_forward: inside a join scope it begins every backward "
-                                     "pass, so that ranks without data can take part");
+      throw usage_error(context, concat({function,
+                                         " without begin_forward: inside a join scope it begins every backward "
+                                         "pass, so that ranks without data can take part"}));
     }
     if (averages_ != synchronizes) {
       const char* const places[] = {"inside", "outside"};
-      throw usage_error(context, std::string("begin_forward was called ") + places[averages_] + " no_sync, " +
-                                     function + ' ' + places[synchronizes] + " of it");
+      throw usage_error(context, concat({"begin_forward was called ", places[averages_], " no_sync, ", function, ' ',
+                                         places[synchronizes], " of it"}));
     }
   }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
@@ -31,12 +32,12 @@ struct model_part {
     archive(name, type, bytes, is_buffer, on_device, layout);
   }
   [[nodiscard]] std::string text() const {
-    return '"' + name + "\" (" + (is_buffer ? "a buffer of " + std::to_string(bytes) + " bytes" : elements()) + layout +
-           (on_device ? " on a device)" : ")");
+    return concat({'"', name, "\" (", is_buffer ? concat({"a buffer of ", bytes, " bytes"}) : elements(), layout,
+                   on_device ? " on a device)" : ")"});
   }
   [[nodiscard]] std::string elements() const {
     const auto element = static_cast<element_type>(type);
-    return std::to_string(bytes / size_of(element)) + " x " + std::string(to_string(element));
+    return concat({bytes / size_of(element), " x ", to_string(element)});
   }
 };
 
@@ -44,12 +45,12 @@ struct model_part {
 inline std::string layout_text(const tensor_layout& layout) {
   const auto list = [](std::string text, const std::vector<std::int64_t>& numbers, const char* between) {
     for (std::size_t index = 0; index < numbers.size(); ++index) {
-      text += (index == 0 ? "" : between) + std::to_string(numbers[index]);
+      append(text, {index == 0 ? "" : between, numbers[index]});
     }
     return text;
   };
-  return (layout.sizes.empty() ? "" : list(", sizes ", layout.sizes, " x ")) +
-         (layout.strides.empty() ? "" : list(", strides ", layout.strides, " "));
+  return concat({layout.sizes.empty() ? "" : list(", sizes ", layout.sizes, " x "),
+                 layout.strides.empty() ? "" : list(", strides ", layout.strides, " ")});
 }
 
 inline std::vector<model_part> describe_model(std::span<const ddp_parameter> parameters,
@@ -75,25 +76,24 @@ inline const char* missing_memory(const ddp_parameter& parameter) noexcept {
 /// Describes why a parameter is unusable, `first` being the model's first parameter; empty: it is usable.
 inline std::string parameter_problem(const ddp_parameter& parameter, const ddp_parameter& first) {
   if (parameter.on_device != first.on_device) {
-    return "parameter \"" + first.name + "\" is " + (parameter.on_device ? "in host memory" : "on a device") +
-           ", parameter \"" + parameter.name + "\" is " + (parameter.on_device ? "on one" : "not") +
-           "; use two objects";
+    return concat({"parameter \"", first.name, "\" is ", parameter.on_device ? "in host memory" : "on a device",
+                   ", parameter \"", parameter.name, "\" is ", parameter.on_device ? "on one" : "not",
+                   "; use two objects"});
   }
   if (!valid(reduce_op::average, parameter.type)) {
-    return "parameter \"" + parameter.name + "\" is of type " + std::string(to_string(parameter.type)) +
-           ", which has no average";
+    return concat(
+        {"parameter \"", parameter.name, "\" is of type ", to_string(parameter.type), ", which has no average"});
   }
   if (parameter.has_gradient && parameter.value.size() != parameter.gradient.size()) {
-    return "parameter \"" + parameter.name + "\" has " + std::to_string(parameter.count()) +
-           " values, but its gradient has " + std::to_string(parameter.gradient.size() / size_of(parameter.type)) +
-           " elements";
+    return concat({"parameter \"", parameter.name, "\" has ", parameter.count(), " values, but its gradient has ",
+                   parameter.gradient.size() / size_of(parameter.type), " elements"});
   }
   if (const char* part = missing_memory(parameter); part != nullptr) {
-    return "the " + std::string(part) + " of parameter \"" + parameter.name + "\", " +
-           std::to_string(parameter.count()) + " elements, is at address 0";
+    return concat(
+        {"the ", part, " of parameter \"", parameter.name, "\", ", parameter.count(), " elements, is at address 0"});
   }
   if (!parameter.on_device && parameter.kernel == nullptr) {
-    return "parameter \"" + parameter.name + "\" has no kernel; make it with named_parameter";
+    return concat({"parameter \"", parameter.name, "\" has no kernel; make it with named_parameter"});
   }
   return {};
 }
@@ -111,8 +111,8 @@ inline std::string overlap_problem(std::span<const ddp_parameter> parameters) {
   for (std::size_t index = 1; index < sorted.size(); ++index) {
     const ddp_parameter& before = *sorted[index - 1];
     if (std::less<>()(sorted[index]->value.data(), before.value.data() + before.value.size())) {
-      return "the values of the parameters \"" + before.name + "\" and \"" + sorted[index]->name +
-             "\" share memory; register tied parameters once";
+      return concat({"the values of the parameters \"", before.name, "\" and \"", sorted[index]->name,
+                     "\" share memory; register tied parameters once"});
     }
   }
   return {};
@@ -121,10 +121,10 @@ inline std::string overlap_problem(std::span<const ddp_parameter> parameters) {
 /// Describes why a buffer is unusable beside these parameters; empty: it is usable.
 inline std::string buffer_problem(const ddp_buffer& buffer, std::span<const ddp_parameter> parameters) {
   if (buffer.on_device && !parameters.empty() && !parameters.front().on_device) {
-    return "buffer \"" + buffer.name + "\" is on a device, but the parameters are not";
+    return concat({"buffer \"", buffer.name, "\" is on a device, but the parameters are not"});
   }
   if (buffer.bytes.data() == nullptr && !buffer.bytes.empty()) {
-    return "buffer \"" + buffer.name + "\", " + std::to_string(buffer.bytes.size()) + " bytes, is at address 0";
+    return concat({"buffer \"", buffer.name, "\", ", buffer.bytes.size(), " bytes, is at address 0"});
   }
   return {};
 }
@@ -157,7 +157,7 @@ inline void require_equal_models(const std::vector<std::vector<model_part>>& mod
       const std::string first = text_at(0);
       const std::string other = text_at(rank);
       if (first != other) {
-        std::string text = "the models differ: as number " + std::to_string(index) + " rank 0 has ";
+        std::string text = concat({"the models differ: as number ", index, " rank 0 has "});
         text += first;
         text += ", rank ";
         text += std::to_string(rank);
