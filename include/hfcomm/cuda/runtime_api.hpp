@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/library.hpp>
 
@@ -61,8 +62,8 @@ struct runtime_api {
   void check(cudaError_t status, const char* what, const std::source_location& where) const {
     if (status != cudaSuccess) [[unlikely]] {
       (void)cudaGetLastError();  // clears CUDA's copy of the error that is thrown
-      throw engine_error({-1, 0, what, 0, where}, std::string(cudaGetErrorString(status)) + " (CUDA error " +
-                                                      std::to_string(static_cast<int>(status)) + ')');
+      throw engine_error({-1, 0, what, 0, where}, hfcomm::detail::concat({cudaGetErrorString(status), " (CUDA error ",
+                                                                          static_cast<int>(status), ')'}));
     }
   }
 };
@@ -70,7 +71,7 @@ struct runtime_api {
 namespace detail {
 
 inline runtime_api load_runtime(const std::source_location& where) {
-  const std::string versioned = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
+  const std::string versioned = hfcomm::detail::concat({"libcudart.so.", CUDART_VERSION / 1000});
   const hfcomm::detail::library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
                                       {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
   if (!found.is_found()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -75,7 +76,7 @@ auto in_order_of_keys(const Map& values) {
 
 template <class Key>
 std::string quoted_key(const Key& key) {
-  return std::convertible_to<const Key&, std::string_view> ? '"' + key_text(key) + '"' : key_text(key);
+  return std::convertible_to<const Key&, std::string_view> ? detail::concat({'"', key_text(key), '"'}) : key_text(key);
 }
 
 /// Throws mismatch_error on every rank where the ranks' keys or types differ, and usage_error where a type cannot be
@@ -95,10 +96,10 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
       const auto type = element_type_of<typename decltype(span)::value_type>;
       const std::string key = quoted_key(entry->first);
       running.require(span.size() == 1, [&] {
-        return key + " has " + std::to_string(span.size()) + " elements; a dictionary is of single numbers";
+        return detail::concat({key, " has ", span.size(), " elements; a dictionary is of single numbers"});
       });
       running.require(valid(op.kind(), type),
-                      [&] { return key + ": " + undefined_reduction(op.kind(), to_string(type)); });
+                      [&] { return detail::concat({key, ": ", undefined_reduction(op.kind(), to_string(type))}); });
       mine.push_back({key, static_cast<std::uint8_t>(type)});
     });
   }
@@ -118,8 +119,9 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
       entries[rank].push_back({entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
     }
   }
-  throw mismatch_error(context, "the ranks reduce different keys: " + dictionary_difference(entries).describe(), 0,
-                       static_cast<int>(other - all.begin()));
+  throw mismatch_error(context,
+                       detail::concat({"the ranks reduce different keys: ", dictionary_difference(entries).describe()}),
+                       0, static_cast<int>(other - all.begin()));
 }
 
 /// Reduces to the root, or without one to every rank.

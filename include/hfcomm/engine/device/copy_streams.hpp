@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
@@ -64,7 +65,7 @@ class copy_streams final : public device_copies {
     found = found < 0 ? pointers_.query(api_, memory, problem) : found;
     return found < 0 || found == device_
                ? problem
-               : "it is on device " + std::to_string(found) + ", not on the current one, " + std::to_string(device_);
+               : detail::concat({"it is on device ", found, ", not on the current one, ", device_});
   }
 
   void register_memory(std::shared_ptr<void> owner, std::span<std::byte> memory, std::source_location where) override {
@@ -75,10 +76,12 @@ class copy_streams final : public device_copies {
           return api_.cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
         },
         where);
-    check(status, "cudaHostRegister", where,
-          "; page-locking " + std::to_string(memory.size()) +
-              " bytes of the group's shared memory failed: raise the limit of locked memory (ulimit -l, in a container "
-              "--ulimit memlock=-1), or train without host_reduce");
+    check(
+        status, "cudaHostRegister", where,
+        detail::concat(
+            {"; page-locking ", memory.size(),
+             " bytes of the group's shared memory failed: raise the limit of locked memory (ulimit -l, in a container "
+             "--ulimit memlock=-1), or train without host_reduce"}));
     parts_->registered.push_back({std::move(owner), memory.data()});
   }
 
@@ -167,8 +170,8 @@ class copy_streams final : public device_copies {
   void check(cudaError_t status, const char* what, std::source_location where, const std::string& remedy = {}) const {
     if (status != cudaSuccess) [[unlikely]] {
       (void)api_.cudaGetLastError();  // clears CUDA's copy of the error that is thrown
-      throw engine_error(at(where), std::string(what) + ": " + api_.cudaGetErrorString(status) + " (CUDA error " +
-                                        std::to_string(static_cast<int>(status)) + ')' + remedy);
+      throw engine_error(at(where), detail::concat({what, ": ", api_.cudaGetErrorString(status), " (CUDA error ",
+                                                    static_cast<int>(status), ')', remedy}));
     }
   }
 
@@ -178,7 +181,7 @@ class copy_streams final : public device_copies {
     try {
       return work();
     } catch (const engine_error& problem) {
-      throw engine_error(at(where), problem.context().operation + ": " + problem.detail());
+      throw engine_error(at(where), detail::concat({problem.context().operation, ": ", problem.detail()}));
     }
   }
 

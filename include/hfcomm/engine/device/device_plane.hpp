@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/device/device_resources.hpp>
@@ -178,11 +179,11 @@ class device_plane : public device_engine {
       }
     }
     // The other ranks throw the same text.
-    std::string why = "the work that rank " + std::to_string(host_->rank()) +
-                      " put on its device has not ended within " + format_duration(call.timeout) + " (timed out)";
+    std::string why = detail::concat({"the work that rank ", host_->rank(), " put on its device has not ended within ",
+                                      format_duration(call.timeout), " (timed out)"});
     why += missing.empty() ? "."
-                           : "; it is device operation #" + std::to_string(number) + ", which " + list_ranks(missing) +
-                                 (missing.size() == 1 ? " has" : " have") + " not begun.";
+                           : detail::concat({"; it is device operation #", number, ", which ", list_ranks(missing),
+                                             missing.size() == 1 ? " has" : " have", " not begun."});
     set_failure(why);
     host_->health().break_for_timeout(context(call, number), why, missing);
     abort();
@@ -215,8 +216,7 @@ class device_plane : public device_engine {
     const int device = device_of(call, out.bytes != 0 ? out : in);
     if (in.bytes != 0 && in.data != out.data) {
       if (const int other = device_of(call, in); other != device) [[unlikely]] {
-        refuse(call,
-               "the input is on device " + std::to_string(other) + ", the output on device " + std::to_string(device));
+        refuse(call, detail::concat({"the input is on device ", other, ", the output on device ", device}));
       }
     }
     return device;

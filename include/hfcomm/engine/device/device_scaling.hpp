@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/float8.hpp>
 #include <hfcomm/core/stream_ref.hpp>
@@ -77,25 +78,27 @@ class device_scaling {
   /// Returns the PTX of a kernel for each type: `(out, in, count, factor)`, for types of 8 bits
   /// `(out, in, count, products)`. Each thread takes elements at a stride of the number of threads.
   [[nodiscard]] static std::string source() {
-    return std::string(".version 6.3\n.target sm_70\n.address_size 64\n") +
-           kernel("float64", ".param .f64 last", 3, "ld.param.f64 %d2, [last];",
-                  "ld.global.f64 %d1, [%in];\nmul.rn.f64 %d1, %d1, %d2;", "st.global.f64 [%out], %d1;") +
-           kernel("float32", ".param .f32 last", 2, load_factor, std::string("ld.global.f32 %f1, [%in];\n") + multiply,
-                  "st.global.f32 [%out], %f1;") +
-           kernel(
-               "float16", ".param .f32 last", 1, load_factor,
-               std::string("ld.global.b16 %h, [%in];\ncvt.f32.f16 %f1, %h;\n") + multiply + "\ncvt.rn.f16.f32 %h, %f1;",
-               "st.global.b16 [%out], %h;") +
-           // A bfloat16 is the upper half of a float, rounded to the nearest, ties to even. A NaN stays a quiet NaN.
-           kernel("bfloat16", ".param .f32 last", 1, load_factor,
-                  std::string("ld.global.u16 %r1, [%in];\nshl.b32 %r1, %r1, 16;\nmov.b32 %f1, %r1;\n") + multiply +
-                      "\nmov.b32 %r1, %f1;\nshr.u32 %r2, %r1, 16;\nand.b32 %r3, %r2, 1;\nor.b32 %r4, %r2, 64;\n"
-                      "add.u32 %r1, %r1, %r3;\nadd.u32 %r1, %r1, 32767;\nshr.u32 %r1, %r1, 16;\n"
-                      "testp.notanumber.f32 %q, %f1;\nselp.b32 %r1, %r4, %r1, %q;",
-                  "st.global.u16 [%out], %r1;") +
-           kernel("float8", ".param .align 8 .b8 last[256]", 0, "mov.b64 %table, last;",
-                  "ld.global.u8 %r1, [%in];\ncvt.u64.u32 %at, %r1;\nadd.s64 %at, %at, %table;\nld.param.u8 %r1, [%at];",
-                  "st.global.u8 [%out], %r1;");
+    return detail::concat(
+        {".version 6.3\n.target sm_70\n.address_size 64\n",
+         kernel("float64", ".param .f64 last", 3, "ld.param.f64 %d2, [last];",
+                "ld.global.f64 %d1, [%in];\nmul.rn.f64 %d1, %d1, %d2;", "st.global.f64 [%out], %d1;"),
+         kernel("float32", ".param .f32 last", 2, load_factor,
+                detail::concat({"ld.global.f32 %f1, [%in];\n", multiply}), "st.global.f32 [%out], %f1;"),
+         kernel("float16", ".param .f32 last", 1, load_factor,
+                detail::concat(
+                    {"ld.global.b16 %h, [%in];\ncvt.f32.f16 %f1, %h;\n", multiply, "\ncvt.rn.f16.f32 %h, %f1;"}),
+                "st.global.b16 [%out], %h;"),
+         // A bfloat16 is the upper half of a float, rounded to the nearest, ties to even. A NaN stays a quiet NaN.
+         kernel(
+             "bfloat16", ".param .f32 last", 1, load_factor,
+             detail::concat({"ld.global.u16 %r1, [%in];\nshl.b32 %r1, %r1, 16;\nmov.b32 %f1, %r1;\n", multiply,
+                             "\nmov.b32 %r1, %f1;\nshr.u32 %r2, %r1, 16;\nand.b32 %r3, %r2, 1;\nor.b32 %r4, %r2, 64;\n"
+                             "add.u32 %r1, %r1, %r3;\nadd.u32 %r1, %r1, 32767;\nshr.u32 %r1, %r1, 16;\n"
+                             "testp.notanumber.f32 %q, %f1;\nselp.b32 %r1, %r4, %r1, %q;"}),
+             "st.global.u16 [%out], %r1;"),
+         kernel("float8", ".param .align 8 .b8 last[256]", 0, "mov.b64 %table, last;",
+                "ld.global.u8 %r1, [%in];\ncvt.u64.u32 %at, %r1;\nadd.s64 %at, %at, %table;\nld.param.u8 %r1, [%at];",
+                "st.global.u8 [%out], %r1;")});
   }
 
  private:
@@ -116,9 +119,8 @@ class device_scaling {
 
   static std::string kernel(const std::string& type, const std::string& parameter, int shift, const std::string& before,
                             const std::string& multiplies, const std::string& stores) {
-    return ".visible .entry hfcomm_scale_" + type + "(.param .u64 to, .param .u64 from, .param .u64 count, " +
-           parameter +
-           R"()
+    return detail::concat({".visible .entry hfcomm_scale_", type,
+                           "(.param .u64 to, .param .u64 from, .param .u64 count, ", parameter, R"()
 {
 .reg .pred %p, %q;
 .reg .b16 %h;
@@ -139,24 +141,24 @@ ld.param.u64 %from, [from];
 cvta.to.global.u64 %to, %to;
 cvta.to.global.u64 %from, %from;
 ld.param.u64 %n, [count];
-)" + before +
-           R"(
+)",
+                           before, R"(
 next:
 setp.ge.u64 %p, %i, %n;
 @%p bra done;
-shl.b64 %offset, %i, )" +
-           std::to_string(shift) + ";\nadd.s64 %in, %from, %offset;\nadd.s64 %out, %to, %offset;\n" + multiplies +
-           '\n' + stores + R"(
+shl.b64 %offset, %i, )",
+                           shift, ";\nadd.s64 %in, %from, %offset;\nadd.s64 %out, %to, %offset;\n", multiplies, '\n',
+                           stores, R"(
 add.u64 %i, %i, %step;
 bra next;
 done:
 ret;
 }
-)";
+)"});
   }
 
   [[nodiscard]] static std::string name_of(element_type type) {
-    return "hfcomm_scale_" + (size_of(type) == 1 ? "float8" : std::string(to_string(type)));
+    return detail::concat({"hfcomm_scale_", size_of(type) == 1 ? "float8" : std::string(to_string(type))});
   }
 
   [[nodiscard]] const void* kernel(element_type type, const std::source_location& where) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/device_engine.hpp>
 
@@ -31,8 +32,8 @@ class pointer_cache {
     }
     const auto* const last = static_cast<const std::byte*>(memory.data) + (memory.bytes == 0 ? 0 : memory.bytes - 1);
     if (device_of(api, last, problem) != device) {
-      problem = "the buffer of " + std::to_string(memory.bytes) + " bytes begins in memory of device " +
-                std::to_string(device) + " and ends elsewhere";
+      problem = detail::concat(
+          {"the buffer of ", memory.bytes, " bytes begins in memory of device ", device, " and ends elsewhere"});
       return -1;
     }
     entries_[index_of(memory)] = {memory.data, memory.bytes, device};

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/engine/hierarchical/records.hpp>
@@ -86,7 +87,7 @@ class job_liveness {
       const auto total = theirs.running.update();
       theirs.silence += total - std::exchange(theirs.counted, total);
       if (theirs.silence >= silence_limit_) {
-        lose(other, "has been silent for " + format_duration(silence_limit_));
+        lose(other, detail::concat({"has been silent for ", format_duration(silence_limit_)}));
         any = true;
       }
     }
@@ -152,7 +153,7 @@ class job_liveness {
     try {
       return act(message);
     } catch (const decode_error& problem) {
-      lose(message.machine, "sent what is no message: " + problem.detail());
+      lose(message.machine, detail::concat({"sent what is no message: ", problem.detail()}));
       return {.someone_ended = true};
     }
   }
@@ -290,7 +291,8 @@ class job_liveness {
       return;
     }
     if (is_root() && !why.empty()) {
-      control_.send(other, control_kind::machine_lost, encoded_loss(self_, "has given this one up, which " + why));
+      control_.send(other, control_kind::machine_lost,
+                    encoded_loss(self_, detail::concat({"has given this one up, which ", why})));
     }
     control_.close(other);
     if (is_root()) {
@@ -303,12 +305,12 @@ class job_liveness {
         continue;
       }
       if (!why.empty()) {
-        roster_->end_remote(rank, {kind::died, "cannot be reached: its machine " + why});
+        roster_->end_remote(rank, {kind::died, detail::concat({"cannot be reached: its machine ", why})});
       } else if (rank == leader) {
         roster_->end_remote(rank, {kind::died, "ended without a word: its connection was closed"});
       } else {
         roster_->end_remote(rank, {kind::failed_because_of_another,
-                                   "rank " + std::to_string(leader) + ", which connects its machine, ended"});
+                                   detail::concat({"rank ", leader, ", which connects its machine, ended"})});
       }
     }
   }

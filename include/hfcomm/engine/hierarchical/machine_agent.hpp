@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/hierarchical/agent_alarm.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/hierarchical/agent_thread.hpp>
@@ -135,7 +136,7 @@ class machine_agent final : public machine_connection, private frame_target, pri
     if (now >= next_tick_ || hurries_.load(std::memory_order_relaxed)) {
       next_tick_ = now + agent_thread::longest_pause;
       links_.report_failing(now, [&](int machine) {
-        liveness_.report_lost(machine, "has no working " + std::string(link_name()) + " connection");
+        liveness_.report_lost(machine, detail::concat({"has no working ", link_name(), " connection"}));
       });
       tick();
       ticks_.fetch_add(1);

@@ -25,6 +25,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/links/gloo_mesh.hpp>
 #include <hfcomm/engine/links/gloo_waiters.hpp>
 #include <hfcomm/engine/links/link.hpp>
@@ -166,9 +167,9 @@ class gloo final : public link {
   static std::string numeric_host() {
     auto chosen = chosen_interface();
     if (chosen.address.empty()) {
-      throw_link_error("gloo", chosen.interface.empty()
-                                   ? "this machine has no network interface but the loopback one"
-                                   : "HFCOMM_INTERFACE=" + chosen.interface + " is no interface that is up");
+      throw_link_error("gloo", chosen.interface.empty() ? "this machine has no network interface but the loopback one"
+                                                        : detail::concat({"HFCOMM_INTERFACE=", chosen.interface,
+                                                                          " is no interface that is up"}));
     }
     return chosen.address;
   }

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/links/network_interface.hpp>
 #include <hfcomm/engine/links/registry.hpp>
 
@@ -40,7 +41,7 @@ class gloo_mesh {
     if (::getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &length) != 0 ||
         ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), length, nullptr, 0, port.data(), port.size(),
                       NI_NUMERICSERV) != 0) {
-      throw_link_error("gloo", "cannot listen at " + host_ + ": " + std::strerror(errno));
+      throw_link_error("gloo", detail::concat({"cannot listen at ", host_, ": ", std::strerror(errno)}));
     }
     port_ = port.data();
   }
@@ -49,7 +50,7 @@ class gloo_mesh {
   ~gloo_mesh() { ::close(listener_); }
 
   /// Returns "HOST PORT".
-  [[nodiscard]] std::string address() const { return host_ + ' ' + port_; }
+  [[nodiscard]] std::string address() const { return detail::concat({host_, ' ', port_}); }
 
   /// Returns the addresses of all machines' pairs, `own` of each machine one after the other. `root` is the address of
   /// machine 0.
@@ -104,8 +105,8 @@ class gloo_mesh {
     if (!succeeds) {
       const std::string problem = unresolved != 0 ? ::gai_strerror(unresolved) : std::strerror(errno);
       ::close(made);
-      throw_link_error("gloo", std::string(listens ? "cannot listen at " : "cannot connect to ") + host + " port " +
-                                   port + ": " + problem);
+      throw_link_error("gloo", detail::concat({listens ? "cannot listen at " : "cannot connect to ", host, " port ",
+                                               port, ": ", problem}));
     }
     return made;
   }
@@ -142,7 +143,8 @@ class gloo_mesh {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - clock::now()).count();
     pollfd event{socket, events, 0};
     if (left <= 0 || ::poll(&event, 1, static_cast<int>(left)) == 0) {
-      throw_link_error("gloo", "timed out: not all machines have connected to the one at " + host_ + " within 60 s");
+      throw_link_error(
+          "gloo", detail::concat({"timed out: not all machines have connected to the one at ", host_, " within 60 s"}));
     }
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/registry.hpp>
@@ -59,9 +60,10 @@ inline const link_kind* named_link(std::string_view name) {
   if (kind == kinds.end()) {
     std::string known;
     for (const auto& one : kinds) {
-      known += (known.empty() ? "" : ", ") + std::string(one.name);
+      detail::append(known, {known.empty() ? "" : ", ", one.name});
     }
-    throw_link_error(name, "this program was compiled without it; it has: " + (known.empty() ? "none" : known));
+    throw_link_error(
+        name, detail::concat({"this program was compiled without it; it has: ", known.empty() ? "none" : known}));
   }
   return &*kind;
 }
@@ -101,15 +103,15 @@ inline std::unique_ptr<link> make_link(std::string_view name = {}) {
     try {
       return kind.make();
     } catch (const engine_error& problem) {
-      reports += "; " + std::string(kind.name) + ": " + problem.detail() +
-                 " (packages: " + std::string(kind.how_to_install) + ")";
+      detail::append(reports, {"; ", kind.name, ": ", problem.detail(), " (packages: ", kind.how_to_install, ")"});
     }
   }
   throw engine_error(
       {-1, 0, "", 0, std::source_location::current()},
-      "a job of several machines needs a library that carries its data between them. Install UCX (package "
-      "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI" +
-          reports);
+      detail::concat(
+          {"a job of several machines needs a library that carries its data between them. Install UCX (package "
+           "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI",
+           reports}));
 }
 
 }  // namespace hfcomm::engines

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
 
@@ -43,7 +44,7 @@ inline bool register_link(link_kind kind) {
 /// Throws engine_error with a text that begins with the link's name.
 [[noreturn]] inline void throw_link_error(std::string_view name, const std::string& text,
                                           const std::source_location& where = std::source_location::current()) {
-  throw engine_error({-1, 0, "link " + std::string(name), 0, where}, text);
+  throw engine_error({-1, 0, detail::concat({"link ", name}), 0, where}, text);
 }
 
 /// Returns an address as links publish it: the link's name before the library's own bytes.
@@ -52,8 +53,8 @@ inline std::vector<std::byte> published_address(std::string_view name, std::span
   std::transform(name.begin(), name.end(), address.begin(), [](char one) { return static_cast<std::byte>(one); });
   std::copy(bytes.begin(), bytes.end(), address.begin() + static_cast<std::ptrdiff_t>(name.size() + 1));
   if (address.size() > 4096) {
-    throw_link_error(name, "its address has " + std::to_string(address.size()) + " bytes, more than 4096; name one " +
-                               "network interface in HFCOMM_INTERFACE");
+    throw_link_error(name, detail::concat({"its address has ", address.size(), " bytes, more than 4096; name one ",
+                                           "network interface in HFCOMM_INTERFACE"}));
   }
   return address;
 }
@@ -68,9 +69,10 @@ inline std::vector<std::vector<std::byte>> own_addresses(std::string_view name,
     std::transform(address.begin(), end, std::back_inserter(theirs),
                    [](std::byte one) { return static_cast<char>(one); });
     if (end == address.end() || theirs != name) {
-      throw_link_error(name, "machine " + std::to_string(machine) + " has " +
-                                 (end == address.end() ? "no address of a link" : "the link " + theirs) +
-                                 "; set HFCOMM_LINK to the same link on all machines");
+      throw_link_error(
+          name, detail::concat({"machine ", machine, " has ",
+                                end == address.end() ? "no address of a link" : detail::concat({"the link ", theirs}),
+                                "; set HFCOMM_LINK to the same link on all machines"}));
     }
     address.erase(address.begin(), end + 1);
   }

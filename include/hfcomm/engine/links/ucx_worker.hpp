@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <ucp/api/ucp.h>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/links/registry.hpp>
 #include <hfcomm/engine/links/ucx_api.hpp>
 #include <hfcomm/machine/waiting.hpp>
@@ -97,7 +98,7 @@ class ucx_worker {
 
   void check(ucs_status_t status, const char* what) const {
     if (status != UCS_OK) {
-      throw_link_error("ucx", std::string(what) + ": " + api_->ucs_status_string(status));
+      throw_link_error("ucx", detail::concat({what, ": ", api_->ucs_status_string(status)}));
     }
   }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -46,30 +47,29 @@ class nccl_agreement {
       try {
         write(mine.gpu, gpu_identity(cuda, device, call_.where));
       } catch (const error& failure) {
-        write(mine.problem, failure.operation() + ": " + failure.detail());
+        write(mine.problem, detail::concat({failure.operation(), ": ", failure.detail()}));
       }
       if (const ncclResult_t asked = nccl.ncclGetVersion(&mine.version); asked != ncclSuccess) {
-        write(mine.problem, "ncclGetVersion: " + nccl_text(nccl, asked));
+        write(mine.problem, detail::concat({"ncclGetVersion: ", nccl_text(nccl, asked)}));
       }
     }
     const auto all = exchange(mine, call_.timeout);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const rank_setup& theirs = all[rank];
       if (theirs.problem.front() != '\0') {
-        throw engine_error(context(),
-                           "rank " + std::to_string(rank) + " has no device plane: " + theirs.problem.data());
+        throw engine_error(context(), detail::concat({"rank ", rank, " has no device plane: ", theirs.problem.data()}));
       }
       if (theirs.version != all.front().version) {
         throw mismatch_error(context(),
-                             "rank 0 has version " + std::to_string(all.front().version) + " of NCCL, rank " +
-                                 std::to_string(rank) + " version " + std::to_string(theirs.version),
+                             detail::concat({"rank 0 has version ", all.front().version, " of NCCL, rank ", rank,
+                                             " version ", theirs.version}),
                              0, static_cast<int>(rank));
       }
       for (std::size_t other = 0; other < rank && !may_share_gpus(); ++other) {
         if (all[other].gpu == theirs.gpu) {
-          throw usage_error(context(), "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-                                           " use the same GPU (" + theirs.gpu.data() +
-                                           "); give each its own: cudaSetDevice(hfcomm::local_rank())");
+          throw usage_error(context(),
+                            detail::concat({"ranks ", other, " and ", rank, " use the same GPU (", theirs.gpu.data(),
+                                            "); give each its own: cudaSetDevice(hfcomm::local_rank())"}));
         }
       }
     }
@@ -88,7 +88,7 @@ class nccl_agreement {
     const auto all = exchange(mine, call_.timeout);
     if (all.front().problem.front() != '\0') {
       throw engine_error(context(),
-                         std::string("rank 0 has no device plane: ncclGetUniqueId: ") + all.front().problem.data());
+                         detail::concat({"rank 0 has no device plane: ncclGetUniqueId: ", all.front().problem.data()}));
     }
     return all.front().id;
   }
@@ -176,7 +176,7 @@ class nccl_agreement {
     std::array<char, 32> bus{};
     cuda.check(cuda.cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId",
                where);
-    return machine + ' ' + bus.data();
+    return detail::concat({machine, ' ', bus.data()});
   }
 
   /// Returns whether several ranks may use one GPU, which NCCL allows since 2.30 where this variable is set.
@@ -197,7 +197,8 @@ class nccl_agreement {
           ranks.push_back(static_cast<int>(rank));
         }
       }
-      throw engine_error(context(), std::string(failure_) + ": on " + list_ranks(ranks) + ", " + worst->problem.data());
+      throw engine_error(context(),
+                         detail::concat({failure_, ": on ", list_ranks(ranks), ", ", worst->problem.data()}));
     }
   }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -128,7 +129,7 @@ class nccl_communicator {
       }
       if (timeout > std::chrono::nanoseconds::zero() && now - start >= timeout) {
         throw timeout_error(
-            context, std::string(what) + " has not ended within " + format_duration(timeout) + " (timed out)", {});
+            context, detail::concat({what, " has not ended within ", format_duration(timeout), " (timed out)"}), {});
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(1000));
@@ -162,11 +163,13 @@ class nccl_communicator {
         },
         [&] { host.health().check_device_operation(context, 0); });
     if (!has_ended) {
-      throw timeout_error(
-          context, "ncclCommWindowRegister has not ended within " + format_duration(call.timeout) + " (timed out)", {});
+      throw timeout_error(context,
+                          detail::concat({"ncclCommWindowRegister has not ended within ", format_duration(call.timeout),
+                                          " (timed out)"}),
+                          {});
     }
     if (result->load() != ncclSuccess) {
-      throw engine_error(context, "registering it: " + nccl_text(nccl_, result->load()));
+      throw engine_error(context, detail::concat({"registering it: ", nccl_text(nccl_, result->load())}));
     }
   }
 

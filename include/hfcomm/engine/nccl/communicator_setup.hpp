@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -114,7 +115,7 @@ class nccl_communicator_setup {
     require(nccl().ncclCommUserRank(child, &rank), child, "ncclCommUserRank");
     require(nccl().ncclCommCount(child, &size), child, "ncclCommCount");
     if (rank != part_.rank() || size != part_.size()) {
-      throw engine_error(context_, "NCCL made it rank " + std::to_string(rank) + " of " + std::to_string(size));
+      throw engine_error(context_, detail::concat({"NCCL made it rank ", rank, " of ", size}));
     }
     void* element = nullptr;
     made_.cuda_.check(made_.cuda_.cudaMalloc(&element, 16), "cudaMalloc", call_.where);
@@ -167,7 +168,7 @@ class nccl_communicator_setup {
                                             [&] { host_.health().check_device_operation(context_, 0); });
     }
     if (result != ncclSuccess) {
-      throw engine_error(context_, std::string(what) + ": " + nccl_text(nccl(), result));
+      throw engine_error(context_, detail::concat({what, ": ", nccl_text(nccl(), result)}));
     }
   }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/engine/nccl/communicator.hpp>
 
@@ -51,7 +52,7 @@ class nccl_communicators {
     std::string devices;
     for (std::size_t device = 0; device < by_device_.size(); ++device) {
       if (by_device_[device].load() != nullptr) {
-        devices += (devices.empty() ? "it has one for device " : ", ") + std::to_string(device);
+        detail::append(devices, {devices.empty() ? "it has one for device " : ", ", device});
       }
     }
     return devices;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -48,8 +49,9 @@ class nccl_first_operation {
           }
         });
     if (!has_ended) {
-      throw timeout_error(context,
-                          error_text("it has not ended within " + format_duration(call.timeout) + " (timed out)"), {});
+      throw timeout_error(
+          context,
+          error_text(detail::concat({"it has not ended within ", format_duration(call.timeout), " (timed out)"})), {});
     }
     if (result->nccl != ncclSuccess) {
       throw engine_error(context, error_text(nccl_text(nccl_, result->nccl)));
@@ -62,7 +64,9 @@ class nccl_first_operation {
     std::atomic<ncclResult_t> nccl{ncclSuccess};
     std::atomic<cudaError_t> cuda{cudaSuccess};
   };
-  static std::string error_text(const std::string& what) { return "a first all-reduce of one element: " + what; }
+  static std::string error_text(const std::string& what) {
+    return detail::concat({"a first all-reduce of one element: ", what});
+  }
 
   void perform(std::atomic<thread_state>& state, outcome& result) const {
     const cuda::thread_on_device on_device(cuda_, device_);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/nccl/communicator_setup.hpp>
 #include <hfcomm/engine/nccl/nccl_plane.hpp>
 #include <hfcomm/engine/nccl/one_device.hpp>
@@ -68,9 +69,9 @@ class nccl final : public nccl_plane {
       problem = detail::current_exception_text();
     }
     if (communicator == nullptr || communicator->get() == nullptr) {
-      problem = problem.empty()
-                    ? "this group has no communicator for the current device; " + communicators_.describe_devices()
-                    : problem;
+      problem = problem.empty() ? detail::concat({"this group has no communicator for the current device; ",
+                                                  communicators_.describe_devices()})
+                                : problem;
       communicator = &communicators_.latest();  // only to tell the other ranks
     }
     const nccl_call scope(*this);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/communicators.hpp>
@@ -180,9 +181,9 @@ class nccl_plane : public device_plane {
     const int device = device_of(call, in, out);
     nccl_communicator* const found = communicators_.find(device);
     if (found == nullptr) [[unlikely]] {
-      refuse(call, "the buffer is on device " + std::to_string(device) +
-                       ", for which this group has no communicator (" + communicators_.describe_devices() +
-                       "); make it current and call connect_device on every rank first");
+      refuse(call, detail::concat({"the buffer is on device ", device, ", for which this group has no communicator (",
+                                   communicators_.describe_devices(),
+                                   "); make it current and call connect_device on every rank first"}));
     }
     return *found;
   }
@@ -235,7 +236,7 @@ class nccl_plane : public device_plane {
       abort();
       throw;
     }
-    break_group(call, current_number(), "got an error of NCCL in " + call_name(call) + ": " + text);
+    break_group(call, current_number(), detail::concat({"got an error of NCCL in ", call_name(call), ": ", text}));
     throw engine_error(here, text);
   }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
@@ -49,14 +50,14 @@ namespace hfcomm::engines {
 /// process has only one.
 [[nodiscard]] inline std::string nccl_text(const cuda::nccl_api& api, ncclResult_t result) {
   std::string text = api.ncclGetErrorString(result);
-  text += " (NCCL error " + std::to_string(static_cast<int>(result));
+  detail::append(text, {" (NCCL error ", static_cast<int>(result)});
   if (const char* last = api.ncclGetLastError(nullptr); last != nullptr && *last != '\0') {
-    text += std::string(": ") + last;
+    detail::append(text, {": ", last});
   }
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }
-  return text + ')';
+  return detail::concat({text, ')'});
 }
 
 }  // namespace hfcomm::engines

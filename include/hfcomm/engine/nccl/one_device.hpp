@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
 #include <hfcomm/engine/device/device_scaling.hpp>
 #include <hfcomm/engine/nccl/registered_memory.hpp>
@@ -30,7 +31,7 @@ class one_device final : public device_plane {
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
     if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
       // A copy would do, but a program that works with one rank has to work with more.
-      refuse(call, "NCCL has no " + std::string(to_string(call.op)));
+      refuse(call, detail::concat({"NCCL has no ", to_string(call.op)}));
     }
     if (call.op == reduce_kind::premultiplied_sum && call.factor != 1.0) {
       scale(call, in, out, count, stream);

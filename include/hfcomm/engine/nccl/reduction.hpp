@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
@@ -56,8 +57,9 @@ class nccl_reduction {
   [[nodiscard]] bool is_supported() const noexcept { return is_supported_; }
   /// Describes why NCCL has no such reduction.
   [[nodiscard]] static std::string problem(const operation& call) {
-    return nccl_type(call.element) ? "NCCL has no " + std::string(to_string(call.op))
-                                   : "NCCL does not reduce elements of type " + std::string(to_string(call.element));
+    return nccl_type(call.element)
+               ? detail::concat({"NCCL has no ", to_string(call.op)})
+               : detail::concat({"NCCL does not reduce elements of type ", to_string(call.element)});
   }
   /// Returns the result of making the operator.
   [[nodiscard]] ncclResult_t result() const noexcept { return result_; }

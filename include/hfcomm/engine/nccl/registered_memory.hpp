@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -104,7 +105,7 @@ class registered_memory {
       if (const ncclResult_t result = nccl_->ncclMemAlloc(&data_, bytes); result != ncclSuccess) {
         data_ = nullptr;
         throw engine_error({-1, 0, "ncclMemAlloc", 0, where},
-                           std::to_string(bytes) + " bytes: " + nccl_text(*nccl_, result));
+                           detail::concat({bytes, " bytes: ", nccl_text(*nccl_, result)}));
       }
     } else {
       cuda_.check(cuda_.cudaMalloc(&data_, bytes), "cudaMalloc", where);
