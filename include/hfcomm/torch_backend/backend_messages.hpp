@@ -12,6 +12,7 @@
 
 #include <hfcomm/collectives/barrier.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/torch_backend/backend.hpp>
 #include <hfcomm/torch_backend/monitored_barrier.hpp>
 #include <hfcomm/torch_backend/store_rendezvous.hpp>
@@ -54,7 +55,7 @@ inline const char* profiling_title(const std::string& backend, ::c10d::OpType ty
       default: return "unknown";
     }
   };
-  return lasting_text(backend + ':' + name());
+  return lasting_text(detail::concat({backend, ':', name()}));
 }
 
 /// Returns a message of the tensor's elements to or from rank `other`.

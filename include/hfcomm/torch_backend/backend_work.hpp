@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>
@@ -49,8 +50,8 @@ class backend_work final : public ::c10d::Work {
     const bool has_deadline = timeout > std::chrono::milliseconds::zero();
     help_until(has_deadline ? std::optional(std::chrono::steady_clock::now() + timeout) : std::nullopt);
     if (has_deadline && !Work::isCompleted()) {
-      throw std::runtime_error("hfcomm: Timed out waiting " + std::to_string(timeout.count()) +
-                               " ms for the operation to complete");
+      throw std::runtime_error(
+          detail::concat({"hfcomm: Timed out waiting ", timeout.count(), " ms for the operation to complete"}));
     }
     try {
       future_->wait();  // it is completed a moment later than the work
@@ -130,7 +131,7 @@ inline std::exception_ptr problem_for_torch() {
   try {
     throw;
   } catch (const timeout_error& problem) {
-    return std::make_exception_ptr(std::runtime_error(std::string("hfcomm: Timed out waiting: ") + problem.what()));
+    return std::make_exception_ptr(std::runtime_error(detail::concat({"hfcomm: Timed out waiting: ", problem.what()})));
   } catch (...) {
     return std::current_exception();
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/torch_backend/store_rendezvous.hpp>
 
 /// c10d's monitored barrier, which names the ranks that do not come. It goes through the store: a deadline that passes
@@ -22,7 +23,7 @@ class barrier_deadline {
   explicit barrier_deadline(std::chrono::milliseconds timeout)
       : timeout_(timeout), end_(std::chrono::steady_clock::now() + timeout) {}
 
-  [[nodiscard]] std::string text() const { return std::to_string(timeout_.count()) + " ms"; }
+  [[nodiscard]] std::string text() const { return detail::concat({timeout_.count(), " ms"}); }
   [[nodiscard]] bool has_passed() const { return std::chrono::steady_clock::now() >= end_; }
   [[nodiscard]] std::chrono::milliseconds left() const {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now());
@@ -54,30 +55,30 @@ inline std::string await_others(::c10d::Store& store, const std::string& prefix,
   bool several = false;
   for (int rank = 1; rank < size; ++rank) {
     if (!wait_all_ranks && deadline.has_passed()) {
-      return "Rank 0 timed out in monitoredBarrier after " + deadline.text() + ", while it waited for rank " +
-             std::to_string(rank);
+      return detail::concat(
+          {"Rank 0 timed out in monitoredBarrier after ", deadline.text(), ", while it waited for rank ", rank});
     }
-    if (!is_set_before(store, prefix + std::to_string(rank), deadline)) {
+    if (!is_set_before(store, detail::concat({prefix, rank}), deadline)) {
       several = !missing.empty();
-      missing += (several ? ", " : "") + std::to_string(rank);
+      detail::append(missing, {several ? ", " : "", rank});
       if (!wait_all_ranks) {
         break;
       }
     }
   }
-  return missing.empty()
-             ? ""
-             : (several ? "Ranks " : "Rank ") + missing + " failed to pass monitoredBarrier in " + deadline.text();
+  return missing.empty() ? ""
+                         : detail::concat({several ? "Ranks " : "Rank ", missing,
+                                           " failed to pass monitoredBarrier in ", deadline.text()});
 }
 
 /// Deletes the keys of a barrier that all ranks have passed. They remain where the store cannot delete keys, or has
 /// ended with the process that serves it.
 inline void delete_keys(::c10d::Store& store, const std::string& prefix, int rank, int size) {
   try {
-    (void)store.deleteKey(prefix + std::to_string(rank));
-    if (store.add(prefix + "readers", 1) == size - 1) {  // nobody needs rank 0's answer any more
-      (void)store.deleteKey(prefix + "readers");
-      (void)store.deleteKey(prefix + "0");
+    (void)store.deleteKey(detail::concat({prefix, rank}));
+    if (store.add(detail::concat({prefix, "readers"}), 1) == size - 1) {  // nobody needs rank 0's answer any more
+      (void)store.deleteKey(detail::concat({prefix, "readers"}));
+      (void)store.deleteKey(detail::concat({prefix, "0"}));
     }
   } catch (const std::exception&) {
     return;
@@ -93,16 +94,16 @@ inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, i
   if (size == 1) {
     return;
   }
-  const std::string prefix = "monitored_barrier/" + std::to_string(number) + "/";
+  const std::string prefix = detail::concat({"monitored_barrier/", number, "/"});
   if (rank == 0) {
     const std::string problem = await_others(store, prefix, size, deadline, wait_all_ranks);
-    put_text(store, prefix + "0", problem);
+    put_text(store, detail::concat({prefix, "0"}), problem);
     TORCH_CHECK(problem.empty(), problem);
     return;
   }
-  put_text(store, prefix + std::to_string(rank), "");
-  const bool has_answer = is_set_before(store, prefix + "0", deadline);
-  TORCH_CHECK(has_answer && get_text(store, prefix + "0").empty(), "Rank ", rank,
+  put_text(store, detail::concat({prefix, rank}), "");
+  const bool has_answer = is_set_before(store, detail::concat({prefix, "0"}), deadline);
+  TORCH_CHECK(has_answer && get_text(store, detail::concat({prefix, "0"})).empty(), "Rank ", rank,
               " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. ",
               "Please check rank 0 logs for faulty rank.");
   delete_keys(store, prefix, rank, size);

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/detail/connect_by.hpp>
@@ -95,7 +96,7 @@ class exchange_in_store final : public rendezvous::address_exchange {
     try {
       return use(*store_);
     } catch (const std::exception& problem) {
-      throw engine_error({}, std::string("the store of torch.distributed failed: ") + problem.what());
+      throw engine_error({}, detail::concat({"the store of torch.distributed failed: ", problem.what()}));
     }
   }
 
@@ -111,17 +112,17 @@ inline std::string machine_name(const char* boot_file = "/proc/sys/kernel/random
   if (!std::getline(std::ifstream(boot_file), machine)) {
     struct utsname system{};
     (void)::uname(&system);
-    machine = std::string("host ") + system.nodename;
+    machine = detail::concat({"host ", system.nodename});
   }
   struct stat network{};
   (void)::stat("/proc/self/ns/net", &network);
-  return machine + '/' + std::to_string(network.st_ino);
+  return detail::concat({machine, '/', network.st_ino});
 }
 
 /// Returns the keys of one group in a store which may have had groups of the same ranks before.
 inline c10::intrusive_ptr<::c10d::Store> store_of_group(const c10::intrusive_ptr<::c10d::Store>& store, int rank) {
-  const auto number = store->add("hfcomm/groups/" + std::to_string(rank), 1);
-  return c10::make_intrusive<::c10d::PrefixStore>("hfcomm/" + std::to_string(number), store);
+  const auto number = store->add(detail::concat({"hfcomm/groups/", rank}), 1);
+  return c10::make_intrusive<::c10d::PrefixStore>(detail::concat({"hfcomm/", number}), store);
 }
 
 /// Returns the text that `who` sets. Throws c10::Error that names it where it has not within `timeout`.
@@ -155,19 +156,19 @@ inline bool has_credentials() {
 inline job_invitation invite(::c10d::Store& store, int size, std::chrono::milliseconds timeout) {
   std::set<std::string> machines{machine_name()};
   for (int rank = 1; rank < size; ++rank) {
-    machines.insert(await_text(store, "machine/" + std::to_string(rank), "rank " + std::to_string(rank), timeout));
+    machines.insert(await_text(store, detail::concat({"machine/", rank}), detail::concat({"rank ", rank}), timeout));
   }
-  job_invitation made{"torch-" + rendezvous::random_id(), static_cast<int>(machines.size()), {}};
+  job_invitation made{detail::concat({"torch-", rendezvous::random_id()}), static_cast<int>(machines.size()), {}};
   if (made.machines > 1 && !has_credentials()) {
     made.secret = rendezvous::random_id() + rendezvous::random_id();
   }
-  put_text(store, "job", made.name + ' ' + std::to_string(made.machines) + ' ' + made.secret);
+  put_text(store, "job", detail::concat({made.name, ' ', made.machines, ' ', made.secret}));
   return made;
 }
 
 /// Tells rank 0 this rank's machine, and returns its invitation. For the other ranks.
 inline job_invitation await_invitation(::c10d::Store& store, int rank, std::chrono::milliseconds timeout) {
-  put_text(store, "machine/" + std::to_string(rank), machine_name());
+  put_text(store, detail::concat({"machine/", rank}), machine_name());
   std::istringstream text(await_text(store, "job", "rank 0, or another one that it waits for,", timeout));
   job_invitation got;
   text >> got.name >> got.machines >> got.secret;

@@ -9,6 +9,7 @@
 
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/device/detail/device_message.hpp>
 #include <hfcomm/torch/detail/streams.hpp>
 #include <hfcomm/torch/detail/tensor_memory.hpp>
@@ -37,7 +38,8 @@ HFCOMM_INLINE tensor_message message_of(engines::operation_name name, engines::m
   if (!problem.empty()) {
     hfcomm::detail::fail_message_memory(
         group, transfer->call,
-        is_on_device(data) ? problem + ": on a device there are only send, and recv from one rank without a tag"
+        is_on_device(data) ? hfcomm::detail::concat(
+                                 {problem, ": on a device there are only send, and recv from one rank without a tag"})
                            : problem);
   }
   tensor_memory memory(data);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/torch/detail/module_parts.hpp>
 #include <hfcomm/torch/detail/tensor_elements.hpp>
@@ -34,19 +35,21 @@ HFCOMM_INLINE std::string model_tensor::change() const {
   };
   const bool is_equal = tensor_.scalar_type() == memory_.scalar_type() && tensor_.device() == memory_.device() &&
                         tensor_.sizes() == memory_.sizes() && tensor_.strides() == memory_.strides();
-  return is_equal ? "" : '"' + name_ + "\" was " + text(memory_) + ", and is " + text(tensor_) + " now";
+  return is_equal ? ""
+                  : hfcomm::detail::concat({'"', name_, "\" was ", text(memory_), ", and is ", text(tensor_), " now"});
 }
 
 HFCOMM_INLINE std::string model_tensor::sharing_problem() const {
-  const std::string start = "the tensor \"" + name_ + "\" ";
+  const std::string start = hfcomm::detail::concat({"the tensor \"", name_, "\" "});
   if (!tensor_.device().is_cpu() && !tensor_.device().is_cuda()) {
-    return start + "is on the device " + tensor_.device().str() + "; only host memory and CUDA are supported";
+    return hfcomm::detail::concat(
+        {start, "is on the device ", tensor_.device().str(), "; only host memory and CUDA are supported"});
   }
   if (!is_dense(tensor_)) {
-    return start + "is sparse, quantized or nested; only dense tensors are supported";
+    return hfcomm::detail::concat({start, "is sparse, quantized or nested; only dense tensors are supported"});
   }
   if (!tensor_.is_non_overlapping_and_dense()) {
-    return start + "has gaps or overlaps in memory; make it contiguous";
+    return hfcomm::detail::concat({start, "has gaps or overlaps in memory; make it contiguous"});
   }
   return {};
 }
@@ -80,16 +83,17 @@ HFCOMM_INLINE std::string devices_problem(const module_parts& parts) {
   for (const auto* group : {&parts.dense, &parts.sparse, &parts.frozen, &parts.buffers}) {
     for (const model_tensor& one : *group) {
       if (one.is_on_device() && one.tensor().device() != first->tensor().device()) {
-        return "the tensor \"" + first->name() + "\" is on the device " + first->tensor().device().str() + ", \"" +
-               one.name() + "\" on " + one.tensor().device().str() +
-               "; a process trains on one device: start one for each";
+        return hfcomm::detail::concat(
+            {"the tensor \"", first->name(), "\" is on the device ", first->tensor().device().str(), ", \"", one.name(),
+             "\" on ", one.tensor().device().str(), "; a process trains on one device: start one for each"});
       }
     }
   }
   for (const model_tensor& one : parts.sparse) {
     if (one.is_on_device()) {
-      return "the gradient of parameter \"" + one.name() +
-             "\" is sparse, on a device; only sparse gradients in host memory can be averaged";
+      return hfcomm::detail::concat(
+          {"the gradient of parameter \"", one.name(),
+           "\" is sparse, on a device; only sparse gradients in host memory can be averaged"});
     }
   }
   return {};
@@ -109,11 +113,13 @@ HFCOMM_INLINE std::string module_parts::problem() const {
   for (const auto* group : {&dense, &sparse}) {
     for (const model_tensor& one : *group) {
       if (averaged_type(one.tensor()) == element_type::none) {
-        return "parameter \"" + one.name() + "\" is of type " + std::string(one.tensor().dtype().name()) +
-               ", whose gradients cannot be averaged";
+        return hfcomm::detail::concat({"parameter \"", one.name(), "\" is of type ",
+                                       std::string(one.tensor().dtype().name()),
+                                       ", whose gradients cannot be averaged"});
       }
       if (!one.tensor().is_leaf()) {
-        return "parameter \"" + one.name() + "\" is calculated from other tensors, so it gets no gradient";
+        return hfcomm::detail::concat(
+            {"parameter \"", one.name(), "\" is calculated from other tensors, so it gets no gradient"});
       }
     }
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/torch/detail/module_state.hpp>
 
 namespace hfcomm::torch::detail {
@@ -120,10 +121,11 @@ HFCOMM_INLINE std::string module_state::follow(
   for (std::size_t index = 0; index < group.size(); ++index) {
     model_tensor& one = group[index];
     if (std::string change = one.change(); !change.empty()) {
-      return change + ": make distributed_data_parallel anew";
+      return hfcomm::detail::concat({change, ": make distributed_data_parallel anew"});
     }
     if (are_frozen && one.tensor().requires_grad()) {
-      return "parameter \"" + one.name() + "\" was frozen, and is not any more: make distributed_data_parallel anew";
+      return hfcomm::detail::concat(
+          {"parameter \"", one.name(), "\" was frozen, and is not any more: make distributed_data_parallel anew"});
     }
     if (one.has_moved()) {
       one.bind();
@@ -266,8 +268,8 @@ HFCOMM_INLINE void module_state::on_gradient(std::size_t number) {
     on_dense_gradient(number);
   } else if (const model_tensor& one = parts_.sparse[number - bound_.size()];
              one.tensor().grad().defined() && !one.tensor().grad().is_sparse()) {
-    refuse_pass("the gradient of parameter \"" + one.name() +
-                "\" is dense, although it is the weight of a module with the option sparse");
+    refuse_pass(hfcomm::detail::concat({"the gradient of parameter \"", one.name(),
+                                        "\" is dense, although it is the weight of a module with the option sparse"}));
   }
 }
 
@@ -279,8 +281,9 @@ HFCOMM_INLINE void module_state::on_dense_gradient(std::size_t index) {
     return;
   }
   if (gradient.defined() && gradient.layout() != at::kStrided) {
-    refuse_pass("the gradient of parameter \"" + one.name() +
-                "\" is sparse; only those of torch::nn::Embedding and EmbeddingBag with the option sparse may be");
+    refuse_pass(hfcomm::detail::concat(
+        {"the gradient of parameter \"", one.name(),
+         "\" is sparse; only those of torch::nn::Embedding and EmbeddingBag with the option sparse may be"}));
   }
   const at::NoGradGuard no_grad;
   // The bytes of a lazy conjugate or negative are not those of its elements.

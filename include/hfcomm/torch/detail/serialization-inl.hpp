@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/torch/detail/tensor_memory.hpp>
 #include <hfcomm/torch/serialization.hpp>
@@ -54,7 +55,8 @@ HFCOMM_INLINE void save(output_archive& archive, const at::Tensor& tensor) {
   }
   std::string problem = tensors::host_memory_problem(tensor);
   if (problem.empty() && tensors::serialized_width(tensor.scalar_type()) == 0) {
-    problem = "a tensor of type " + std::string(tensor.dtype().name()) + " cannot be sent as an object";
+    problem = hfcomm::detail::concat(
+        {"a tensor of type ", std::string(tensor.dtype().name()), " cannot be sent as an object"});
   }
   if (!problem.empty()) {
     throw usage_error({}, problem);
@@ -79,14 +81,14 @@ HFCOMM_INLINE void load(input_archive& archive, at::Tensor& tensor) {
   const auto type = static_cast<at::ScalarType>(number);
   const std::size_t width = number < 128 ? tensors::serialized_width(type) : 0;
   if (width == 0) {
-    input_archive::fail("a tensor has the unknown type " + std::to_string(number));
+    input_archive::fail(hfcomm::detail::concat({"a tensor has the unknown type ", number}));
   }
   std::vector<std::int64_t> sizes(archive.read_size(sizeof(std::int64_t)));
   archive.read(sizes.data(), sizes.size() * sizeof(std::int64_t));
   const std::uint64_t count = tensors::count_elements(sizes);
   if (count > archive.remaining() / width) {
-    input_archive::fail("truncated: a tensor has " + std::to_string(count) + " elements of " + std::to_string(width) +
-                        " bytes where " + std::to_string(archive.remaining()) + " bytes are left");
+    input_archive::fail(hfcomm::detail::concat({"truncated: a tensor has ", count, " elements of ", width,
+                                                " bytes where ", archive.remaining(), " bytes are left"}));
   }
   const std::byte* const elements = archive.take(count * width);
   if (type == at::kBool &&

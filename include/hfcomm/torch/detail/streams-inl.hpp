@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/torch/detail/streams.hpp>
 #include <hfcomm/torch/stream_scope.hpp>
 
@@ -45,9 +46,10 @@ HFCOMM_INLINE std::optional<stream_ref> stream_on(at::Device device) {
 }
 
 HFCOMM_INLINE std::string unknown_stream_text(at::Device device) {
-  return "LibTorch's current stream on the device " + device.str() +
-         " is not the default one, and this version of LibTorch does not tell which it is: name it with "
-         "hfcomm::torch::stream_scope";
+  return hfcomm::detail::concat(
+      {"LibTorch's current stream on the device ", device.str(),
+       " is not the default one, and this version of LibTorch does not tell which it is: name it with "
+       "hfcomm::torch::stream_scope"});
 }
 
 HFCOMM_INLINE current_device_scope::current_device_scope(at::Device device) {

@@ -7,6 +7,7 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/torch/detail/tensor_memory.hpp>
 
 namespace hfcomm::torch::detail {
@@ -27,7 +28,8 @@ HFCOMM_INLINE std::string host_memory_problem(const at::Tensor& tensor) {
     return problem;
   }
   if (!tensor.device().is_cpu()) {
-    return "the tensor is on the device " + tensor.device().str() + "; copy it into host memory, with cpu()";
+    return hfcomm::detail::concat(
+        {"the tensor is on the device ", tensor.device().str(), "; copy it into host memory, with cpu()"});
   }
   return {};
 }
@@ -37,11 +39,13 @@ HFCOMM_INLINE std::string memory_problem(const at::Tensor& tensor) {
     return problem;
   }
   if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
-    return "the tensor is on the device " + tensor.device().str() + "; only host memory and CUDA are supported";
+    return hfcomm::detail::concat(
+        {"the tensor is on the device ", tensor.device().str(), "; only host memory and CUDA are supported"});
   }
   if (is_on_device(tensor) && (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg())) {
-    return "the tensor on the device " + tensor.device().str() + " is not contiguous, or its conjugate or negative " +
-           "is only noted; only a tensor in host memory is copied: call resolve_conj(), resolve_neg() and contiguous()";
+    return hfcomm::detail::concat(
+        {"the tensor on the device ", tensor.device().str(), " is not contiguous, or its conjugate or negative ",
+         "is only noted; only a tensor in host memory is copied: call resolve_conj(), resolve_neg() and contiguous()"});
   }
   return {};
 }

@@ -12,6 +12,7 @@
 
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 #include <hfcomm/torch/detail/tensor_operation.hpp>
@@ -21,12 +22,13 @@ namespace hfcomm::torch::detail {
 /// Describes why two tensors do not fit each other; empty: they do.
 HFCOMM_INLINE std::string difference_problem(const at::Tensor& in, const at::Tensor& out) {
   if (in.device() != out.device()) {
-    return "the output is on the device " + out.device().str() + ", the input on " + in.device().str() +
-           "; all tensors of a call must be in host memory, or on one device";
+    return hfcomm::detail::concat({"the output is on the device ", out.device().str(), ", the input on ",
+                                   in.device().str(),
+                                   "; all tensors of a call must be in host memory, or on one device"});
   }
   if (in.scalar_type() != out.scalar_type()) {
-    return "the output is of type " + std::string(out.dtype().name()) + ", the input of type " +
-           std::string(in.dtype().name());
+    return hfcomm::detail::concat({"the output is of type ", std::string(out.dtype().name()), ", the input of type ",
+                                   std::string(in.dtype().name())});
   }
   return {};
 }
@@ -62,14 +64,16 @@ HFCOMM_INLINE void set_reduction(tensor_operation& operation, const at::Tensor& 
   hfcomm::detail::set_reduction(call, is_bool ? reduction_of_bools(op) : op);
   if (operation.device) {
     if (!hfcomm::detail::is_reduced_on_devices(call.element)) {
-      operation.problem = "tensors of type " + std::string(main.dtype().name()) +
-                          " cannot be reduced on a device: NCCL reduces no 16-bit integers and no complex numbers";
+      operation.problem = hfcomm::detail::concat(
+          {"tensors of type ", std::string(main.dtype().name()),
+           " cannot be reduced on a device: NCCL reduces no 16-bit integers and no complex numbers"});
     }
     return;
   }
   call.kernel = hfcomm::detail::kernel_for(call.element);
   if (call.element == element_type::none) {
-    operation.problem = "tensors of type " + std::string(main.dtype().name()) + " cannot be reduced";
+    operation.problem =
+        hfcomm::detail::concat({"tensors of type ", std::string(main.dtype().name()), " cannot be reduced"});
   }
 }
 
@@ -102,8 +106,8 @@ HFCOMM_INLINE void set_counts(tensor_operation& operation, const tensor_argument
       break;
     }
     if (one->defined() && row_elements(*one) != row_elements(main)) {
-      operation.problem = "a row of the input has " + std::to_string(row_elements(of.in)) +
-                          " elements, one of the output " + std::to_string(row_elements(of.out));
+      operation.problem = hfcomm::detail::concat(
+          {"a row of the input has ", row_elements(of.in), " elements, one of the output ", row_elements(of.out)});
     }
   }
   operation.counts = elements_of_rows(*of.rows, row_elements(main));
