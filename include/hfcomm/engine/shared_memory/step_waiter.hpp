@@ -53,12 +53,12 @@ class step_waiter {
   void wait(const operation& call, std::uint64_t number, const awaited_step& awaited, Arrived&& arrived) {
     if (agent_ == nullptr) {
       if (!detail::wait_briefly(spin_limits_, arrived)) {
-        wait_long(call, number, awaited, arrived);
+        wait_long(call, number, awaited);
       }
       return;
     }
-    if (!arrived() && !drive_briefly(awaited.step, arrived)) {
-      wait_long(call, number, awaited, arrived);
+    if (!arrived() && !drive_briefly(awaited)) {
+      wait_long(call, number, awaited);
     }
   }
 
@@ -87,20 +87,31 @@ class step_waiter {
     return {health_.rank(), health_.size(), call_name(call), number, call.where};
   }
 
-  /// Does the work of this machine's agent until `arrived()` or the time is over; returns whether it did. A pass takes
-  /// longer than a look at memory, so the core is yielded after each.
-  template <class Arrived>
-  bool drive_briefly(std::uint64_t step, Arrived& arrived) {
-    let_neighbours_publish(step);
+  /// Returns whether the step has come.
+  [[nodiscard]] bool has_arrived(const awaited_step& awaited) const noexcept {
+    if (awaited.rank != everyone) {
+      return has_come(awaited.rank, awaited.step);
+    }
+    int rank = 0;
+    while (rank < health_.size() && has_come(rank, awaited.step)) {
+      ++rank;
+    }
+    return rank == health_.size();
+  }
+
+  /// Does the work of this machine's agent until the step has come or the time is over; returns whether it has. A pass
+  /// takes longer than a look at memory, so the core is yielded after each.
+  bool drive_briefly(const awaited_step& awaited) {
+    let_neighbours_publish(awaited.step);
     const auto end = std::chrono::steady_clock::now() + spin_limits_.spin + spin_limits_.yield;
     do {
       agent_->drive();
-      if (arrived()) {
+      if (has_arrived(awaited)) {
         return true;
       }
       ::sched_yield();
     } while (std::chrono::steady_clock::now() < end);
-    return arrived();
+    return has_arrived(awaited);
   }
 
   /// Returns the times for waiting awake. A step across machines takes so long that there is no use in spinning before
@@ -117,20 +128,19 @@ class step_waiter {
     }
   }
 
-  /// Sleeps until `arrived()`. Throws where a rank is lost, the group is broken, or the deadline has passed.
-  template <class Arrived>
-  void wait_long(const operation& call, std::uint64_t number, const awaited_step& awaited, Arrived& arrived) {
+  /// Sleeps until the step has come. Throws where a rank is lost, the group is broken, or the deadline has passed.
+  [[gnu::cold]] void wait_long(const operation& call, std::uint64_t number, const awaited_step& awaited) {
     detail::running_time waiting;
     auto next_check = waiting.update() + check_interval;
     bool warned = false;
     while (true) {
       count_sleeper(awaited, 1);
       const std::uint32_t epoch = header().wake_epoch.load();
-      if (!arrived() && !health_.is_broken() && !cancelled_.load()) {
+      if (!has_arrived(awaited) && !health_.is_broken() && !cancelled_.load()) {
         detail::futex_wait(header().wake_epoch, epoch, check_interval);
       }
       count_sleeper(awaited, -1);
-      if (arrived()) {
+      if (has_arrived(awaited)) {
         return;
       }
       if (cancelled_.load()) {
@@ -156,7 +166,7 @@ class step_waiter {
         health_.warn(context(call, number), missing, waited);
       }
       if (call.timeout.count() > 0 && waited >= call.timeout) {
-        if (arrived()) {
+        if (has_arrived(awaited)) {
           return;
         }
         health_.break_group(
