@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -8,7 +9,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
@@ -16,17 +16,21 @@
 
 namespace hfcomm::detail {
 
-/// The variables that one kind of launcher sets.
+/// The variables that one kind of launcher sets. Null stands for no variable.
 struct launcher_variables {
+  /// At most two names.
+  using names = std::array<const char*, 2>;
+
   const char* source;
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
-  const char* node_rank = nullptr;  ///< Null where no variable has it.
+  const char* node_rank = nullptr;
   const char* node_count = nullptr;
-  std::vector<const char*> job;     ///< Variables that name the job; needed from two processes on.
-  std::vector<const char*> refine;  ///< Variables that also distinguish jobs; never needed.
+  names job{};                ///< Variables that name the job; needed from two processes on.
+  names refine{};             ///< Variables that also distinguish jobs; never needed.
+  const char* key = nullptr;  ///< The beginning of the job's key, before the values of `job`; null: the launcher's own.
   /// True where `local_size` is a list indexed by SLURM_NODEID: 4(x2),3 stands for 4, 4 and 3.
   bool sizes_of_all_machines = false;
 };
@@ -34,8 +38,8 @@ struct launcher_variables {
 /// A parser of one launcher's variables, with checks.
 class launcher_parser {
  public:
-  launcher_parser(launcher_variables variables, environment_reader read, std::source_location where)
-      : variables_(std::move(variables)), read_(read), where_(where) {}
+  launcher_parser(const launcher_variables& variables, environment_reader read, std::source_location where)
+      : variables_(variables), read_(read), where_(where) {}
 
   /// Returns whether the rank or the size is set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
   [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
@@ -64,6 +68,11 @@ class launcher_parser {
                   result.local_size);
     result.has_local_size = local_size.has_value();
     read_nodes(result);
+    if (result.world_size > 1 && variables_.key != nullptr) {
+      const char* const second = variables_.job[1];
+      result.rendezvous = concat({variables_.key, text(variables_.job[0]), second != nullptr ? "/" : "",
+                                  second != nullptr ? text(second) : std::string()});
+    }
     return result;
   }
 
@@ -175,6 +184,9 @@ class launcher_parser {
     std::string found;
     std::string missing;
     const auto classify = [&](const char* name, bool needed) {
+      if (name == nullptr) {
+        return;
+      }
       if (read_(name)) {
         append(found, {found.empty() ? "" : ", ", shown(name)});
       } else if (needed) {
@@ -188,11 +200,8 @@ class launcher_parser {
     }
     classify(variables_.local_rank, false);
     classify(variables_.local_size, false);
-    for (const char* name : {variables_.node_rank, variables_.node_count}) {
-      if (name != nullptr) {
-        classify(name, false);
-      }
-    }
+    classify(variables_.node_rank, false);
+    classify(variables_.node_count, false);
     for (const char* name : variables_.refine) {
       classify(name, false);
     }

@@ -52,16 +52,12 @@ HFCOMM_INLINE result open_mpi(environment_reader read, std::source_location wher
                                 .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
                                 .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
                                 .job = {"PMIX_NAMESPACE"},
-                                .refine = {}},
+                                .key = "openmpi:"},
                                read, where);
   if (!parser.present()) {
     return {};
   }
-  launch_environment job = parser.parse();
-  if (job.world_size > 1) {
-    job.rendezvous = detail::concat({"openmpi:", parser.text("PMIX_NAMESPACE")});
-  }
-  return job;
+  return parser.parse();
 }
 
 HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
@@ -72,18 +68,14 @@ HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
                                 .local_size = "MPI_LOCALNRANKS",
                                 .node_count = "FLUX_JOB_NNODES",
                                 .job = {"FLUX_JOB_ID"},
-                                .refine = {}},
+                                .key = "flux:"},
                                read, where);
   // MPICH's mpiexec, in a task of Flux, has started processes with other ranks.
   const bool is_outer = read("PMI_RANK") && !has_set_pmi(read, "FLUX_TASK_RANK", "FLUX_JOB_SIZE");
   if (!parser.present() || is_outer) {
     return {};
   }
-  launch_environment job = parser.parse();
-  if (job.world_size > 1) {
-    job.rendezvous = detail::concat({"flux:", parser.text("FLUX_JOB_ID")});
-  }
-  return job;
+  return parser.parse();
 }
 
 HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
@@ -94,7 +86,7 @@ HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
                                 .local_size = read("PMI_LOCAL_SIZE") ? "PMI_LOCAL_SIZE" : "PALS_LOCAL_SIZE",
                                 .node_rank = "PALS_NODEID",
                                 .job = {"PALS_APID"},
-                                .refine = {}},
+                                .key = "pals:"},
                                read, where);
   // srun sets variables of PALS for Cray's MPI.
   const bool is_slurm = are_equal(read, "PALS_RANKID", "SLURM_PROCID") &&
@@ -103,11 +95,7 @@ HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
   if (!read("PALS_RANKID") || is_slurm || is_outer) {
     return {};
   }
-  launch_environment job = parser.parse();
-  if (job.world_size > 1) {
-    job.rendezvous = detail::concat({"pals:", parser.text("PALS_APID")});
-  }
-  return job;
+  return parser.parse();
 }
 
 HFCOMM_INLINE result jsrun(environment_reader read, std::source_location where) {
@@ -117,16 +105,12 @@ HFCOMM_INLINE result jsrun(environment_reader read, std::source_location where) 
                                 .local_rank = "JSM_NAMESPACE_LOCAL_RANK",
                                 .local_size = "JSM_NAMESPACE_LOCAL_SIZE",
                                 .job = {"LSB_JOBID", "PMIX_NAMESPACE"},
-                                .refine = {}},
+                                .key = "jsrun:"},
                                read, where);
   if (!parser.present()) {
     return {};
   }
-  launch_environment job = parser.parse();
-  if (job.world_size > 1) {
-    job.rendezvous = detail::concat({"jsrun:", parser.text("LSB_JOBID"), '/', parser.text("PMIX_NAMESPACE")});
-  }
-  return job;
+  return parser.parse();
 }
 
 HFCOMM_INLINE result pmi(environment_reader read, std::source_location where) {
@@ -135,7 +119,6 @@ HFCOMM_INLINE result pmi(environment_reader read, std::source_location where) {
                                 .size = "PMI_SIZE",
                                 .local_rank = "MPI_LOCALRANKID",
                                 .local_size = "MPI_LOCALNRANKS",
-                                .job = {},
                                 .refine = {"PMI_JOBID"}},
                                read, where);
   // `srun --mpi=pmi2` sets them, too; Slurm's own variables tell more.

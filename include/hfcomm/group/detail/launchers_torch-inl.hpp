@@ -22,16 +22,13 @@ HFCOMM_INLINE result own(environment_reader read, std::source_location where) {
                                 .local_rank = "HFCOMM_LOCAL_RANK",
                                 .local_size = "HFCOMM_LOCAL_SIZE",
                                 .job = {"HFCOMM_JOB"},
-                                .refine = {"HFCOMM_ADDRESS"}},
+                                .refine = {"HFCOMM_ADDRESS"},
+                                .key = "hfcomm:"},
                                read, where);
   if (!parser.present()) {
     return {};
   }
-  launch_environment job = parser.parse();
-  if (job.world_size > 1) {
-    job.rendezvous = detail::concat({"hfcomm:", parser.text("HFCOMM_JOB")});
-  }
-  return job;
+  return parser.parse();
 }
 
 HFCOMM_INLINE result torchrun(environment_reader read, std::source_location where) {
