@@ -59,9 +59,9 @@ case $way in
     fi
     ;;
   installed)
-    meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false \
-      -Doptimization=0 -Ddebug=false -Dtorch=disabled
-    meson install -C build
+    # As README says, into prefix/, with the time that it takes; and the size of what it compiled.
+    "$root/tests/install_time.py" "$root" "$scratch" "$cereal" "$@"
+    "$root/tests/compile_cost/compile_cost.py" --check --part "$(find prefix -name libhfcomm.a)" "$root" "$@"
     if command -v pkg-config >/dev/null; then
       PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
       export PKG_CONFIG_PATH

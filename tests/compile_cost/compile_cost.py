@@ -46,7 +46,7 @@ def measure_sizes(build):
 
 def check(build, part):
     recorded = limits.read_limits()
-    if part:
+    if part is not None:
         measured, failures = sizes.sizes_of_part(part), []
     else:
         measured, failures = measure_sizes(build)
