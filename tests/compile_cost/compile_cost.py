@@ -88,7 +88,7 @@ def show(build, rounds):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     action = parser.add_mutually_exclusive_group()
     for name in ("check", "record", "document"):
         action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
