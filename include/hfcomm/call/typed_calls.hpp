@@ -149,7 +149,7 @@ class object_receiver final : public receiver {
     try {
       decode_into(value, bytes);
     } catch (const decode_error& problem) {
-      throw decode_error(running_.context(), concat({"the object from rank ", source, ": ", problem.detail()}));
+      throw_error<decode_error>(running_.context(), {"the object from rank ", source, ": ", problem.detail()});
     }
     store_(source, std::move(value));
   }

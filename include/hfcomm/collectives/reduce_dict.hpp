@@ -43,17 +43,17 @@ class dictionary_check {
     for (std::size_t rank = 0; rank < messages_.size(); ++rank) {
       entries.push_back(decoded(rank, [&] { return entries_of<Map>(structure(rank)); }));
     }
-    throw mismatch_error(context_,
-                         detail::concat({"the ranks reduce different keys: ", dictionary_difference(entries).describe(),
-                                         "; rank 0 called ", engine.matching_call(0), ", rank ", other, " called ",
-                                         engine.matching_call(static_cast<int>(other))}),
-                         0, static_cast<int>(other));
+    detail::throw_error<mismatch_error>(
+        context_,
+        {"the ranks reduce different keys: ", dictionary_difference(entries).describe(), "; rank 0 called ",
+         engine.matching_call(0), ", rank ", other, " called ", engine.matching_call(static_cast<int>(other))},
+        0, static_cast<int>(other));
   }
 
   void require_equal_sizes(std::size_t size) const {
     for (std::size_t rank = 0; rank < messages_.size(); ++rank) {
       if (messages_[rank].size() != size) {
-        throw decode_error(context_, detail::concat({"the dictionary from rank ", rank, ": its values are cut off"}));
+        detail::throw_error<decode_error>(context_, {"the dictionary from rank ", rank, ": its values are cut off"});
       }
     }
   }
@@ -63,11 +63,11 @@ class dictionary_check {
     for (std::size_t index = 1; index < leaf_kinds; ++index) {
       const auto kind = static_cast<leaf_kind>(index);
       if (leaves.has(kind) && !valid(op, kind)) {
-        throw usage_error(context_,
-                          detail::concat({names_of(kind), ": ",
-                                          kind == leaf_kind::weighted_mean
-                                              ? "weighted means are added up; there is no other reduction of them"
-                                              : undefined_reduction(op, to_string(kind))}));
+        detail::throw_error<usage_error>(
+            context_,
+            {names_of(kind), ": ",
+             kind == leaf_kind::weighted_mean ? "weighted means are added up; there is no other reduction of them"
+                                              : undefined_reduction(op, to_string(kind))});
       }
     }
   }
@@ -78,7 +78,7 @@ class dictionary_check {
     try {
       return work();
     } catch (const decode_error& problem) {
-      throw decode_error(context_, detail::concat({"the dictionary from rank ", rank, ": ", problem.detail()}));
+      detail::throw_error<decode_error>(context_, {"the dictionary from rank ", rank, ": ", problem.detail()});
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm {
 
@@ -124,6 +126,19 @@ class engine_error : public error {
 };
 
 namespace detail {
+
+/// Throws an error whose text is put together from `pieces`. `more` are the further arguments of its class.
+template <class Error, class... More>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_error(const error_context& context,
+                                                        std::initializer_list<text_piece> pieces, const More&... more) {
+  throw Error(context, concat(pieces), more...);
+}
+
+/// Throws an error of no call, as in starting up.
+template <class Error, class... More>
+[[noreturn, gnu::cold, gnu::noinline]] void throw_error(std::initializer_list<text_piece> pieces, const More&... more) {
+  throw Error(error_context{}, concat(pieces), more...);
+}
 
 /// Returns the text of the exception that is being handled. To be called in a handler.
 std::string current_exception_text();

@@ -54,7 +54,7 @@ namespace detail {
 inline nccl_api load_nccl(const std::source_location& where) {
   const hfcomm::detail::library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
   if (!found.is_found()) {
-    throw engine_error({-1, 0, "NCCL", 0, where}, found.problem());
+    hfcomm::detail::throw_error<engine_error>({-1, 0, "NCCL", 0, where}, {found.problem()});
   }
   nccl_api api;
 #define HFCOMM_FILL(name, optional) found.fill(api.name, #name, optional, where)

@@ -62,8 +62,8 @@ struct runtime_api {
   void check(cudaError_t status, const char* what, const std::source_location& where) const {
     if (status != cudaSuccess) [[unlikely]] {
       (void)cudaGetLastError();  // clears CUDA's copy of the error that is thrown
-      throw engine_error({-1, 0, what, 0, where}, hfcomm::detail::concat({cudaGetErrorString(status), " (CUDA error ",
-                                                                          static_cast<int>(status), ')'}));
+      hfcomm::detail::throw_error<engine_error>(
+          {-1, 0, what, 0, where}, {cudaGetErrorString(status), " (CUDA error ", static_cast<int>(status), ')'});
     }
   }
 };
@@ -75,7 +75,7 @@ inline runtime_api load_runtime(const std::source_location& where) {
   const hfcomm::detail::library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
                                       {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
   if (!found.is_found()) {
-    throw engine_error({-1, 0, "the CUDA runtime", 0, where}, found.problem());
+    hfcomm::detail::throw_error<engine_error>({-1, 0, "the CUDA runtime", 0, where}, {found.problem()});
   }
   runtime_api api;
 #define HFCOMM_FILL(name) found.fill(api.name, #name, false, where)

@@ -52,8 +52,8 @@ class library {
   void fill(Function*& entry, const char* name, bool optional, const std::source_location& where) const {
     entry = reinterpret_cast<Function*>(symbol(name));
     if (entry == nullptr && !optional) {
-      throw engine_error({-1, 0, what_, 0, where},
-                         concat({what_, " has no function ", name, "; it is too old, or not what it should be"}));
+      throw_error<engine_error>({-1, 0, what_, 0, where},
+                                {what_, " has no function ", name, "; it is too old, or not what it should be"});
     }
   }
 

@@ -78,16 +78,16 @@ class process_broker final : public segment_broker {
               return shared_segment::adopt(std::move(answer->fds.front()), bytes);
             }
             if (!answer->bytes.empty()) {
-              throw engine_error(error_context{},
-                                 "the group's memory could not be taken: this process may not open another file "
-                                 "(descriptors in use, limit: ulimit -n)");
+              detail::throw_error<engine_error>(
+                  {"the group's memory could not be taken: this process may not open another file "
+                   "(descriptors in use, limit: ulimit -n)"});
             }
             // The maker closed the connection: it is dead, which `check` will notice soon, or it gave up.
             for (int attempt = 0; attempt < 200; ++attempt) {
               check();
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            throw engine_error(error_context{}, "the rank that made the group's memory did not hand it over");
+            detail::throw_error<engine_error>({"the rank that made the group's memory did not hand it over"});
           }
         }
       }

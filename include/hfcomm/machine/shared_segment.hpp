@@ -58,7 +58,7 @@ class unique_fd {
 };
 
 [[noreturn]] inline void throw_system(const std::string& what, int code = errno) {
-  throw engine_error(error_context{}, detail::concat({what, ": ", std::strerror(code), " (errno ", code, ")"}));
+  detail::throw_error<engine_error>({what, ": ", std::strerror(code), " (errno ", code, ")"});
 }
 
 /// Memory that several ranks share. Between processes it is a memfd. A memfd has no name, so kill -9 of every rank
@@ -104,11 +104,11 @@ class shared_segment {
   static std::shared_ptr<shared_segment> adopt(unique_fd fd, std::size_t bytes) {
     const int seals = ::fcntl(fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) {
-      throw engine_error(error_context{}, "a peer handed over memory that is not sealed");
+      detail::throw_error<engine_error>({"a peer handed over memory that is not sealed"});
     }
     struct stat info{};
     if (::fstat(fd.get(), &info) != 0 || info.st_size <= 0 || static_cast<std::size_t>(info.st_size) < bytes) {
-      throw engine_error(error_context{}, "a peer handed over memory that is too small");
+      detail::throw_error<engine_error>({"a peer handed over memory that is too small"});
     }
     return map(std::move(fd), bytes, static_cast<std::size_t>(info.st_size));
   }

@@ -184,10 +184,9 @@ class local_listener {
   /// Throws engine_error where another process has the name.
   explicit local_listener(const std::string& name) : local_listener(make_socket()) {
     if (!listen_at(name)) {
-      throw engine_error(error_context{},
-                         detail::concat({"another process already waits for the ranks of this job (socket @", name,
+      detail::throw_error<engine_error>({"another process already waits for the ranks of this job (socket @", name,
                                          " is taken): is a second job starting with the same address, port or "
-                                         "job name, or is rank 0 started twice?"}));
+                                         "job name, or is rank 0 started twice?"});
     }
   }
   /// Returns nullopt where another process has the name.
@@ -258,11 +257,10 @@ inline std::optional<local_connection> connect_to(const std::string& name) {
   }
   local_connection connection(std::move(fd));
   if (!connection.same_user()) {
-    throw engine_error(error_context{},
-                       detail::concat({"another user's process listens on the local socket @", name,
+    detail::throw_error<engine_error>({"another user's process listens on the local socket @", name,
                                        user_is_ambiguous() ? ", or one whose user cannot be told from others in "
                                                              "this user namespace: run as another user"
-                                                           : ""}));
+                                                           : ""});
   }
   return connection;
 }

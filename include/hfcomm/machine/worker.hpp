@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
@@ -65,7 +64,7 @@ class worker {
     try {
       shared_->thread = std::thread(std::move(body));
     } catch (const std::system_error& problem) {
-      throw engine_error(context, concat({"no thread could be started for ", purpose, ": ", problem.what()}));
+      throw_error<engine_error>(context, {"no thread could be started for ", purpose, ": ", problem.what()});
     }
   }
 

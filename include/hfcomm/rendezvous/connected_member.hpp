@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
@@ -36,8 +35,7 @@ class connected_member final : public machine_member {
     }
     const auto address = parse_root_address(text);
     if (!address) {
-      throw engine_error(error_context{},
-                         detail::concat({"the leader of this machine has sent no address: \"", text, '"'}));
+      detail::throw_error<engine_error>({"the leader of this machine has sent no address: \"", text, '"'});
     }
     exchange_.publish(*address);
   }

@@ -77,7 +77,7 @@ class coordinator {
   [[noreturn]] void fail_with_timeout(const std::vector<int>& missing, const std::string& why) {
     const std::string text = detail::concat({"timed out: the job did not start in time: ", why});
     ranks_.tell(timed_out, timed_out_text(missing, text));
-    throw timeout_error(error_context{}, text, missing);
+    detail::throw_error<timeout_error>({text}, missing);
   }
 
   machine_ranks ranks_;

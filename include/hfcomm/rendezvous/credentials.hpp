@@ -37,9 +37,8 @@ class credentials {
   credentials(std::string secret, const std::string& source, const crypto& functions)
       : secret_(std::move(secret)), functions_(&functions) {
     if (secret_.size() < least_bytes) {
-      throw usage_error(error_context{},
-                        detail::concat({source, " has ", secret_.size(), " bytes; a job's secret needs at least ",
-                                        least_bytes, ": make one with `openssl rand -hex 32`"}));
+      detail::throw_error<usage_error>({source, " has ", secret_.size(), " bytes; a job's secret needs at least ",
+                                        least_bytes, ": make one with `openssl rand -hex 32`"});
     }
   }
 
@@ -62,25 +61,23 @@ inline std::string read_secret_file(const std::string& path) {
   const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not block
   struct stat state{};
   if (!file || ::fstat(file.get(), &state) != 0) {
-    throw usage_error(error_context{}, detail::concat({who, " cannot be opened: ", std::strerror(errno)}));
+    detail::throw_error<usage_error>({who, " cannot be opened: ", std::strerror(errno)});
   }
   if (!S_ISREG(state.st_mode)) {
-    throw usage_error(error_context{}, detail::concat({who, " is no regular file"}));
+    detail::throw_error<usage_error>({who, " is no regular file"});
   }
   if (state.st_uid != ::geteuid()) {
-    throw usage_error(error_context{},
-                      detail::concat({who, " belongs to the user with number ", state.st_uid,
-                                      "; it must belong to the one who runs this process, ", ::geteuid()}));
+    detail::throw_error<usage_error>({who, " belongs to the user with number ", state.st_uid,
+                                      "; it must belong to the one who runs this process, ", ::geteuid()});
   }
   if ((state.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    throw usage_error(error_context{}, detail::concat({who, " may be used by other users: chmod 600 ", path}));
+    detail::throw_error<usage_error>({who, " may be used by other users: chmod 600 ", path});
   }
   std::string text(4097, '\0');
   const auto count = ::read(file.get(), text.data(), text.size());
   if (count < 0 || static_cast<std::size_t>(count) == text.size()) {
-    throw usage_error(error_context{},
-                      detail::concat({who, count < 0 ? detail::concat({" cannot be read: ", std::strerror(errno)})
-                                                     : std::string(" has more than 4096 bytes")}));
+    detail::throw_error<usage_error>({who, count < 0 ? detail::concat({" cannot be read: ", std::strerror(errno)})
+                                                     : std::string(" has more than 4096 bytes")});
   }
   text.resize(static_cast<std::size_t>(count));
   text.resize(text.find_last_not_of(" \t\r\n") + 1);
@@ -102,8 +99,7 @@ inline std::optional<credentials> find_credentials(std::string_view option,
     return credentials::none();
   }
   if (!auth.empty() && auth != "secret") {
-    throw usage_error(error_context{},
-                      detail::concat({"HFCOMM_AUTH=", auth, ": the values are none and secret (the default)"}));
+    detail::throw_error<usage_error>({"HFCOMM_AUTH=", auth, ": the values are none and secret (the default)"});
   }
   if (const std::string path = value("HFCOMM_SECRET_FILE"); !path.empty()) {
     return credentials(read_secret_file(path), detail::concat({"HFCOMM_SECRET_FILE: ", path}), find_crypto());
@@ -119,14 +115,13 @@ inline std::optional<credentials> find_credentials(std::string_view option,
 inline credentials require_credentials(std::optional<credentials> found,
                                        const std::string& machines = "this job has ranks on several machines") {
   if (!found) {
-    throw usage_error(
-        error_context{},
-        detail::concat({machines,
-                        ", which prove to each other that they know the job's secret, and none was given. Start the "
-                        "ranks with hfrun, which makes one; or set "
-                        "HFCOMM_SECRET_FILE, on each machine, to a file with the same text that only you may read "
-                        "(`openssl rand -hex 32 >file; chmod 600 file`), or HFCOMM_SECRET to the text; or set "
-                        "HFCOMM_AUTH=none where everybody on the network is trusted"}));
+    detail::throw_error<usage_error>(
+        {machines,
+         ", which prove to each other that they know the job's secret, and none was given. Start the "
+         "ranks with hfrun, which makes one; or set "
+         "HFCOMM_SECRET_FILE, on each machine, to a file with the same text that only you may read "
+         "(`openssl rand -hex 32 >file; chmod 600 file`), or HFCOMM_SECRET to the text; or set "
+         "HFCOMM_AUTH=none where everybody on the network is trusted"});
   }
   return std::move(*found);
 }

@@ -13,7 +13,6 @@
 #include <sys/random.h>
 #include <sys/types.h>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
@@ -71,7 +70,7 @@ class crypto {
 
   void require(bool has_worked, const char* function) const {
     if (!has_worked) {
-      throw engine_error(error_context{}, detail::concat({name(), ": ", function, " failed"}));
+      detail::throw_error<engine_error>({name(), ": ", function, " failed"});
     }
   }
 };

@@ -220,10 +220,10 @@ inline std::unique_ptr<crypto> load_crypto() {
     found = libcrypto::load();
   }
   if (found == nullptr) {
-    throw engine_error(error_context{},
-                       "the proof of the job's secret needs libsodium.so.23 or libcrypto.so.3, and this machine has "
-                       "neither: install libsodium (Debian: libsodium23) or OpenSSL 3, set HFCOMM_LIBSODIUM_LIBRARY to "
-                       "its path, or set HFCOMM_AUTH=none on all machines where the network is trusted");
+    detail::throw_error<engine_error>(
+        {"the proof of the job's secret needs libsodium.so.23 or libcrypto.so.3, and this machine has "
+         "neither: install libsodium (Debian: libsodium23) or OpenSSL 3, set HFCOMM_LIBSODIUM_LIBRARY to "
+         "its path, or set HFCOMM_AUTH=none on all machines where the network is trusted"});
   }
   return found;
 }

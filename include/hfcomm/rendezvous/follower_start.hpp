@@ -135,11 +135,10 @@ class follower_start {
       throw rank_0_has_come();
     }
     if (mine_.give_up().passed()) {
-      throw timeout_error(
-          error_context{},
-          detail::concat({"timed out: the job did not start in time: rank 0 did not come to this machine",
-                          mine_.options.proof ? ", and its own was not found" : machine_start::secret_hint}),
-          {0});
+      detail::throw_error<timeout_error>(
+          {"timed out: the job did not start in time: rank 0 did not come to this machine",
+           mine_.options.proof ? ", and its own was not found" : machine_start::secret_hint},
+          std::vector<int>{0});
     }
   }
 
@@ -195,14 +194,14 @@ class follower_start {
 
   void require_open(const side_connection& root) {
     if (root.is_closed()) {
-      throw engine_error(error_context{}, detail::concat({"rank 0's machine went away while the job was starting (",
-                                                          root.close_reason(), ')'}));
+      detail::throw_error<engine_error>(
+          {"rank 0's machine went away while the job was starting (", root.close_reason(), ')'});
     }
     // The root sends the missing ranks at its own deadline. This one is for a root that does not.
     if (mine_.give_up().passed_by(std::chrono::seconds(5))) {
-      throw timeout_error(error_context{},
-                          "timed out: the job did not start in time: rank 0's machine is there, but does not answer",
-                          {0});
+      detail::throw_error<timeout_error>(
+          {"timed out: the job did not start in time: rank 0's machine is there, but does not answer"},
+          std::vector<int>{0});
     }
   }
 
@@ -218,7 +217,7 @@ class follower_start {
       plan.require_follower(mine_.options.rank);
       return plan;
     } catch (const decode_error& problem) {
-      throw engine_error(error_context{}, detail::concat({"rank 0 has sent no plan of the job: ", problem.detail()}));
+      detail::throw_error<engine_error>({"rank 0 has sent no plan of the job: ", problem.detail()});
     }
   }
 

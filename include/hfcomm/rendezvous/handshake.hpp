@@ -125,7 +125,7 @@ inline std::string timed_out_text(const std::vector<int>& missing, const std::st
   for (int rank = 0; list >> rank;) {
     missing.push_back(rank);
   }
-  throw timeout_error(error_context{}, text.substr(std::min(end + 1, text.size())), std::move(missing));
+  detail::throw_error<timeout_error>({text.substr(std::min(end + 1, text.size()))}, std::move(missing));
 }
 
 /// Returns the text of a packet that has one.
@@ -136,10 +136,10 @@ inline std::string text_of(const packet& message) {
 /// Throws the error of a packet of that kind; returns where the kind is none of an error.
 inline void throw_if_error(std::byte kind, const std::string& text) {
   if (kind == refused) {
-    throw usage_error(error_context{}, text);
+    detail::throw_error<usage_error>({text});
   }
   if (kind == failed) {
-    throw engine_error(error_context{}, text);
+    detail::throw_error<engine_error>({text});
   }
   if (kind == timed_out) {
     throw_timed_out(text);
@@ -153,17 +153,16 @@ inline std::string leader_name(std::optional<int> leader) {
 
 /// Throws timeout_error: the leader has not answered.
 [[noreturn]] inline void throw_silent(std::optional<int> leader) {
-  throw timeout_error(error_context{},
-                      detail::concat({"timed out: the job did not start in time: ", leader_name(leader),
-                                      " is there, but does not answer"}),
-                      leader ? std::vector{*leader} : std::vector<int>{});
+  detail::throw_error<timeout_error>(
+      {"timed out: the job did not start in time: ", leader_name(leader), " is there, but does not answer"},
+      leader ? std::vector{*leader} : std::vector<int>{});
 }
 
 /// Throws the error that the leader sent, if the packet is one, and engine_error where the leader has closed the
 /// connection.
 inline void throw_if_refused(const packet& answer, std::optional<int> leader) {
   if (answer.bytes.empty()) {
-    throw engine_error(error_context{}, detail::concat({leader_name(leader), " went away while the job was starting"}));
+    detail::throw_error<engine_error>({leader_name(leader), " went away while the job was starting"});
   }
   throw_if_error(answer.bytes.front(), text_of(answer));
 }

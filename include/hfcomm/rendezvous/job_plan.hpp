@@ -71,7 +71,7 @@ struct machine_part {
     const bool is_ascending = std::adjacent_find(ranks.begin(), ranks.end(), descends) == ranks.end();
     if (ranks.size() != pids.size() || !std::all_of(ranks.begin(), ranks.end(), is_rank) || !is_ascending ||
         !std::binary_search(ranks.begin(), ranks.end(), leader) || host.size() > 255) {
-      throw decode_error({}, "a machine of ranks that the job does not have");
+      detail::throw_error<decode_error>({"a machine of ranks that the job does not have"});
     }
   }
 };
@@ -131,7 +131,7 @@ struct job_plan {
     }
     const auto machine = plan.machine_of(world_size);
     if (ranks != static_cast<std::size_t>(world_size) || std::count(machine.begin(), machine.end(), -1) != 0) {
-      throw decode_error({}, "a plan that does not have each rank once");
+      detail::throw_error<decode_error>({"a plan that does not have each rank once"});
     }
     return plan;
   }
@@ -140,7 +140,7 @@ struct job_plan {
   void require_follower(int rank) const {
     const auto leads = [&](const machine_part& part) { return part.leader == rank && part.ranks.front() != 0; };
     if (std::none_of(machines.begin(), machines.end(), leads) || machines.front().ranks.front() != 0) {
-      throw decode_error({}, "a plan in which this rank does not lead its machine");
+      detail::throw_error<decode_error>({"a plan in which this rank does not lead its machine"});
     }
   }
 };
@@ -156,7 +156,7 @@ class plan_receiver {
       return false;
     }
     if (message.bytes.size() > side_message::most_bytes - bytes_.size()) {
-      throw engine_error(error_context{}, "rank 0 has sent a plan of the job with more than 16 MiB");
+      detail::throw_error<engine_error>({"rank 0 has sent a plan of the job with more than 16 MiB"});
     }
     bytes_.insert(bytes_.end(), message.bytes.begin(), message.bytes.end());
     return kind == start_kind::plan;

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
@@ -79,11 +78,10 @@ inline membership join_job(job_options options) {
       return connected_member(std::move(*connection), own, *options.exchange).run();
     }
     if (give_up.passed()) {
-      throw timeout_error(
-          error_context{},
-          detail::concat({"timed out: the job did not start in time: the process that has its local socket (@", name,
-                          ") does not answer"}),
-          {});
+      detail::throw_error<timeout_error>(
+          {"timed out: the job did not start in time: the process that has its local socket (@", name,
+           ") does not answer"},
+          std::vector<int>{});
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

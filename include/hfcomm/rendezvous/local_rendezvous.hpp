@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/coordinator.hpp>
@@ -55,13 +54,12 @@ inline local_connection connect_to_rank_0(const std::string& key, const hello& i
     }
     warning.check([] { return std::string("rank 0"); });
     if (give_up.passed()) {
-      throw timeout_error(
-          error_context{},
-          detail::concat({"timed out: the job did not start in time: rank 0 did not come (socket @", name,
-                          "); was it started, with the same job key and, if in a container, in the same network "
-                          "and user namespace?",
-                          hint}),
-          {0});
+      detail::throw_error<timeout_error>(
+          {"timed out: the job did not start in time: rank 0 did not come (socket @", name,
+           "); was it started, with the same job key and, if in a container, in the same network "
+           "and user namespace?",
+           hint},
+          std::vector<int>{0});
     }
     std::this_thread::sleep_for(pause);
   }

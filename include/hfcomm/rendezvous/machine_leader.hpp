@@ -182,11 +182,11 @@ class machine_ranks {
   }
   [[noreturn]] void fail(const std::string& why) {
     tell(local::failed, why);
-    throw engine_error(error_context{}, why);
+    detail::throw_error<engine_error>({why});
   }
   [[noreturn]] void refuse(const std::string& why) {
     tell(local::refused, why);
-    throw usage_error(error_context{}, why);
+    detail::throw_error<usage_error>({why});
   }
 
   /// The packet with which a leader hands over the machine's memory. Its descriptors: roster, world, then the board and

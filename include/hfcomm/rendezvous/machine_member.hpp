@@ -52,12 +52,12 @@ class machine_member {
         const std::string text =
             detail::concat({"rank ", own_.rank, " cannot take the job's memory: ", problem.detail()});
         local::send_text(leader_, local::failed, text);
-        throw engine_error(error_context{}, text);
+        detail::throw_error<engine_error>({text});
       }
     }();
     leader_.send({&local::ready, 1});
     if (receive().bytes.front() != local::go) {
-      throw engine_error(error_context{}, "the job was not started");
+      detail::throw_error<engine_error>({"the job was not started"});
     }
     return made;
   }
@@ -74,9 +74,9 @@ class machine_member {
   /// Returns the connection to this machine's agent, which the leader has.
   virtual std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> /*bell*/,
                                                                 const std::string& /*socket*/) {
-    throw engine_error(error_context{},
-                       "the leader of this machine takes part in a job of several machines, and this "
-                       "program does not include <hfcomm/machines.hpp>");
+    detail::throw_error<engine_error>(
+        {"the leader of this machine takes part in a job of several machines, and this "
+         "program does not include <hfcomm/machines.hpp>"});
   }
 
  private:
@@ -103,9 +103,8 @@ class machine_member {
     const auto content = machine_ranks::welcome_packet::decode(answer.bytes);
     if (!content || answer.fds.size() != content->descriptors() ||
         std::any_of(answer.fds.begin(), answer.fds.end(), [](const unique_fd& fd) { return !fd; })) {
-      throw engine_error(
-          error_context{},
-          "it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)");
+      detail::throw_error<engine_error>(
+          {"it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)"});
     }
     const bool has_agent = content->agent >= 0;
     std::size_t next = 0;

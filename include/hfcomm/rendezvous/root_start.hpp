@@ -67,8 +67,8 @@ class root_start {
     mine_.options.exchange.reset();
     plan_ = plan.encode();
     if (plan_.size() > side_message::most_bytes) {
-      throw engine_error(error_context{}, detail::concat({"the plan of the job has ", plan_.size(),
-                                                          " bytes; at most 16 MiB are allowed"}));
+      detail::throw_error<engine_error>(
+          {"the plan of the job has ", plan_.size(), " bytes; at most 16 MiB are allowed"});
     }
     plan_sent_.assign(mine_.connections.size(), 0);
     for (std::size_t index = 0; index < mine_.connections.size(); ++index) {
@@ -102,9 +102,9 @@ class root_start {
   [[nodiscard]] std::vector<std::string> published_addresses() const {
     auto hosts = mine_.options.own_addresses();
     if (hosts.empty()) {
-      throw usage_error(error_context{},
-                        "rank 0's machine has no address by which others could reach it; set HFCOMM_INTERFACE to one "
-                        "of its network interfaces, or HFCOMM_ADDRESS");
+      detail::throw_error<usage_error>(
+          {"rank 0's machine has no address by which others could reach it; set HFCOMM_INTERFACE to one "
+           "of its network interfaces, or HFCOMM_ADDRESS"});
     }
     hosts.resize(std::min(hosts.size(), most_published_hosts));
     return hosts;
@@ -135,7 +135,7 @@ class root_start {
     if (!listener_ && !mine_.options.proof) {
       text += machine_start::secret_hint;
     }
-    throw timeout_error(error_context{}, text, absent);
+    detail::throw_error<timeout_error>({text}, absent);
   }
 
   void await_events() {
@@ -190,8 +190,8 @@ class root_start {
         take_message(*index, *message);
       }
       if (connection.is_closed()) {
-        throw engine_error(error_context{}, detail::concat({name_of(*index), " went away while the job was starting (",
-                                                            connection.close_reason(), ')'}));
+        detail::throw_error<engine_error>(
+            {name_of(*index), " went away while the job was starting (", connection.close_reason(), ')'});
       }
       if (!plan_sent_.empty()) {
         send_plan(*index);
@@ -211,8 +211,7 @@ class root_start {
     machine_start::throw_if_error(message);
     if (static_cast<start_kind>(message.kind) == start_kind::ready) {
       if (index >= is_ready_.size()) {
-        throw engine_error(error_context{},
-                           detail::concat({name_of(index), " is ready before it has the plan of the job"}));
+        detail::throw_error<engine_error>({name_of(index), " is ready before it has the plan of the job"});
       }
       is_ready_[index] = true;
       return;
@@ -224,7 +223,7 @@ class root_start {
     try {
       part = machine_part::decode(message.bytes, mine_.options.world_size);
     } catch (const decode_error& problem) {
-      throw engine_error(error_context{}, detail::concat({name_of(index), " has sent ", problem.detail()}));
+      detail::throw_error<engine_error>({name_of(index), " has sent ", problem.detail()});
     }
     if (part.milliseconds_left >= 0) {
       give_up_.at = std::min(give_up_.at, clock::now() + std::chrono::milliseconds(part.milliseconds_left));
@@ -238,10 +237,9 @@ class root_start {
   void claim(int rank, std::size_t index) {
     std::size_t& owner = claimed_by_[static_cast<std::size_t>(rank)];
     if (mine_.ranks.has(rank) || (owner != nobody && owner != index)) {
-      throw usage_error(
-          error_context{},
-          detail::concat({"two processes claim rank ", rank, ": one on ", parts_[index].host, ", and one on ",
-                          mine_.ranks.has(rank) ? "rank 0's machine" : parts_[owner].host}));
+      detail::throw_error<usage_error>({"two processes claim rank ", rank, ": one on ", parts_[index].host,
+                                        ", and one on ",
+                                        mine_.ranks.has(rank) ? "rank 0's machine" : parts_[owner].host});
     }
     claimed_ += owner == nobody ? 1 : 0;
     owner = index;
@@ -298,10 +296,9 @@ class root_start {
     std::vector<std::optional<side_connection>> sorted;
     for (const std::size_t index : order) {
       if (parts_[index].link != plan.machines.front().link) {
-        throw usage_error(error_context{},
-                          detail::concat({"the machines use different links: ", plan.machines.front().host, " has ",
+        detail::throw_error<usage_error>({"the machines use different links: ", plan.machines.front().host, " has ",
                                           plan.machines.front().link, ", ", parts_[index].host, " has ",
-                                          parts_[index].link, "; set HFCOMM_LINK to the same on all"}));
+                                          parts_[index].link, "; set HFCOMM_LINK to the same on all"});
       }
       plan.machines.push_back(parts_[index]);
       sorted.push_back(std::move(mine_.connections[index]));
@@ -322,10 +319,9 @@ class root_start {
       await_events();
       receive_all();
       if (mine_.give_up().passed()) {
-        throw timeout_error(error_context{},
-                            detail::concat({"timed out: the job did not start in time: ", unready_names(),
-                                            " got the plan of the job, but did not sign in"}),
-                            {});
+        detail::throw_error<timeout_error>({"timed out: the job did not start in time: ", unready_names(),
+                                            " got the plan of the job, but did not sign in"},
+                                           std::vector<int>{});
       }
     }
   }

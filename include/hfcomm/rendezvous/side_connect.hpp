@@ -42,10 +42,10 @@ class side_connector {
         return std::move(*connection);
       }
       if (unproven_since_ && clock::now() - *unproven_since_ >= patience) {
-        throw usage_error(error_context{}, failure());
+        detail::throw_error<usage_error>({failure()});
       }
       if (give_up_.passed()) {
-        throw timeout_error(error_context{}, detail::concat({"timed out: ", failure()}), {0});
+        detail::throw_error<timeout_error>({"timed out: ", failure()}, std::vector<int>{0});
       }
       wait(-1, 0, limited(pause));
     }
@@ -132,7 +132,7 @@ class side_connector {
     }
     if (connection.verdict() == side_verdict::other_job) {
       problems_ = round_;
-      throw usage_error(error_context{}, failure());
+      detail::throw_error<usage_error>({failure()});
     }
     // It will not let this process in later; but another listener may take its place.
     has_unproven_ = has_unproven_ || (has_answered && connection.verdict() != side_verdict::other_start);

@@ -138,8 +138,8 @@ class side_listener {
         }
       }
     }
-    throw engine_error(error_context{}, detail::concat({"cannot listen for the other machines of the job: ",
-                                                        problems.empty() ? "there is no port to try" : problems}));
+    detail::throw_error<engine_error>(
+        {"cannot listen for the other machines of the job: ", problems.empty() ? "there is no port to try" : problems});
   }
 
   /// Returns the addresses to try in turn. A socket of IPv6 takes connections of IPv4, too.
@@ -147,8 +147,8 @@ class side_listener {
     if (!host.empty()) {
       auto found = resolve(host, 0);
       if (!found.problem.empty()) {
-        throw engine_error(error_context{}, detail::concat({"cannot listen at ", host,
-                                                            " for the other machines of the job: ", found.problem}));
+        detail::throw_error<engine_error>(
+            {"cannot listen at ", host, " for the other machines of the job: ", found.problem});
       }
       return std::move(found.addresses);
     }

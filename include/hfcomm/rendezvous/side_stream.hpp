@@ -100,8 +100,8 @@ class side_stream {
   /// Appends a message to the output, if the other end is proven. Throws engine_error where it has more than 16 MiB.
   void send(std::uint8_t kind, byte_view bytes) {
     if (bytes.size() > side_message::most_bytes) {
-      throw engine_error(error_context{}, detail::concat({"a message between machines has ", bytes.size(),
-                                                          " bytes; at most 16 MiB are allowed"}));
+      detail::throw_error<engine_error>(
+          {"a message between machines has ", bytes.size(), " bytes; at most 16 MiB are allowed"});
     }
     if (verdict() != side_verdict::proven) {
       return;

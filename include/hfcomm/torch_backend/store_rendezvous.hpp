@@ -82,7 +82,7 @@ class exchange_in_store final : public rendezvous::address_exchange {
     }
     auto address = rendezvous::parse_root_address(text);
     if (!address) {
-      throw engine_error({}, "the store of torch.distributed has something else than the root's address");
+      detail::throw_error<engine_error>({"the store of torch.distributed has something else than the root's address"});
     }
     found_ = std::move(*address);
   }
@@ -96,7 +96,7 @@ class exchange_in_store final : public rendezvous::address_exchange {
     try {
       return use(*store_);
     } catch (const std::exception& problem) {
-      throw engine_error({}, detail::concat({"the store of torch.distributed failed: ", problem.what()}));
+      detail::throw_error<engine_error>({"the store of torch.distributed failed: ", problem.what()});
     }
   }
 

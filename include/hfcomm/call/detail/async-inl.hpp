@@ -37,7 +37,7 @@ class started_state final : public group_work_state {
   /// itself.
   static void refuse_inside(const group_state& shared, int rank, int size, const operation& call, const char* text) {
     if (group_being_served() == &shared) {
-      throw usage_error({rank, size, call.name.text, 0, call.where}, text);
+      throw_error<usage_error>({rank, size, call.name.text, 0, call.where}, {text});
     }
   }
 
@@ -69,8 +69,8 @@ HFCOMM_INLINE void require_startable(const process_group& group, const operation
       shared, group.rank(), group.size(), call,
       "started inside an asynchronous operation of the same group, where nobody could wait for it");
   if (shared.queue && !shared.queue->in_creating_process()) {
-    throw usage_error(context_of(group, call),
-                      "this group was made before a fork; the child process is not a rank of it");
+    throw_error<usage_error>(context_of(group, call),
+                             {"this group was made before a fork; the child process is not a rank of it"});
   }
 }
 
@@ -111,7 +111,7 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
     } catch (...) {
       // The group has a more serious error, which its next operation reports.
     }
-    throw engine_error(context, text);
+    throw_error<engine_error>(context, {text});
   }
   return state;
 }

@@ -7,19 +7,18 @@
 
 #include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm::detail {
 
 HFCOMM_INLINE std::span<const std::byte> take_object_bytes(std::span<const std::byte>& message, std::size_t index) {
   std::uint64_t size = 0;
   if (message.size() < sizeof(size)) {
-    throw decode_error({}, concat({"object ", index, " is missing"}));
+    throw_error<decode_error>({"object ", index, " is missing"});
   }
   std::memcpy(&size, message.data(), sizeof(size));
   message = message.subspan(sizeof(size));
   if (size > message.size()) {
-    throw decode_error({}, concat({"object ", index, " is cut off"}));
+    throw_error<decode_error>({"object ", index, " is cut off"});
   }
   const auto bytes = message.first(static_cast<std::size_t>(size));
   message = message.subspan(static_cast<std::size_t>(size));
@@ -28,12 +27,12 @@ HFCOMM_INLINE std::span<const std::byte> take_object_bytes(std::span<const std::
 
 HFCOMM_INLINE void require_end_of_objects(std::span<const std::byte> message) {
   if (!message.empty()) {
-    throw decode_error({}, concat({message.size(), " bytes are left over"}));
+    throw_error<decode_error>({message.size(), " bytes are left over"});
   }
 }
 
 HFCOMM_INLINE void fail_object(std::size_t index, const decode_error& problem) {
-  throw decode_error({}, concat({"object ", index, ": ", problem.detail()}));
+  throw_error<decode_error>({"object ", index, ": ", problem.detail()});
 }
 
 /// A receiver that collects a message of bytes.
@@ -57,7 +56,7 @@ HFCOMM_INLINE std::vector<std::byte> exchange_objects(running_call& running, con
 }
 
 HFCOMM_INLINE void fail_objects(const running_call& running, int root, const decode_error& problem) {
-  throw decode_error(running.context(), concat({"the objects from rank ", root, ": ", problem.detail()}));
+  throw_error<decode_error>(running.context(), {"the objects from rank ", root, ": ", problem.detail()});
 }
 
 }  // namespace hfcomm::detail

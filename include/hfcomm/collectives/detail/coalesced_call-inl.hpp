@@ -128,10 +128,10 @@ HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<cons
         return index < all[who].size() ? all[who][index] : std::string("nothing");
       };
       if (at(0) != at(rank)) {
-        throw mismatch_error(problem.context(),
-                             concat({"the lists differ: ", index == 0 ? "" : concat({"as number ", index - 1, ' '}),
-                                     "rank 0 has ", at(0), ", rank ", rank, " has ", at(rank)}),
-                             0, static_cast<int>(rank));
+        throw_error<mismatch_error>(problem.context(),
+                                    {"the lists differ: ", index == 0 ? "" : concat({"as number ", index - 1, ' '}),
+                                     "rank 0 has ", at(0), ", rank ", rank, " has ", at(rank)},
+                                    0, static_cast<int>(rank));
       }
     }
   }

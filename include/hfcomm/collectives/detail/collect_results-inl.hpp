@@ -51,9 +51,8 @@ HFCOMM_INLINE std::vector<std::uint64_t> counts_of_results(running_call& running
         return concat({"rank ", other, " expects ", all[other][1], " in ",
                        running.engine().matching_call(static_cast<int>(other))});
       };
-      throw mismatch_error(
-          context,
-          concat({"the ranks expect different numbers of results altogether: ", expects(0), ", ", expects(rank)}), 0,
+      throw_error<mismatch_error>(
+          context, {"the ranks expect different numbers of results altogether: ", expects(0), ", ", expects(rank)}, 0,
           static_cast<int>(rank));
     }
     counts.push_back(all[rank][0]);
@@ -73,8 +72,8 @@ HFCOMM_INLINE void require_enough(const error_context& context, const std::vecto
     }
   }
   if (!lacking.empty()) {
-    throw usage_error(context, concat({size, " results, one from each rank in turn, are wanted, but ", lacking.text(),
-                                       "; where the ranks have other shares, give the indices of their results too"}));
+    throw_error<usage_error>(context, {size, " results, one from each rank in turn, are wanted, but ", lacking.text(),
+                                       "; where the ranks have other shares, give the indices of their results too"});
   }
 }
 
@@ -131,8 +130,8 @@ HFCOMM_INLINE std::vector<int> owners_of_indices(running_call& running, operatio
     }
   }
   if (!missing.empty()) {
-    throw usage_error(context,
-                      concat({"no rank has a result for each of ", size, " indices; missing: ", missing.text()}));
+    throw_error<usage_error>(context,
+                             {"no rank has a result for each of ", size, " indices; missing: ", missing.text()});
   }
   return owners;
 }
@@ -154,7 +153,7 @@ HFCOMM_INLINE std::vector<std::size_t> places_that_count(int rank, std::span<con
 }
 
 HFCOMM_INLINE void fail_for_too_few(const error_context& context, std::size_t rank) {
-  throw decode_error(context, concat({"rank ", rank, " sent fewer results than it had announced"}));
+  throw_error<decode_error>(context, {"rank ", rank, " sent fewer results than it had announced"});
 }
 
 }  // namespace hfcomm::detail

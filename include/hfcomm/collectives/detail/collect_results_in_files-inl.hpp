@@ -9,7 +9,6 @@
 #include <hfcomm/collectives/collect_results_in_files.hpp>
 #include <hfcomm/collectives/detail/results_directory.hpp>
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm::detail {
@@ -45,8 +44,8 @@ HFCOMM_INLINE std::string run_on_all(running_call& running, operation call, cons
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].first.empty()) {
-      throw peer_error(context, concat({"rank ", rank, " failed in ", call.name.text, ": ", all[rank].first}),
-                       static_cast<int>(rank), false);
+      throw_error<peer_error>(context, {"rank ", rank, " failed in ", call.name.text, ": ", all[rank].first},
+                              static_cast<int>(rank), false);
     }
   }
   return all[static_cast<std::size_t>(call.root)].second;
@@ -59,7 +58,7 @@ HFCOMM_INLINE void with_usage_errors(const error_context& context, function_ref<
   } catch (const error&) {
     throw;
   } catch (const std::runtime_error& problem) {
-    throw usage_error(context, problem.what());
+    throw_error<usage_error>(context, {problem.what()});
   }
 }
 
@@ -96,7 +95,7 @@ HFCOMM_INLINE void exchange_files(running_call& running, const operation& call, 
       try {
         files.decode_part(rank, bytes);
       } catch (const decode_error& problem) {
-        throw decode_error(context, concat({"the results of rank ", rank, ": ", problem.detail()}));
+        throw_error<decode_error>(context, {"the results of rank ", rank, ": ", problem.detail()});
       }
     }
     files.merge();

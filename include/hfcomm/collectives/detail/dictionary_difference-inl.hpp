@@ -19,7 +19,7 @@ namespace hfcomm::detail {
 /// Returns `size` bytes and removes them from the front of `rest`.
 HFCOMM_INLINE std::span<const std::byte> take_bytes(std::span<const std::byte>& rest, std::uint64_t size) {
   if (size > rest.size()) {
-    throw decode_error(error_context{}, "its keys are cut off");
+    throw_error<decode_error>({"its keys are cut off"});
   }
   const auto taken = rest.first(static_cast<std::size_t>(size));
   rest = rest.subspan(static_cast<std::size_t>(size));

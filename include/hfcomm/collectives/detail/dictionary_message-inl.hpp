@@ -10,11 +10,11 @@ namespace hfcomm::detail {
 HFCOMM_INLINE std::span<const std::byte> structure_of(std::span<const std::byte> message) {
   std::uint64_t size = 0;
   if (message.size() < dictionary_header_bytes) {
-    throw decode_error(error_context{}, "it is cut off");
+    throw_error<decode_error>({"it is cut off"});
   }
   std::memcpy(&size, message.data(), sizeof(size));
   if (size > message.size() - dictionary_header_bytes) {
-    throw decode_error(error_context{}, "its keys are cut off");
+    throw_error<decode_error>({"its keys are cut off"});
   }
   return message.subspan(dictionary_header_bytes, static_cast<std::size_t>(size));
 }

@@ -28,7 +28,7 @@
 namespace hfcomm::detail {
 
 HFCOMM_INLINE void fail_message(const process_group& group, const operation& call, const std::string& text) {
-  throw usage_error({group.rank(), group.size(), engines::call_name(call), 0, call.where}, text);
+  throw_error<usage_error>({group.rank(), group.size(), engines::call_name(call), 0, call.where}, {text});
 }
 
 HFCOMM_INLINE operation addressed(operation call, const process_group& group, movement pattern, int other,
@@ -123,8 +123,8 @@ HFCOMM_INLINE void fail_message_memory(const process_group& group, const operati
 }
 
 HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem) {
-  throw decode_error({group.rank(), group.size(), engines::call_name(message.call), 0, message.call.where},
-                     concat({"the object from rank ", message.source, ": ", problem.detail()}));
+  throw_error<decode_error>({group.rank(), group.size(), engines::call_name(message.call), 0, message.call.where},
+                            {"the object from rank ", message.source, ": ", problem.detail()});
 }
 
 HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages) {

@@ -144,8 +144,8 @@ HFCOMM_INLINE std::string read_file_dist(const file_path& path, const process_gr
   const auto append = [&](std::span<const std::byte> piece) {
     const auto fail_for_memory = [&] {
       std::string().swap(text);  // the error's text needs some memory
-      throw usage_error({group.rank(), group.size(), "read_file_dist", 0, where},
-                        detail::concat({"no memory for the contents of ", path.string()}));
+      detail::throw_error<usage_error>({group.rank(), group.size(), "read_file_dist", 0, where},
+                                       {"no memory for the contents of ", path.string()});
     };
     try {
       text.append(reinterpret_cast<const char*>(piece.data()), piece.size());

@@ -4,7 +4,6 @@
 #include <string>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/cuda/copy.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 
@@ -22,8 +21,7 @@ HFCOMM_INLINE cudaMemcpyKind memcpy_kind(copy_kind kind) noexcept {
 HFCOMM_INLINE void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes,
                                   copy_kind kind, stream_ref stream, const std::source_location& where) {
   if (in_bytes != out_bytes) {
-    throw usage_error({-1, 0, "copy", 0, where},
-                      concat({"the input has ", in_bytes, " bytes, the output ", out_bytes}));
+    throw_error<usage_error>({-1, 0, "copy", 0, where}, {"the input has ", in_bytes, " bytes, the output ", out_bytes});
   }
   const auto& api = cuda::runtime(where);
   if (in_bytes != 0) {

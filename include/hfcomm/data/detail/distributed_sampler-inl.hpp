@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/data/detail/splitmix64.hpp>
 #include <hfcomm/data/distributed_sampler.hpp>
@@ -25,8 +24,8 @@ HFCOMM_INLINE distributed_sampler::distributed_sampler(std::size_t size, sampler
                                                        std::source_location where)
     : items_(size), options_(options), rank_(rank), ranks_(ranks) {
   if (rank < 0 || rank >= ranks) {
-    throw usage_error({-1, 0, "distributed_sampler", 0, where},
-                      detail::concat({"there is no rank ", rank, " of ", ranks}));
+    detail::throw_error<usage_error>({-1, 0, "distributed_sampler", 0, where},
+                                     {"there is no rank ", rank, " of ", ranks});
   }
   indices_ = indices_of(0);
 }
@@ -41,8 +40,8 @@ HFCOMM_INLINE void distributed_sampler::set_epoch(std::uint64_t epoch) {
 
 HFCOMM_INLINE void distributed_sampler::start_at(std::size_t position, std::source_location where) {
   if (position > size()) {
-    throw usage_error({rank_, ranks_, "distributed_sampler::start_at", 0, where},
-                      detail::concat({"position ", position, " is beyond the ", size(), " items of this rank"}));
+    detail::throw_error<usage_error>({rank_, ranks_, "distributed_sampler::start_at", 0, where},
+                                     {"position ", position, " is beyond the ", size(), " items of this rank"});
   }
   position_ = position;
 }

@@ -15,8 +15,8 @@ namespace hfcomm {
 HFCOMM_INLINE accumulate::accumulate(distributed_data_parallel& ddp, std::size_t every, std::source_location where)
     : ddp_(ddp), every_(every), finished_joins_(ddp.state_->finished_joins()) {
   if (every == 0) {
-    throw usage_error({ddp.group().rank(), ddp.group().size(), "accumulate", 0, where},
-                      "gradients cannot be averaged in every 0th pass; 1 averages in each");
+    detail::throw_error<usage_error>({ddp.group().rank(), ddp.group().size(), "accumulate", 0, where},
+                                     {"gradients cannot be averaged in every 0th pass; 1 averages in each"});
   }
 }
 

@@ -169,9 +169,9 @@ class chunk_ring {
   [[nodiscard]] static std::unique_ptr<device_copies> make_copies(const error_context& context) {
     const auto make = device_copies_maker().load();
     if (make == nullptr) {
-      throw usage_error(context,
-                        "this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the "
-                        "compiler must find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)");
+      throw_error<usage_error>(
+          context, {"this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the "
+                    "compiler must find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)"});
     }
     return make(context);
   }
@@ -297,7 +297,8 @@ class chunk_ring {
     running_time waited;
     while (!copies_->is_reached(event, where)) {
       if (is_cancelled_.load()) {
-        throw engine_error(context(where), "its gradients are not waited for any more: the object is being destroyed");
+        throw_error<engine_error>(context(where),
+                                  {"its gradients are not waited for any more: the object is being destroyed"});
       }
       const auto now = clock::now();
       if (now - start < spin_time) {
@@ -321,7 +322,7 @@ class chunk_ring {
                                       " (timed out): the work before them on its device has not"});
       health.break_for_timeout(context(where), why, {});
       health.check_device_operation(context(where), 0);
-      throw timeout_error(context(where), why, {});
+      throw_error<timeout_error>(context(where), {why}, std::vector<int>{});
     }
   }
 

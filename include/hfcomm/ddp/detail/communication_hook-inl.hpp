@@ -14,7 +14,6 @@
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
 #include <hfcomm/ddp/detail/average_call.hpp>
@@ -45,8 +44,9 @@ inline void average_values(const gradient_average& wanted, std::span<std::byte> 
 
 HFCOMM_INLINE void require_host_bucket(const gradient_bucket& bucket, const char* hook) {
   if (bucket.on_device()) {
-    throw usage_error({bucket.group().rank(), bucket.group().size(), "distributed_data_parallel", 0, bucket.where()},
-                      detail::concat({hook, " is for gradients in host memory; these are on a device"}));
+    detail::throw_error<usage_error>(
+        {bucket.group().rank(), bucket.group().size(), "distributed_data_parallel", 0, bucket.where()},
+        {hook, " is for gradients in host memory; these are on a device"});
   }
 }
 
@@ -54,9 +54,9 @@ HFCOMM_INLINE void require_host_bucket(const gradient_bucket& bucket, const char
 
 HFCOMM_INLINE void gradient_bucket::require_type(element_type wanted) const {
   if (wanted != type()) {
-    throw usage_error(
+    detail::throw_error<usage_error>(
         {group().rank(), group().size(), "distributed_data_parallel", 0, where()},
-        detail::concat({"the bucket's gradients are of type ", to_string(type()), ", not ", to_string(wanted)}));
+        {"the bucket's gradients are of type ", to_string(type()), ", not ", to_string(wanted)});
   }
 }
 

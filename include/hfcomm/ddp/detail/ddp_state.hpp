@@ -79,11 +79,11 @@ class ddp_state {
       return;
     }
     if (synchronizes() && reducer_->gradient_marks().is_complete(*index)) {
-      throw usage_error(context(where),
-                        concat({"parameter \"", model_.parameters()[*index].name, "\" was marked ready ",
+      throw_error<usage_error>(context(where),
+                               {"parameter \"", model_.parameters()[*index].name, "\" was marked ready ",
                                 options_.static_graph ? "more often than in the first pass, although "
                                                         "static_graph is set"
-                                                      : "twice in one backward pass"}));
+                                                      : "twice in one backward pass"});
     }
     if (source != nullptr) {
       set_gradient(*index, *source, where);
@@ -94,7 +94,7 @@ class ddp_state {
   void mark_ready(std::string_view name, std::source_location where) {
     const auto number = model_.find(name);
     if (!number) {
-      throw usage_error(context(where), concat({"there is no parameter called \"", name, '"'}));
+      throw_error<usage_error>(context(where), {"there is no parameter called \"", name, '"'});
     }
     mark_ready(*number, nullptr, where);
   }
@@ -105,8 +105,8 @@ class ddp_state {
   [[nodiscard]] std::span<std::byte> gradient(std::size_t number, element_type type, std::source_location where) {
     const ddp_parameter& one = parameter(number, "gradient", where);
     if (one.type != type) {
-      throw usage_error(context(where), concat({"parameter \"", one.name, "\" is of type ", to_string(one.type),
-                                                ", not ", to_string(type)}));
+      throw_error<usage_error>(
+          context(where), {"parameter \"", one.name, "\" is of type ", to_string(one.type), ", not ", to_string(type)});
     }
     return one.gradient;
   }
@@ -128,8 +128,8 @@ class ddp_state {
   }
   void rebind_buffer(std::size_t number, std::span<std::byte> bytes, std::source_location where) {
     if (number >= model_.registered_buffer_count()) {
-      throw usage_error(context(where),
-                        concat({"there is no buffer ", number, "; the model has ", model_.registered_buffer_count()}));
+      throw_error<usage_error>(context(where),
+                               {"there is no buffer ", number, "; the model has ", model_.registered_buffer_count()});
     }
     const auto index = model_.buffer_index_of(number);
     if (!index) {
@@ -180,11 +180,11 @@ class ddp_state {
   [[nodiscard]] const process_group& group() const noexcept { return group_; }
   [[nodiscard]] const process_group& device_group(std::source_location where) const {
     if (ring_ != nullptr) {
-      throw usage_error(context(where),
-                        "with host_reduce no work on the device waits for other ranks: wait for the stream itself");
+      throw_error<usage_error>(
+          context(where), {"with host_reduce no work on the device waits for other ranks: wait for the stream itself"});
     }
     if (own_group_.device_backend() == "none") {
-      throw usage_error(context(where), "the parameters are in host memory: nothing of it waits on a device");
+      throw_error<usage_error>(context(where), {"the parameters are in host memory: nothing of it waits on a device"});
     }
     return own_group_;
   }
@@ -212,7 +212,7 @@ class ddp_state {
   /// Begins a join scope. `session` must live until `finish_join` or `leave_join`.
   void open_join(join_session& session, std::source_location where) {
     if (joined_ != nullptr) {
-      throw usage_error(context(where), "a join scope of this distributed_data_parallel is open already");
+      throw_error<usage_error>(context(where), {"a join scope of this distributed_data_parallel is open already"});
     }
     joined_ = &session;
   }
@@ -267,7 +267,7 @@ class ddp_state {
 
   void require_creating_process(std::source_location where) const {
     if (!reducer_->in_creating_process()) {
-      throw usage_error(context(where), "made before a fork: the child is not the rank that its parent is");
+      throw_error<usage_error>(context(where), {"made before a fork: the child is not the rank that its parent is"});
     }
   }
   /// Begins every function of a pass. Where buckets that are filled anew find no memory, the other ranks are told.
@@ -283,8 +283,8 @@ class ddp_state {
 
   void require_parameter(std::size_t number, std::source_location where) const {
     if (number >= model_.registered_count()) {
-      throw usage_error(context(where),
-                        concat({"there is no parameter ", number, "; the model has ", model_.registered_count()}));
+      throw_error<usage_error>(context(where),
+                               {"there is no parameter ", number, "; the model has ", model_.registered_count()});
     }
   }
   /// Returns a parameter that takes part. Throws usage_error where there is none, or it is ignored.
@@ -292,14 +292,14 @@ class ddp_state {
     require_parameter(number, where);
     const auto index = model_.index_of(number);
     if (!index) {
-      throw usage_error(context(where), concat({function, ": parameter ", number, " is ignored"}));
+      throw_error<usage_error>(context(where), {function, ": parameter ", number, " is ignored"});
     }
     return model_.parameters()[*index];
   }
   void require_length(std::size_t bytes, std::size_t wanted, const char* what, std::size_t number,
                       std::source_location where) const {
     if (bytes != wanted) {
-      throw usage_error(context(where), concat({what, ' ', number, " has ", wanted, " bytes, not ", bytes}));
+      throw_error<usage_error>(context(where), {what, ' ', number, " has ", wanted, " bytes, not ", bytes});
     }
   }
   void set_gradient(std::size_t index, std::span<const std::byte> source, std::source_location where) {
@@ -347,7 +347,7 @@ class ddp_state {
                                        "; set find_unused_parameters if the loss does not depend on them"});
       reducer_->abandon(text, where);
       reducer_->prepare();
-      throw usage_error(context(where), text);
+      throw_error<usage_error>(context(where), {text});
     }
   }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/ddp/detail/mean_of_sum.hpp>
 #include <hfcomm/ddp/detail/queued_reducer.hpp>
@@ -67,7 +66,7 @@ class host_reducer final : public queued_reducer {
         try {
           shared_.push_back(share_bytes(alone.gradient, group_, where_));
         } catch (const engine_error& problem) {
-          throw engine_error(problem.context(), concat({"the gradient of ", alone.name, ": ", problem.detail()}));
+          throw_error<engine_error>(problem.context(), {"the gradient of ", alone.name, ": ", problem.detail()});
         }
       }
     }

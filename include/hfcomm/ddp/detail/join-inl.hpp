@@ -30,7 +30,7 @@ HFCOMM_INLINE join_scope::~join_scope() {
 HFCOMM_INLINE void join_scope::finish(std::source_location where) {
   auto& ddp = *ddp_.state_;
   if (!is_open()) {
-    throw usage_error(ddp.context(where), "this join scope is closed already");
+    detail::throw_error<usage_error>(ddp.context(where), {"this join scope is closed already"});
   }
   session_->require_can_finish(ddp.context(where));
   try {

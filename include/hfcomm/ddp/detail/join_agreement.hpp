@@ -122,16 +122,16 @@ class join_agreement {
 
   [[noreturn]] void throw_mismatch(int first, int second, const std::string& what) const {
     const auto called = [&](int rank) { return concat({"rank ", rank, " called ", engine_.matching_call(rank)}); };
-    throw mismatch_error(context_, concat({what, "; ", called(first), ", ", called(second)}), first, second);
+    throw_error<mismatch_error>(context_, {what, "; ", called(first), ", ", called(second)}, first, second);
   }
 
   [[noreturn]] void throw_early_end() const {
     const std::string text = concat({engines::list_ranks(ended_), " ran out of data before backward pass ", pass_,
                                      ", which ", engines::list_ranks(live_), live_.size() == 1 ? " begins" : " begin"});
     if (of(context_.rank).kind == join_pass_kind::out_of_data) {
-      throw usage_error(context_, text);
+      throw_error<usage_error>(context_, {text});
     }
-    throw peer_error(context_, text, ended_.front(), false);
+    throw_error<peer_error>(context_, {text}, ended_.front(), false);
   }
 
   /// Throws where gradients are left over after all data and one more optimizer step is impossible on the rank whose
@@ -145,9 +145,9 @@ class join_agreement {
                 " held gradients that were never averaged: let the last pass average (accumulate::step(true)), or give "
                 "join_options::on_shadow, where the optimizer can step with their average"});
     if (of(context_.rank).has_left_over != 0) {
-      throw usage_error(context_, text);
+      throw_error<usage_error>(context_, {text});
     }
-    throw peer_error(context_, text, left_over_.front(), false);
+    throw_error<peer_error>(context_, {text}, left_over_.front(), false);
   }
 
   static std::string text_of_options(const join_announcement& options) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/detail/join_agreement.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
@@ -74,30 +73,29 @@ class join_session {
   void require_can_begin(const error_context& context) const {
     require_working(context);
     if (in_pass_) {
-      throw usage_error(context,
-                        "begin_forward was called twice without finish: inside a join scope it begins "
-                        "a backward pass that all ranks take part in");
+      throw_error<usage_error>(context, {"begin_forward was called twice without finish: inside a join scope it begins "
+                                         "a backward pass that all ranks take part in"});
     }
   }
 
   /// Throws usage_error where this rank does not do what it announced in begin_forward: the other ranks rely on it.
   void require_in_pass(const char* function, bool synchronizes, const error_context& context) const {
     if (!in_pass_) {
-      throw usage_error(context, concat({function,
+      throw_error<usage_error>(context, {function,
                                          " without begin_forward: inside a join scope it begins every backward "
-                                         "pass, so that ranks without data can take part"}));
+                                         "pass, so that ranks without data can take part"});
     }
     if (averages_ != synchronizes) {
       const char* const places[] = {"inside", "outside"};
-      throw usage_error(context, concat({"begin_forward was called ", places[averages_], " no_sync, ", function, ' ',
-                                         places[synchronizes], " of it"}));
+      throw_error<usage_error>(context, {"begin_forward was called ", places[averages_], " no_sync, ", function, ' ',
+                                         places[synchronizes], " of it"});
     }
   }
 
   /// Throws usage_error where the scope cannot finish.
   void require_can_finish(const error_context& context) const {
     if (in_pass_) {
-      throw usage_error(context, "the join scope cannot end between begin_forward and finish of a pass");
+      throw_error<usage_error>(context, {"the join scope cannot end between begin_forward and finish of a pass"});
     }
     require_working(context);
   }
@@ -127,7 +125,7 @@ class join_session {
 
   void require_working(const error_context& context) const {
     if (failed_) {
-      throw usage_error(context, "the ranks of this join scope have failed together; leave it");
+      throw_error<usage_error>(context, {"the ranks of this join scope have failed together; leave it"});
     }
   }
 

@@ -20,8 +20,9 @@ HFCOMM_INLINE communication_hook local_sgd(const process_group& subgroup, std::u
   return [own = subgroup.split(0, subgroup.rank(), where), first_local_pass](gradient_bucket bucket) {
     detail::require_host_bucket(bucket, "local_sgd");
     if (bucket.divisor() != bucket.group().size()) {
-      throw usage_error({bucket.group().rank(), bucket.group().size(), "distributed_data_parallel", 0, bucket.where()},
-                        "local_sgd does not know which ranks of a subgroup have data in a join scope");
+      detail::throw_error<usage_error>(
+          {bucket.group().rank(), bucket.group().size(), "distributed_data_parallel", 0, bucket.where()},
+          {"local_sgd does not know which ranks of a subgroup have data in a join scope"});
     }
     return bucket.pass() < first_local_pass ? bucket.average() : bucket.average_within(own);
   };
@@ -32,8 +33,8 @@ HFCOMM_INLINE periodic_averager::periodic_averager(std::vector<ddp_parameter> pa
                                                    std::source_location where)
     : parameters_(std::move(parameters)), period_(period), warmup_(warmup), group_(group) {
   if (period == 0) {
-    throw usage_error({group.rank(), group.size(), "periodic_averager", 0, where},
-                      "values cannot be averaged in every 0th step; 1 averages in each");
+    detail::throw_error<usage_error>({group.rank(), group.size(), "periodic_averager", 0, where},
+                                     {"values cannot be averaged in every 0th step; 1 averages in each"});
   }
 }
 

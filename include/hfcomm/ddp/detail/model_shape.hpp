@@ -163,7 +163,7 @@ inline void require_equal_models(const std::vector<std::vector<model_part>>& mod
         text += std::to_string(rank);
         text += " has ";
         text += other;
-        throw mismatch_error(context, text, 0, static_cast<int>(rank));
+        throw_error<mismatch_error>(context, {text}, 0, static_cast<int>(rank));
       }
     }
   }

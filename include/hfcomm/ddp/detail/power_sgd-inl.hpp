@@ -306,11 +306,11 @@ class power_sgd_state {
 HFCOMM_INLINE communication_hook power_sgd(power_sgd_options options, std::source_location where) {
   const error_context context{-1, 0, "power_sgd", 0, where};
   if (options.matrix_rank == 0) {
-    throw usage_error(context, "factors of 0 columns have no elements; matrix_rank must be 1 or more");
+    detail::throw_error<usage_error>(context, {"factors of 0 columns have no elements; matrix_rank must be 1 or more"});
   }
   if (!(options.least_compression >= 1)) {
-    throw usage_error(context,
-                      "least_compression must be 1 or more: below it the factors may be larger than gradients");
+    detail::throw_error<usage_error>(
+        context, {"least_compression must be 1 or more: below it the factors may be larger than gradients"});
   }
   const auto state = std::make_shared<detail::power_sgd_state>(options);
   return [state](gradient_bucket bucket) { return state->average(bucket); };

@@ -79,7 +79,7 @@ class staged_reducer final : public queued_reducer {
 
   void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location where) override {
     if (const std::string problem = ring_->copies().problem_of({from.data(), from.size()}); !problem.empty()) {
-      throw usage_error({group_.rank(), group_.size(), "distributed_data_parallel", 0, where}, problem);
+      throw_error<usage_error>({group_.rank(), group_.size(), "distributed_data_parallel", 0, where}, {problem});
     }
     ring_->copies().copy_within(from.data(), to.data(), from.size(), stream_, where);
   }

@@ -15,14 +15,15 @@ namespace hfcomm::detail {
 HFCOMM_INLINE std::shared_ptr<device_engine> make_device_engine(const process_group& group, const operation& call) {
   const auto make = device_engines().load();
   if (make == nullptr) {
-    throw usage_error(context_of(group, call),
-                      "this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the "
-                      "compiler must find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)");
+    throw_error<usage_error>(
+        context_of(group, call),
+        {"this program was compiled without the device plane: include <hfcomm/nccl.hpp>, for which the "
+         "compiler must find nccl.h and cuda_runtime_api.h (with Meson: the option nccl)"});
   }
   try {
     return make(group_access::shared_engine(group), call);
   } catch (const engine_error& problem) {
-    throw engine_error(context_of(group, call), problem.detail());
+    throw_error<engine_error>(context_of(group, call), {problem.detail()});
   }
 }
 

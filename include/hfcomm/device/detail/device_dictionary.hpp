@@ -119,9 +119,9 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
       entries[rank].push_back({entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
     }
   }
-  throw mismatch_error(context,
-                       detail::concat({"the ranks reduce different keys: ", dictionary_difference(entries).describe()}),
-                       0, static_cast<int>(other - all.begin()));
+  detail::throw_error<mismatch_error>(context,
+                                      {"the ranks reduce different keys: ", dictionary_difference(entries).describe()},
+                                      0, static_cast<int>(other - all.begin()));
 }
 
 /// Reduces to the root, or without one to every rank.

@@ -31,7 +31,7 @@ class device_watcher {
     });
     watched_operations* nobody = nullptr;
     if (!group_access::state(group_).watched.compare_exchange_strong(nobody, &started_)) {
-      throw usage_error(context, "this group is watched already");
+      throw_error<usage_error>(context, {"this group is watched already"});
     }
   }
   device_watcher(const device_watcher&) = delete;

@@ -61,7 +61,7 @@ HFCOMM_INLINE bool device_work::synchronize(std::chrono::nanoseconds limit) {
 
 HFCOMM_INLINE engines::device_engine& device_work::engine() const {
   if (event_ == nullptr) {
-    throw usage_error({}, "this work was moved from");
+    detail::throw_error<usage_error>({"this work was moved from"});
   }
   return *engine_;
 }

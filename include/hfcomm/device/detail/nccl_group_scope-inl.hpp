@@ -46,8 +46,9 @@ HFCOMM_INLINE nccl_group_scope::nccl_group_scope(const process_group& group, std
   auto& engine = *detail::group_access::state(group_).devices;
   call_.timeout = group_.timeout();
   if (engine.is_in_batch()) {
-    throw usage_error({group_.rank(), group_.size(), call_.name.text, 0, where},
-                      "this thread has an nccl_group_scope already; it takes the operations of all groups");
+    detail::throw_error<usage_error>(
+        {group_.rank(), group_.size(), call_.name.text, 0, where},
+        {"this thread has an nccl_group_scope already; it takes the operations of all groups"});
   }
   engine.begin_batch(call_);
   is_open_ = true;

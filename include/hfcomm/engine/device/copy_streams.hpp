@@ -118,7 +118,8 @@ class copy_streams final : public device_copies {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(api_.cudaStreamIsCapturing(stream.get(), &status), "cudaStreamIsCapturing", where);
     if (status != cudaStreamCaptureStatusNone) {
-      throw usage_error(at(where), "a pass with host_reduce cannot be captured in a graph: the host takes part in it");
+      detail::throw_error<usage_error>(
+          at(where), {"a pass with host_reduce cannot be captured in a graph: the host takes part in it"});
     }
     check(api_.cudaEventRecord(event, stream.get()), "cudaEventRecord", where);
   }
@@ -170,8 +171,8 @@ class copy_streams final : public device_copies {
   void check(cudaError_t status, const char* what, std::source_location where, const std::string& remedy = {}) const {
     if (status != cudaSuccess) [[unlikely]] {
       (void)api_.cudaGetLastError();  // clears CUDA's copy of the error that is thrown
-      throw engine_error(at(where), detail::concat({what, ": ", api_.cudaGetErrorString(status), " (CUDA error ",
-                                                    static_cast<int>(status), ')', remedy}));
+      detail::throw_error<engine_error>(at(where), {what, ": ", api_.cudaGetErrorString(status), " (CUDA error ",
+                                                    static_cast<int>(status), ')', remedy});
     }
   }
 
@@ -181,7 +182,7 @@ class copy_streams final : public device_copies {
     try {
       return work();
     } catch (const engine_error& problem) {
-      throw engine_error(at(where), detail::concat({problem.context().operation, ": ", problem.detail()}));
+      detail::throw_error<engine_error>(at(where), {problem.context().operation, ": ", problem.detail()});
     }
   }
 

@@ -47,7 +47,8 @@ class device_plane : public device_engine {
 
   std::uint64_t begin(const operation& call) override {
     if (!creator_.in_creating_process()) [[unlikely]] {
-      throw usage_error(context(call, 0), "this group was made before a fork; CUDA does not work in the child process");
+      detail::throw_error<usage_error>(context(call, 0),
+                                       {"this group was made before a fork; CUDA does not work in the child process"});
     }
     if (is_broken_.load(std::memory_order_acquire) || host_->health().is_broken()) [[unlikely]] {
       throw_broken(call);
@@ -188,7 +189,7 @@ class device_plane : public device_engine {
     host_->health().break_for_timeout(context(call, number), why, missing);
     abort();
     host_->health().check_device_operation(context(call, number), 0);
-    throw timeout_error(context(call, number), why, missing);
+    detail::throw_error<timeout_error>(context(call, number), {why}, missing);
   }
 
   [[nodiscard]] int current_device() const override {
@@ -228,7 +229,7 @@ class device_plane : public device_engine {
   /// Refuses this rank's part of the operation, because of an argument, and throws usage_error.
   [[noreturn]] void refuse(const operation& call, const std::string& why) {
     announce_failure(current_number_, why);
-    throw usage_error(context(call, current_number_), why);
+    detail::throw_error<usage_error>(context(call, current_number_), {why});
   }
 
   /// Frees the device and throws the error that has broken the group.
@@ -237,7 +238,8 @@ class device_plane : public device_engine {
     const auto here = context(call, sequence());
     host_->health().check_device_operation(here, 0);
     const std::scoped_lock lock(failure_mutex_);
-    throw engine_error(here, failure_.empty() ? "the device operations of this group were aborted" : failure_);
+    detail::throw_error<engine_error>(
+        here, {failure_.empty() ? "the device operations of this group were aborted" : failure_});
   }
 
   /// Breaks the group with this rank as the culprit, and frees the device.

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/hierarchical/large_reduction.hpp>
@@ -112,8 +111,7 @@ class socket_agent_port final : public connected_port {
         }
         const std::string problem(reinterpret_cast<const char*>(answer->bytes.data()), answer->bytes.size() - 1);
         if (!problem.empty()) {
-          throw engine_error(error_context{},
-                             detail::concat({"the agent of this machine cannot take the group: ", problem}));
+          detail::throw_error<engine_error>({"the agent of this machine cannot take the group: ", problem});
         }
         return;
       }

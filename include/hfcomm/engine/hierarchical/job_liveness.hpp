@@ -228,7 +228,7 @@ class job_liveness {
       case control_kind::machine_lost: {
         const auto [machine, why] = decoded<lost_machine>(message.bytes);
         if (machine < 0 || machine >= static_cast<int>(machines_.size())) {
-          throw decode_error({}, "a machine that the job does not have");
+          detail::throw_error<decode_error>({"a machine that the job does not have"});
         }
         if (machine != self_) {
           lose(machine, why);
@@ -241,7 +241,7 @@ class job_liveness {
       }
       case control_kind::verdict: {
         if (message.machine != 0) {
-          throw decode_error({}, "a verdict of a machine that is not the root's");
+          detail::throw_error<decode_error>({"a verdict of a machine that is not the root's"});
         }
         return {.someone_ended = false, .verdict = decoded<loss_record>(message.bytes)};
       }
@@ -255,7 +255,7 @@ class job_liveness {
     const auto& [rank, number, text] = end;
     const auto how = static_cast<kind>(number);
     if (rank < 0 || rank >= static_cast<int>(machine_of_.size()) || number < 0 || how > kind::left) {
-      throw decode_error({}, "a rank that the job does not have");
+      detail::throw_error<decode_error>({"a rank that the job does not have"});
     }
     if (machine_of_[static_cast<std::size_t>(rank)] == self_) {
       return;  // comes back from the root

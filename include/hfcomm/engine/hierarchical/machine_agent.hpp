@@ -214,7 +214,7 @@ class machine_agent final : public machine_connection, private frame_target, pri
       if (group.members.empty() || std::any_of(group.members.begin(), group.members.end(), [&](int member) {
             return static_cast<std::size_t>(member) >= machine_of_.size();
           })) {
-        throw engine_error(error_context{}, "its members are not those of the job");
+        detail::throw_error<engine_error>({"its members are not those of the job"});
       }
       const auto sizes = layout::dimensions::for_machines(static_cast<int>(group.members.size()));
       take_group(

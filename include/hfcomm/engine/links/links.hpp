@@ -106,12 +106,11 @@ inline std::unique_ptr<link> make_link(std::string_view name = {}) {
       detail::append(reports, {"; ", kind.name, ": ", problem.detail(), " (packages: ", kind.how_to_install, ")"});
     }
   }
-  throw engine_error(
+  detail::throw_error<engine_error>(
       {-1, 0, "", 0, std::source_location::current()},
-      detail::concat(
-          {"a job of several machines needs a library that carries its data between them. Install UCX (package "
-           "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI",
-           reports}));
+      {"a job of several machines needs a library that carries its data between them. Install UCX (package "
+       "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI",
+       reports});
 }
 
 }  // namespace hfcomm::engines

@@ -44,7 +44,7 @@ inline bool register_link(link_kind kind) {
 /// Throws engine_error with a text that begins with the link's name.
 [[noreturn]] inline void throw_link_error(std::string_view name, const std::string& text,
                                           const std::source_location& where = std::source_location::current()) {
-  throw engine_error({-1, 0, detail::concat({"link ", name}), 0, where}, text);
+  detail::throw_error<engine_error>({-1, 0, detail::concat({"link ", name}), 0, where}, {text});
 }
 
 /// Returns an address as links publish it: the link's name before the library's own bytes.

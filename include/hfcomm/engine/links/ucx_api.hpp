@@ -47,7 +47,7 @@ struct ucx_api {
 inline ucx_api load_ucx(const std::source_location& where) {
   const hfcomm::detail::library found("UCX", "HFCOMM_UCX_LIBRARY", "ucp_worker_progress", {"libucp.so.0"});
   if (!found.is_found()) {
-    throw engine_error({-1, 0, "UCX", 0, where}, found.problem());
+    detail::throw_error<engine_error>({-1, 0, "UCX", 0, where}, {found.problem()});
   }
   ucx_api api;
 #define HFCOMM_FILL(name) found.fill(api.name, #name, false, where)

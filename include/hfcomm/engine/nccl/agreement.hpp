@@ -57,19 +57,19 @@ class nccl_agreement {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const rank_setup& theirs = all[rank];
       if (theirs.problem.front() != '\0') {
-        throw engine_error(context(), detail::concat({"rank ", rank, " has no device plane: ", theirs.problem.data()}));
+        detail::throw_error<engine_error>(context(), {"rank ", rank, " has no device plane: ", theirs.problem.data()});
       }
       if (theirs.version != all.front().version) {
-        throw mismatch_error(context(),
-                             detail::concat({"rank 0 has version ", all.front().version, " of NCCL, rank ", rank,
-                                             " version ", theirs.version}),
-                             0, static_cast<int>(rank));
+        detail::throw_error<mismatch_error>(
+            context(),
+            {"rank 0 has version ", all.front().version, " of NCCL, rank ", rank, " version ", theirs.version}, 0,
+            static_cast<int>(rank));
       }
       for (std::size_t other = 0; other < rank && !may_share_gpus(); ++other) {
         if (all[other].gpu == theirs.gpu) {
-          throw usage_error(context(),
-                            detail::concat({"ranks ", other, " and ", rank, " use the same GPU (", theirs.gpu.data(),
-                                            "); give each its own: cudaSetDevice(hfcomm::local_rank())"}));
+          detail::throw_error<usage_error>(context(),
+                                           {"ranks ", other, " and ", rank, " use the same GPU (", theirs.gpu.data(),
+                                            "); give each its own: cudaSetDevice(hfcomm::local_rank())"});
         }
       }
     }
@@ -87,8 +87,8 @@ class nccl_agreement {
     }
     const auto all = exchange(mine, call_.timeout);
     if (all.front().problem.front() != '\0') {
-      throw engine_error(context(),
-                         detail::concat({"rank 0 has no device plane: ncclGetUniqueId: ", all.front().problem.data()}));
+      detail::throw_error<engine_error>(context(),
+                                        {"rank 0 has no device plane: ncclGetUniqueId: ", all.front().problem.data()});
     }
     return all.front().id;
   }
@@ -197,8 +197,7 @@ class nccl_agreement {
           ranks.push_back(static_cast<int>(rank));
         }
       }
-      throw engine_error(context(),
-                         detail::concat({failure_, ": on ", list_ranks(ranks), ", ", worst->problem.data()}));
+      detail::throw_error<engine_error>(context(), {failure_, ": on ", list_ranks(ranks), ", ", worst->problem.data()});
     }
   }
 

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -58,7 +57,7 @@ class nccl_communicator {
     ranks.run_on_all([] {},
                      [&] {
                        if (!problem.empty()) {
-                         throw engine_error(ranks.context(), problem);
+                         detail::throw_error<engine_error>(ranks.context(), {problem});
                        }
                        const cuda::device_guard on_device(cuda_, device_);
                        memory = std::make_shared<registered_memory>(cuda_, &nccl_, device_, bytes, call.where);
@@ -128,8 +127,8 @@ class nccl_communicator {
         next_check = now + std::chrono::milliseconds(5);
       }
       if (timeout > std::chrono::nanoseconds::zero() && now - start >= timeout) {
-        throw timeout_error(
-            context, detail::concat({what, " has not ended within ", format_duration(timeout), " (timed out)"}), {});
+        detail::throw_error<timeout_error>(
+            context, {what, " has not ended within ", format_duration(timeout), " (timed out)"}, std::vector<int>{});
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(1000));
@@ -163,13 +162,12 @@ class nccl_communicator {
         },
         [&] { host.health().check_device_operation(context, 0); });
     if (!has_ended) {
-      throw timeout_error(context,
-                          detail::concat({"ncclCommWindowRegister has not ended within ", format_duration(call.timeout),
-                                          " (timed out)"}),
-                          {});
+      detail::throw_error<timeout_error>(
+          context, {"ncclCommWindowRegister has not ended within ", format_duration(call.timeout), " (timed out)"},
+          std::vector<int>{});
     }
     if (result->load() != ncclSuccess) {
-      throw engine_error(context, detail::concat({"registering it: ", nccl_text(nccl_, result->load())}));
+      detail::throw_error<engine_error>(context, {"registering it: ", nccl_text(nccl_, result->load())});
     }
   }
 

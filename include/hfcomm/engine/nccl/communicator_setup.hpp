@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -60,7 +59,7 @@ class nccl_communicator_setup {
     ranks.run_on_all([&] { made->abort_unfinished(); },
                      [&] {
                        if (*problem != '\0') {
-                         throw engine_error(ranks.context(), problem);
+                         detail::throw_error<engine_error>(ranks.context(), {problem});
                        }
                        const nccl_communicator_setup setup(*made, host, part != nullptr ? *part : host, call);
                        // A rank of no group gets a communicator of its own. With NCCL_SPLIT_NOCOLOR, where another rank
@@ -115,7 +114,7 @@ class nccl_communicator_setup {
     require(nccl().ncclCommUserRank(child, &rank), child, "ncclCommUserRank");
     require(nccl().ncclCommCount(child, &size), child, "ncclCommCount");
     if (rank != part_.rank() || size != part_.size()) {
-      throw engine_error(context_, detail::concat({"NCCL made it rank ", rank, " of ", size}));
+      detail::throw_error<engine_error>(context_, {"NCCL made it rank ", rank, " of ", size});
     }
     void* element = nullptr;
     made_.cuda_.check(made_.cuda_.cudaMalloc(&element, 16), "cudaMalloc", call_.where);
@@ -168,7 +167,7 @@ class nccl_communicator_setup {
                                             [&] { host_.health().check_device_operation(context_, 0); });
     }
     if (result != ncclSuccess) {
-      throw engine_error(context_, detail::concat({what, ": ", nccl_text(nccl(), result)}));
+      detail::throw_error<engine_error>(context_, {what, ": ", nccl_text(nccl(), result)});
     }
   }
 

@@ -45,16 +45,17 @@ class nccl_first_operation {
             (void)nccl_.ncclCommGetAsyncError(comm_, &problem);
           }
           if (problem != ncclSuccess && problem != ncclInProgress) {
-            throw engine_error(context, error_text(nccl_text(nccl_, problem)));
+            detail::throw_error<engine_error>(context, {error_text(nccl_text(nccl_, problem))});
           }
         });
     if (!has_ended) {
-      throw timeout_error(
+      detail::throw_error<timeout_error>(
           context,
-          error_text(detail::concat({"it has not ended within ", format_duration(call.timeout), " (timed out)"})), {});
+          {error_text(detail::concat({"it has not ended within ", format_duration(call.timeout), " (timed out)"}))},
+          std::vector<int>{});
     }
     if (result->nccl != ncclSuccess) {
-      throw engine_error(context, error_text(nccl_text(nccl_, result->nccl)));
+      detail::throw_error<engine_error>(context, {error_text(nccl_text(nccl_, result->nccl))});
     }
     cuda_.check(result->cuda, "a first all-reduce on a stream of its own", call.where);
   }

@@ -237,7 +237,7 @@ class nccl_plane : public device_plane {
       throw;
     }
     break_group(call, current_number(), detail::concat({"got an error of NCCL in ", call_name(call), ": ", text}));
-    throw engine_error(here, text);
+    detail::throw_error<engine_error>(here, {text});
   }
 
   int exceptions_;  // that were being thrown when the engine was made

@@ -89,7 +89,7 @@ class one_device final : public device_plane {
           "run "
           "time; scale the buffer with a kernel of your own";
       announce_failure(current_number(), why);
-      throw engine_error(context(call, current_number()), why);
+      detail::throw_error<engine_error>(context(call, current_number()), {why});
     }
     scaling.scale(call.element, call.factor, in, out, count, stream, call.where);
   }

@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/nccl_options.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
@@ -104,8 +103,8 @@ class registered_memory {
     if (nccl_ != nullptr) {
       if (const ncclResult_t result = nccl_->ncclMemAlloc(&data_, bytes); result != ncclSuccess) {
         data_ = nullptr;
-        throw engine_error({-1, 0, "ncclMemAlloc", 0, where},
-                           detail::concat({bytes, " bytes: ", nccl_text(*nccl_, result)}));
+        detail::throw_error<engine_error>({-1, 0, "ncclMemAlloc", 0, where},
+                                          {bytes, " bytes: ", nccl_text(*nccl_, result)});
       }
     } else {
       cuda_.check(cuda_.cudaMalloc(&data_, bytes), "cudaMalloc", where);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -62,10 +61,9 @@ class cell_checks {
       if (text.empty()) {
         text = health_.failure_text_of(rank);
       }
-      throw peer_error(context(),
-                       detail::concat({health_.who(rank), " failed in ",
-                                       describe_call(theirs, memory_.block(rank).sites), ": ", text}),
-                       rank, false);
+      detail::throw_error<peer_error>(
+          context(), {health_.who(rank), " failed in ", describe_call(theirs, memory_.block(rank).sites), ": ", text},
+          rank, false);
     }
   }
 
@@ -81,16 +79,16 @@ class cell_checks {
 
   template <class Context>
   [[noreturn]] void throw_mismatch(const Context& context, int first, int second, std::uint64_t step) const {
-    const std::string number = std::to_string(cell(first, step).sequence.load());
+    const std::uint64_t number = cell(first, step).sequence.load();
     const std::string one = describe_call(cell(first, step), memory_.block(first).sites);
     const std::string other = describe_call(cell(second, step), memory_.block(second).sites);
     // Not everything that must agree is in the texts, and not everything in them must.
     const bool alike = what_must_agree(first, step) == what_must_agree(second, step);
-    throw mismatch_error(
+    detail::throw_error<mismatch_error>(
         context(),
-        detail::concat({"ranks ", first, " and ", second, " disagree about operation #", number,
-                        " of their group: rank ", first, " called ", one, ", rank ", second, " called ", other,
-                        alike ? "; what differs are their lists of counts or ranks" : ""}),
+        {"ranks ", first, " and ", second, " disagree about operation #", number, " of their group: rank ", first,
+         " called ", one, ", rank ", second, " called ", other,
+         alike ? "; what differs are their lists of counts or ranks" : ""},
         first, second);
   }
 

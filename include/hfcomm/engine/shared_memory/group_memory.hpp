@@ -30,8 +30,8 @@ class group_memory {
       : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)), bell_(std::move(bell)) {
     if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic ||
         header().version != wire_version || header().ranks != ranks) {
-      throw engine_error(error_context{},
-                         "the group's shared memory does not look as this version of hfcomm lays it out");
+      detail::throw_error<engine_error>(
+          {"the group's shared memory does not look as this version of hfcomm lays it out"});
     }
     sizes_.slot_bytes = header().slot_bytes;
     sizes_.result_bytes = header().result_bytes;
@@ -39,7 +39,7 @@ class group_memory {
     sizes_.ranges_bytes = header().ranges_bytes;
     sizes_.message_slot_bytes = layout::dimensions::message_bytes_of(sizes_.slot_bytes);
     if (segment_->size() < sizes_.total_bytes()) {
-      throw engine_error(error_context{}, "the group's shared memory is too small");
+      detail::throw_error<engine_error>({"the group's shared memory is too small"});
     }
     heap_bytes_ = (segment_->size() - sizes_.total_bytes()) / static_cast<std::size_t>(ranks) / layout::page_bytes() *
                   layout::page_bytes();

@@ -79,10 +79,10 @@ class kernel_reads {
       steps_.throw_if_lost(call, ranks);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    throw engine_error(
+    detail::throw_error<engine_error>(
         steps_.context(call),
-        "a part of some rank's buffer lies in memory that the kernel lets only its owner read (a device's, "
-        "or secret memory); with HFCOMM_SINGLE_COPY=0 in the environment, ranks do not read each other's");
+        {"a part of some rank's buffer lies in memory that the kernel lets only its owner read (a device's, "
+         "or secret memory); with HFCOMM_SINGLE_COPY=0 in the environment, ranks do not read each other's"});
   }
 
   /// Returns the number of operations that ended this way.

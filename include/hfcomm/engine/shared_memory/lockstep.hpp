@@ -299,10 +299,12 @@ class lockstep {
 
   void catch_up(const operation& call, bool leaves_early) {
     if (!health_->in_creating_process()) {
-      throw usage_error(context(call), "this group was made before a fork; the child process is not a rank of it");
+      detail::throw_error<usage_error>(context(call),
+                                       {"this group was made before a fork; the child process is not a rank of it"});
     }
     if (waiter_.is_cancelled()) {
-      throw engine_error(context(call), "cancelled: this rank is destroying the group or the object that uses it");
+      detail::throw_error<engine_error>(context(call),
+                                        {"cancelled: this rank is destroying the group or the object that uses it"});
     }
     throw_if_broken(call);
     if (leaves_early) {

@@ -225,8 +225,8 @@ class message_progress {
           if (endpoint_.health().is_broken()) {
             endpoint_.health().throw_break_error(endpoint_.context(message));
           }
-          throw engine_error(endpoint_.context(message),
-                             "cancelled: this rank is destroying the group or the object that uses it");
+          detail::throw_error<engine_error>(
+              endpoint_.context(message), {"cancelled: this rank is destroying the group or the object that uses it"});
         } catch (...) {
           message_endpoint::finish(message, std::current_exception());
         }

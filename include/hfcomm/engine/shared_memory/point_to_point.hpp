@@ -168,8 +168,8 @@ class point_to_point {
   [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
   void require_creating_process(const operation& call) const {
     if (!in_creating_process()) {
-      throw usage_error(endpoint().context(call, 0),
-                        "this group was made before a fork; the child process is not a rank of it");
+      detail::throw_error<usage_error>(endpoint().context(call, 0),
+                                       {"this group was made before a fork; the child process is not a rank of it"});
     }
   }
   void notify_own_threads() const noexcept { endpoint().memory().notify(endpoint().rank()); }

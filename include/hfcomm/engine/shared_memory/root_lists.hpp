@@ -37,10 +37,10 @@ template <class Context>
     return detail::concat(
         {"rank ", rank, " called ", describe_call(memory.cell(rank, step), memory.block(rank).sites)});
   };
-  throw mismatch_error(
+  detail::throw_error<mismatch_error>(
       context(),
-      detail::concat({"rank ", part.from, " sends ", count(part.coming), " to rank ", part.to, ", which expects ",
-                      count(part.wanted), " from it: ", call_of(part.from), ", ", call_of(part.to)}),
+      {"rank ", part.from, " sends ", count(part.coming), " to rank ", part.to, ", which expects ", count(part.wanted),
+       " from it: ", call_of(part.from), ", ", call_of(part.to)},
       part.from, part.to);
 }
 

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
 #include <hfcomm/engine/shared_memory/exchange.hpp>
@@ -152,7 +151,7 @@ class shared_memory final : public host_engine {
         job->broker->withdraw(token);
         const std::string text = detail::current_exception_detail();
         announce(tell, &text);
-        throw engine_error(steps_.context(call), text);
+        detail::throw_error<engine_error>(steps_.context(call), {text});
       }
     }
     // This exchange tells the members the name of the memory that they can take, and all ranks that nobody failed to
@@ -283,7 +282,7 @@ class shared_memory final : public host_engine {
     } catch (const peer_error&) {
       throw;
     } catch (...) {
-      throw engine_error(steps_.context(call), detail::current_exception_detail());
+      detail::throw_error<engine_error>(steps_.context(call), {detail::current_exception_detail()});
     }
   }
 
@@ -302,10 +301,10 @@ class shared_memory final : public host_engine {
         throw member_failed();
       }
       if (const auto waited = waiting.update(); call.timeout.count() > 0 && waited >= call.timeout) {
-        throw timeout_error(steps_.context(call),
-                            detail::concat({"the ranks of the new group did not all come for its memory within ",
-                                            format_duration(call.timeout), " (timed out)"}),
-                            {});
+        detail::throw_error<timeout_error>(steps_.context(call),
+                                           {"the ranks of the new group did not all come for its memory within ",
+                                            format_duration(call.timeout), " (timed out)"},
+                                           std::vector<int>{});
       }
     };
     try {

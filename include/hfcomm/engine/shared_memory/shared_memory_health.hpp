@@ -288,7 +288,7 @@ class shared_memory_health final : public group_health {
         why = detail::concat(
             {": ", has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit)});
       }
-      throw peer_error(context, text + why, lost.culprit, true);
+      detail::throw_error<peer_error>(context, {text + why}, lost.culprit, true);
     }
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
@@ -296,7 +296,7 @@ class shared_memory_health final : public group_health {
         missing.push_back(rank);
       }
     }
-    throw timeout_error(context, text, std::move(missing));
+    detail::throw_error<timeout_error>(context, {text}, std::move(missing));
   }
 
  private:

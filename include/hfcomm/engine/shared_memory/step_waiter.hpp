@@ -146,8 +146,8 @@ class step_waiter {
       if (cancelled_.load()) {
         // The others must know before this rank frees its memory.
         health_.abandon(context(call, number), unwinding_.load());
-        throw engine_error(context(call, number),
-                           "cancelled: this rank is destroying the group or the object that uses it");
+        detail::throw_error<engine_error>(context(call, number),
+                                          {"cancelled: this rank is destroying the group or the object that uses it"});
       }
       if (health_.is_broken()) {
         health_.throw_break_error(context(call, number));

@@ -18,7 +18,7 @@ HFCOMM_INLINE error_context checked_call::context() const {
 HFCOMM_INLINE void checked_call::refuse(const std::string& text) {
   const auto where = context();
   announce_failure(text);
-  throw usage_error(where, text);
+  throw_error<usage_error>(where, {text});
 }
 
 HFCOMM_INLINE void checked_call::require_root() {

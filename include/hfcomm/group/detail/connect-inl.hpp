@@ -60,7 +60,7 @@ HFCOMM_INLINE process_group connect_by(launch_environment who, const init_option
     return process_group().with_timeout(options.timeout);
   }
   if (thread_identity() != nullptr) {
-    throw usage_error(context, "the ranks of run_ranks are threads, and only processes can connect");
+    detail::throw_error<usage_error>(context, {"the ranks of run_ranks are threads, and only processes can connect"});
   }
   who.rendezvous.insert(0, "connect ");  // init's jobs have names of their own
   auto joined = join_as(who, options, context, std::move(exchange));
@@ -76,9 +76,9 @@ HFCOMM_INLINE process_group connect(const init_options& options, std::source_loc
   const error_context context{-1, 0, "connect", 0, where};
   const launch_environment who = detail::find_job(options, context);
   if (who.source == "none" && world().size() > 1) {
-    throw usage_error(context,
-                      "no variable of a launcher tells who the members are; name the group by init_method, rank and "
-                      "world_size");
+    detail::throw_error<usage_error>(
+        context, {"no variable of a launcher tells who the members are; name the group by init_method, rank and "
+                  "world_size"});
   }
   return detail::connect_by(who, options, nullptr, context);
 }

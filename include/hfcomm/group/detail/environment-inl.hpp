@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/launchers.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
@@ -34,9 +33,8 @@ HFCOMM_INLINE void find_root(launch_environment& job, environment_reader read, s
   if (const auto text = read("HFCOMM_ADDRESS")) {
     auto address = parse_host_and_port(*text);
     if (!address) {
-      throw usage_error(
-          {-1, 0, "detect_environment", 0, where},
-          detail::concat({"HFCOMM_ADDRESS=\"", *text, "\" is no host, host:port or [IPv6 address]:port"}));
+      detail::throw_error<usage_error>({-1, 0, "detect_environment", 0, where},
+                                       {"HFCOMM_ADDRESS=\"", *text, "\" is no host, host:port or [IPv6 address]:port"});
     }
     set_root_address(job, std::move(*address));
   } else if (job.lookup == root_lookup::none) {

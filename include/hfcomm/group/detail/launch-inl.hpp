@@ -55,11 +55,11 @@ HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options
 /// Throws usage_error where this process cannot launch so many ranks.
 HFCOMM_INLINE void check_launch(int processes, const error_context& context) {
   if (processes < 1 || processes > engines::layout::max_ranks) {
-    throw usage_error(context, concat({"cannot run ", processes, " processes; the number must be from 1 to ",
-                                       engines::layout::max_ranks}));
+    throw_error<usage_error>(
+        context, {"cannot run ", processes, " processes; the number must be from 1 to ", engines::layout::max_ranks});
   }
   if (is_initialized()) {
-    throw usage_error(context, "this process is a rank already; launch comes before init");
+    throw_error<usage_error>(context, {"this process is a rank already; launch comes before init"});
   }
 }
 

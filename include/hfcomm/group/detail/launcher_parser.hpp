@@ -102,7 +102,7 @@ class launcher_parser {
   }
 
   [[noreturn]] void fail(std::string detail) const {
-    throw usage_error({-1, 0, "detect_environment", 0, where_}, std::move(detail));
+    throw_error<usage_error>({-1, 0, "detect_environment", 0, where_}, {std::move(detail)});
   }
 
   [[nodiscard]] std::string shown(const char* name) const {

@@ -146,12 +146,12 @@ HFCOMM_INLINE void refuse_unknown(environment_reader read, std::source_location 
     const auto size = one.size != nullptr ? read(one.size) : std::nullopt;
     if ((rank || size) && size != "1") {
       const char* const found = rank ? one.rank : one.size;
-      throw usage_error(
+      detail::throw_error<usage_error>(
           {-1, 0, "detect_environment", 0, where},
-          detail::concat({one.name, " has started this process (", found, "=\"", rank ? *rank : *size,
-                          "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
-                          "HFCOMM_JOB for each process, or unset ",
-                          found, " for a job of one"}));
+          {one.name, " has started this process (", found, "=\"", rank ? *rank : *size,
+           "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
+           "HFCOMM_JOB for each process, or unset ",
+           found, " for a job of one"});
     }
   }
 }

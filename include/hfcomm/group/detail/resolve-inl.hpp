@@ -23,15 +23,15 @@ HFCOMM_INLINE launch_environment named_job(const init_options& options, const er
   if (method.starts_with("tcp://")) {
     auto address = parse_host_and_port(place);
     if (!address) {
-      throw usage_error(context, concat({"init_method \"", method,
+      throw_error<usage_error>(context, {"init_method \"", method,
                                          "\" has no address such as tcp://node7:29500 or "
-                                         "tcp://[fd77::1]:29500"}));
+                                         "tcp://[fd77::1]:29500"});
     }
     set_root_address(job, std::move(*address));
   } else if (method.starts_with("file://")) {
     if (!place.starts_with('/') || place.ends_with('/')) {
-      throw usage_error(
-          context, concat({"init_method \"", method, "\" names no file; its path begins with a slash: file:///path"}));
+      throw_error<usage_error>(
+          context, {"init_method \"", method, "\" names no file; its path begins with a slash: file:///path"});
     }
     job.lookup = root_lookup::file;
     job.root_file = place;
@@ -43,30 +43,30 @@ HFCOMM_INLINE launch_environment resolve(const init_options& options, const erro
   const std::string& method = options.init_method;
   const bool named = method.starts_with("tcp://") || method.starts_with("file://") || method.starts_with("job://");
   if (!named && !method.empty() && method != "env://") {
-    throw usage_error(context, concat({"init_method \"", method,
-                                       "\" is none of \"\", env://, tcp://host:port, file:///path, job://name"}));
+    throw_error<usage_error>(
+        context, {"init_method \"", method, "\" is none of \"\", env://, tcp://host:port, file:///path, job://name"});
   }
   if (named != (options.rank >= 0) || named != (options.world_size >= 0)) {
-    throw usage_error(context,
-                      named ? concat({"init_method \"", method, "\" needs rank and world_size as well"})
-                            : std::string("rank and world_size are given, but no init_method that says where the ranks "
-                                          "meet (tcp://host:port, file:///path or job://name)"));
+    throw_error<usage_error>(
+        context, {named ? concat({"init_method \"", method, "\" needs rank and world_size as well"})
+                        : std::string("rank and world_size are given, but no init_method that says where the ranks "
+                                      "meet (tcp://host:port, file:///path or job://name)")});
   }
   if (named) {
     if (options.world_size < 1 || options.rank >= options.world_size) {
-      throw usage_error(context, concat({"rank ", options.rank, " of ", options.world_size, " is not possible"}));
+      throw_error<usage_error>(context, {"rank ", options.rank, " of ", options.world_size, " is not possible"});
     }
     return named_job(options, context);
   }
   launch_environment found = detect_environment();
   if (method == "env://" && found.source == "none") {
-    throw usage_error(
+    throw_error<usage_error>(
         context,
-        "init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
-        "WORLD_SIZE; OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); FLUX_TASK_RANK and FLUX_JOB_SIZE "
-        "(Flux); "
-        "PALS_RANKID and PMI_SIZE (PALS); JSM_NAMESPACE_RANK and JSM_NAMESPACE_SIZE (jsrun); PMI_RANK and PMI_SIZE "
-        "(MPICH, Intel MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)");
+        {"init_method is env://, but none of these pairs is set: HFCOMM_RANK and HFCOMM_WORLD_SIZE; RANK and "
+         "WORLD_SIZE; OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI); FLUX_TASK_RANK and FLUX_JOB_SIZE "
+         "(Flux); "
+         "PALS_RANKID and PMI_SIZE (PALS); JSM_NAMESPACE_RANK and JSM_NAMESPACE_SIZE (jsrun); PMI_RANK and PMI_SIZE "
+         "(MPICH, Intel MPI); SLURM_PROCID and SLURM_STEP_NUM_TASKS (Slurm)"});
   }
   return found;
 }

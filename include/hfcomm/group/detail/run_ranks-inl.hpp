@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
@@ -58,7 +57,7 @@ inline std::unique_ptr<pretended_job> pretend_machines(const std::vector<int>& s
   }
   const several_machines* const several = find_several_machines();
   if (several == nullptr) {
-    throw usage_error(context, concat({"ranks on ", sizes.size(), " pretended machines: ", include_machines}));
+    throw_error<usage_error>(context, {"ranks on ", sizes.size(), " pretended machines: ", include_machines});
   }
   return several->pretend(sizes);
 }
@@ -78,14 +77,14 @@ HFCOMM_INLINE std::vector<int> usual_machines(int ranks) {
 HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)> rank_main,
                              const testing::run_ranks_options& options, std::source_location where) {
   if (ranks < 1 || ranks > engines::layout::max_ranks) {
-    throw usage_error(
+    throw_error<usage_error>(
         {-1, 0, "run_ranks", 0, where},
-        concat({"cannot run ", ranks, " ranks; the number must be from 1 to ", engines::layout::max_ranks}));
+        {"cannot run ", ranks, " ranks; the number must be from 1 to ", engines::layout::max_ranks});
   }
   if (!options.machines.empty() && (std::accumulate(options.machines.begin(), options.machines.end(), 0) != ranks ||
                                     *std::min_element(options.machines.begin(), options.machines.end()) < 1)) {
-    throw usage_error({-1, 0, "run_ranks", 0, where},
-                      concat({"the machines must have at least 1 rank each and ", ranks, " altogether"}));
+    throw_error<usage_error>({-1, 0, "run_ranks", 0, where},
+                             {"the machines must have at least 1 rank each and ", ranks, " altogether"});
   }
   const auto job = pretend_machines(options.machines.empty() ? usual_machines(ranks) : options.machines,
                                     {-1, 0, "run_ranks", 0, where});

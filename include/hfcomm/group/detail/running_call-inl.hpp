@@ -16,22 +16,21 @@ HFCOMM_INLINE group_guard::group_guard(const process_group& group, const operati
     : state_(group_access::state(group)), served_(group_being_served() == &state_) {
   if (served_) {
     if (state_.served_busy) {
-      throw usage_error(context_of(group, call),
-                        "called inside an operation of this group, by a callable or an object of it");
+      throw_error<usage_error>(context_of(group, call),
+                               {"called inside an operation of this group, by a callable or an object of it"});
     }
     state_.served_busy = true;
     return;
   }
   if (state_.busy.exchange(true, std::memory_order_acquire)) {
-    throw usage_error(
+    throw_error<usage_error>(
         context_of(group, call),
-        "another thread is inside an operation of this group; give each thread a group of its own (split)");
+        {"another thread is inside an operation of this group; give each thread a group of its own (split)"});
   }
   if (state_.master_sections.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     state_.busy.store(false, std::memory_order_release);
-    throw usage_error(
-        context_of(group, call),
-        "called inside a master-first section or run_master_only: the other ranks wait for its end and cannot answer");
+    throw_error<usage_error>(context_of(group, call), {"called inside a master-first section or run_master_only: the "
+                                                       "other ranks wait for its end and cannot answer"});
   }
 }
 

@@ -229,7 +229,7 @@ HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const i
     return several->join(who, options, std::move(exchange), context);
   }
   if (who.has_several_machines()) {
-    throw usage_error(context, detail::concat({"this job has ranks on several machines: ", include_machines}));
+    detail::throw_error<usage_error>(context, {"this job has ranks on several machines: ", include_machines});
   }
   return join_here(detail::concat({" Ranks on other machines cannot: ", include_machines}));
 }
@@ -240,13 +240,13 @@ HFCOMM_INLINE launch_environment find_job(const init_options& options, const err
     try {
       return resolve(options, context);
     } catch (const usage_error& problem) {
-      throw usage_error(context, problem.detail());
+      detail::throw_error<usage_error>(context, {problem.detail()});
     }
   }();
   if (who.world_size > engines::layout::max_ranks) {
-    throw usage_error(
+    detail::throw_error<usage_error>(
         {who.rank, who.world_size, context.operation, 0, context.where},
-        detail::concat({"the job has ", who.world_size, " ranks; it can have at most ", engines::layout::max_ranks}));
+        {"the job has ", who.world_size, " ranks; it can have at most ", engines::layout::max_ranks});
   }
   return who;
 }
@@ -260,11 +260,11 @@ HFCOMM_INLINE rendezvous::membership join_as(const launch_environment& who, cons
   try {
     return join(who, options, std::move(exchange), context);
   } catch (const usage_error& problem) {
-    throw usage_error(context, problem.detail());
+    detail::throw_error<usage_error>(context, {problem.detail()});
   } catch (const timeout_error& problem) {
-    throw timeout_error(context, problem.detail(), problem.missing());
+    detail::throw_error<timeout_error>(context, {problem.detail()}, problem.missing());
   } catch (const engine_error& problem) {
-    throw engine_error(context, problem.detail());
+    detail::throw_error<engine_error>(context, {problem.detail()});
   }
 }
 
@@ -274,7 +274,8 @@ HFCOMM_INLINE session init(const init_options& options, std::source_location whe
   auto& process = detail::process_identity();
   const error_context context{-1, 0, "init", 0, where};
   if (process.initialized || detail::thread_identity() != nullptr) {
-    throw usage_error(context, "this process is a rank already (is init called twice, or inside launch or run_ranks?)");
+    detail::throw_error<usage_error>(
+        context, {"this process is a rank already (is init called twice, or inside launch or run_ranks?)"});
   }
   const launch_environment who = detail::find_job(options, context);
   if (who.world_size == 1) {

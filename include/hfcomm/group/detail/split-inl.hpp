@@ -96,9 +96,8 @@ HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<con
         return detail::concat({"rank ", rank, " called ", running.engine().matching_call(static_cast<int>(rank)),
                                " for ", engines::list_ranks(lists[rank])});
       };
-      throw mismatch_error(context,
-                           detail::concat({"the new group differs: ", requested_by(0), ", ", requested_by(other)}), 0,
-                           static_cast<int>(other));
+      detail::throw_error<mismatch_error>(
+          context, {"the new group differs: ", requested_by(0), ", ", requested_by(other)}, 0, static_cast<int>(other));
     }
   }
   const bool inside = seen[static_cast<std::size_t>(rank())];

@@ -7,7 +7,6 @@
 #include <string>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/shared_memory/tuning_table.hpp>
 #include <hfcomm/group/tuning.hpp>
@@ -21,8 +20,7 @@ HFCOMM_INLINE void save_tuning(const std::string& path) {
   file << tuning_text();
   file.close();
   if (!file) {
-    throw engine_error(error_context{},
-                       detail::concat({"the tuning table cannot be written to ", path, ": ", std::strerror(errno)}));
+    detail::throw_error<engine_error>({"the tuning table cannot be written to ", path, ": ", std::strerror(errno)});
   }
 }
 

@@ -52,7 +52,7 @@ class watched_works {
 HFCOMM_INLINE std::optional<std::size_t> wait_for_one(std::span<work_state* const> works,
                                                       const std::chrono::steady_clock::time_point* deadline) {
   if (works.empty()) {
-    throw usage_error({}, "wait_any of no works would wait for ever");
+    throw_error<usage_error>({"wait_any of no works would wait for ever"});
   }
   watched_works watched(works);
   if (const auto done = watched.watch(deadline == nullptr)) {

@@ -85,7 +85,7 @@ class group_work_state : public work_state {
     require_creating_process();
     const std::scoped_lock lock(mutex_);
     if (waiter_) {
-      throw usage_error(context(), "another coroutine awaits this work already");
+      throw_error<usage_error>(context(), {"another coroutine awaits this work already"});
     }
     if (!done_) {
       waiter_ = waiter;
@@ -122,7 +122,7 @@ class group_work_state : public work_state {
     require_creating_process();
     const std::scoped_lock lock(mutex_);
     if (watcher_ != nullptr && watcher_ != &watcher) {
-      throw usage_error(context(), "another thread waits for this work already");
+      throw_error<usage_error>(context(), {"another thread waits for this work already"});
     }
     watcher_ = done_ ? nullptr : &watcher;
     return !done_;
@@ -142,7 +142,7 @@ class group_work_state : public work_state {
   }
 
   [[noreturn]] void refuse_second_take() const override {
-    throw usage_error(context(), "the value of this work has been taken already");
+    throw_error<usage_error>(context(), {"the value of this work has been taken already"});
   }
 
   [[nodiscard]] std::exception_ptr problem() override {
@@ -282,7 +282,8 @@ class group_work_state : public work_state {
   [[nodiscard]] error_context context() const { return {rank_, size_, "work", 0, where_}; }
   void require_creating_process() const {
     if (!creator_.in_creating_process()) {
-      throw usage_error(context(), "this work was started before a fork; only the parent process can wait for it");
+      throw_error<usage_error>(context(),
+                               {"this work was started before a fork; only the parent process can wait for it"});
     }
   }
 
@@ -328,6 +329,6 @@ class coroutine_state final : public group_work_state {
 
 HFCOMM_INLINE std::shared_ptr<work_state> make_coroutine_state() { return std::make_shared<coroutine_state>(); }
 
-HFCOMM_INLINE void refuse_moved_work() { throw usage_error({}, "this work was moved from"); }
+HFCOMM_INLINE void refuse_moved_work() { throw_error<usage_error>({"this work was moved from"}); }
 
 }  // namespace hfcomm::detail

@@ -52,15 +52,14 @@ inline std::optional<std::vector<int>> pretended_numa_nodes() {
   do {
     const auto node = take_number(text);
     if (!node || *node < rendezvous::numa_nodes::unknown) {
-      throw engine_error(error_context{},
-                         detail::concat({"HFCOMM_NUMA_NODES is \"", value,
-                                         "\", which is no list of a node for each rank of this machine: 0,0,1,1"}));
+      detail::throw_error<engine_error>(
+          {"HFCOMM_NUMA_NODES is \"", value, "\", which is no list of a node for each rank of this machine: 0,0,1,1"});
     }
     nodes.push_back(*node);
   } while (take_character(text, ','));
   if (!text.empty()) {
-    throw engine_error(error_context{}, detail::concat({"HFCOMM_NUMA_NODES has \"", text,
-                                                        "\" behind its list of nodes; wanted: 0,0,1,1"}));
+    detail::throw_error<engine_error>(
+        {"HFCOMM_NUMA_NODES has \"", text, "\" behind its list of nodes; wanted: 0,0,1,1"});
   }
   return nodes;
 }
@@ -161,9 +160,8 @@ HFCOMM_INLINE numa_place place_of_rank(int local_rank) {
   }
   const auto index = static_cast<std::size_t>(local_rank);
   if (index >= pretended->size()) {
-    throw engine_error(error_context{},
-                       detail::concat({"HFCOMM_NUMA_NODES has ", pretended->size(), " numbers, and none for rank ",
-                                       local_rank, " of this machine"}));
+    detail::throw_error<engine_error>(
+        {"HFCOMM_NUMA_NODES has ", pretended->size(), " numbers, and none for rank ", local_rank, " of this machine"});
   }
   return {(*pretended)[index], node};
 }

@@ -70,8 +70,7 @@ HFCOMM_INLINE std::string to_text(const root_address& address) {
     detail::append(text, {&port == &address.ports.front() ? "" : ",", port});
   }
   if (text.size() > longest_root_address || !parse_root_address(text)) {
-    throw engine_error(error_context{},
-                       detail::concat({"\"", text.substr(0, longest_root_address), "\" is no address for the root"}));
+    detail::throw_error<engine_error>({"\"", text.substr(0, longest_root_address), "\" is no address for the root"});
   }
   return text;
 }
@@ -110,8 +109,8 @@ HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up,
   for (auto pause = std::chrono::microseconds(200); !exchange.is_done();
        pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
     if (give_up.passed()) {
-      throw timeout_error(error_context{},
-                          detail::concat({"timed out: the address of rank 0's machine has not come from ", whom}), {0});
+      detail::throw_error<timeout_error>({"timed out: the address of rank 0's machine has not come from ", whom},
+                                         std::vector<int>{0});
     }
     std::this_thread::sleep_for(pause);
   }

@@ -80,10 +80,9 @@ class in_file final : public address_exchange {
       throw_system(detail::concat({"opening ", path_, " for the root's address"}));
     }
     if (!S_ISREG(state.st_mode) || state.st_uid != ::geteuid() || (state.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-      throw engine_error(error_context{},
-                         detail::concat({path_,
+      detail::throw_error<engine_error>({path_,
                                          " is not trusted with the root's address: it is no file, or another "
-                                         "user's, or others may write into it; remove it or name another"}));
+                                         "user's, or others may write into it; remove it or name another"});
     }
     std::array<char, longest_root_address + 2> bytes{};
     const ::ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
@@ -94,9 +93,8 @@ class in_file final : public address_exchange {
     text.remove_suffix(text.ends_with('\n') ? 1 : 0);
     auto address = parse_root_address(text);
     if (!address) {
-      throw engine_error(
-          error_context{},
-          detail::concat({path_, " holds something else than the root's address; remove it or name another"}));
+      detail::throw_error<engine_error>(
+          {path_, " holds something else than the root's address; remove it or name another"});
     }
     return address;
   }

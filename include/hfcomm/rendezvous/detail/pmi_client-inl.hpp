@@ -66,8 +66,7 @@ HFCOMM_INLINE void pmi_client::enter_barrier() { send("cmd=barrier_in"); }
 HFCOMM_INLINE bool pmi_client::has_barrier_ended() {
   const auto line = receive(std::chrono::milliseconds(0));
   if (line && (field(*line, "cmd") != "barrier_out" || field(*line, "rc").value_or("0") != "0")) {
-    throw engine_error(error_context{},
-                       detail::concat({"the launcher's PMI server ended a barrier with \"", *line, '"'}));
+    detail::throw_error<engine_error>({"the launcher's PMI server ended a barrier with \"", *line, '"'});
   }
   return line.has_value();
 }
@@ -76,8 +75,7 @@ HFCOMM_INLINE std::optional<std::string> pmi_client::get(std::string_view key) {
   send(detail::concat({"cmd=get kvsname=", space_, " key=", key}));
   const auto line = receive(std::chrono::seconds(10));
   if (!line || field(*line, "cmd") != "get_result") {
-    throw engine_error(error_context{},
-                       detail::concat({"the launcher's PMI server answered a get with \"", line.value_or(""), '"'}));
+    detail::throw_error<engine_error>({"the launcher's PMI server answered a get with \"", line.value_or(""), '"'});
   }
   const auto value = field(*line, "value");
   return field(*line, "rc") == "0" && value ? std::optional<std::string>(*value) : std::nullopt;
@@ -126,10 +124,10 @@ HFCOMM_INLINE std::optional<std::string> pmi_client::receive(std::chrono::millis
     std::array<char, 1024> piece{};
     const ::ssize_t count = ::recv(server_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
     if (count == 0) {
-      throw engine_error(error_context{}, "the launcher's PMI server closed the connection");
+      detail::throw_error<engine_error>({"the launcher's PMI server closed the connection"});
     }
     if (received_.size() > longest_line) {
-      throw engine_error(error_context{}, "the launcher's PMI server has sent a line of more than 4 KiB");
+      detail::throw_error<engine_error>({"the launcher's PMI server has sent a line of more than 4 KiB"});
     }
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       throw_system("reading from the launcher's PMI server");
@@ -142,9 +140,8 @@ HFCOMM_INLINE std::string pmi_client::ask(const std::string& command, std::strin
   send(command);
   const auto line = receive(std::chrono::seconds(10));
   if (!line || field(*line, "cmd") != answer || field(*line, "rc").value_or("0") != "0") {
-    throw engine_error(error_context{},
-                       detail::concat({"the launcher's PMI server answered \"", line.value_or(""), "\" to \"", command,
-                                       "\"; set HFCOMM_ADDRESS to do without it"}));
+    detail::throw_error<engine_error>({"the launcher's PMI server answered \"", line.value_or(""), "\" to \"", command,
+                                       "\"; set HFCOMM_ADDRESS to do without it"});
   }
   return *line;
 }
@@ -175,9 +172,8 @@ class by_pmi final : public address_exchange {
         const auto text = client_->get(key_);
         auto address = text ? parse_root_address(*text) : std::nullopt;
         if (!address) {
-          throw engine_error(error_context{},
-                             detail::concat({"the launcher's PMI server has no address of rank 0's machine under ",
-                                             key_, " (\"", text.value_or(""), "\")"}));
+          detail::throw_error<engine_error>({"the launcher's PMI server has no address of rank 0's machine under ",
+                                             key_, " (\"", text.value_or(""), "\")"});
         }
         found_ = std::move(*address);
       }

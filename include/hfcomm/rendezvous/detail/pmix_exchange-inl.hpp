@@ -118,8 +118,8 @@ class library {
 
   void check(int status, const char* call) const {
     if (status != 0) {
-      throw engine_error(error_context{}, detail::concat({call, " failed: ", error_string_(status), " (", status,
-                                                          "); set HFCOMM_ADDRESS to do without PMIx"}));
+      detail::throw_error<engine_error>(
+          {call, " failed: ", error_string_(status), " (", status, "); set HFCOMM_ADDRESS to do without PMIx"});
     }
   }
 
@@ -133,12 +133,10 @@ class library {
       handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     }
     if (!is_here && handle_ == nullptr) {
-      throw engine_error(
-          error_context{},
-          detail::concat({"the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
-                          "loaded (",
-                          ::dlerror(),
-                          "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"}));
+      detail::throw_error<engine_error>(
+          {"the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
+           "loaded (",
+           ::dlerror(), "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"});
     }
     take(error_string_, "PMIx_Error_string");
     take(init_, "PMIx_Init");
@@ -154,7 +152,7 @@ class library {
   void take(Function& function, const char* name) {
     function = reinterpret_cast<Function>(::dlsym(handle_ != nullptr ? handle_ : RTLD_DEFAULT, name));
     if (function == nullptr) {
-      throw engine_error(error_context{}, detail::concat({"PMIx's library has no ", name}));
+      detail::throw_error<engine_error>({"PMIx's library has no ", name});
     }
   }
 
@@ -231,9 +229,8 @@ class by_pmix final : public address_exchange {
     }
     auto address = text ? parse_root_address(*text) : std::nullopt;
     if (!address) {
-      throw engine_error(error_context{},
-                         detail::concat({"the launcher's PMIx server has no address of rank 0's machine under ", key_,
-                                         " (\"", text.value_or(""), "\"); set HFCOMM_ADDRESS to do without it"}));
+      detail::throw_error<engine_error>({"the launcher's PMIx server has no address of rank 0's machine under ", key_,
+                                         " (\"", text.value_or(""), "\"); set HFCOMM_ADDRESS to do without it"});
     }
     found_ = std::move(*address);
   }

@@ -10,8 +10,8 @@ namespace hfcomm::detail {
 
 HFCOMM_INLINE void require_rank(int rank, const process_group& group, std::source_location where) {
   if (rank < 0 || rank >= group.size()) {
-    throw usage_error({group.rank(), group.size(), "on_rank", 0, where},
-                      engines::no_such_rank("rank", rank, group.size()));
+    throw_error<usage_error>({group.rank(), group.size(), "on_rank", 0, where},
+                             {engines::no_such_rank("rank", rank, group.size())});
   }
 }
 

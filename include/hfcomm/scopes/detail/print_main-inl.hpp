@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/scopes/print_main.hpp>
 
@@ -28,8 +27,8 @@ HFCOMM_INLINE void write_to_stdout(std::string_view text, const process_group& g
       ::pollfd room{STDOUT_FILENO, POLLOUT, 0};
       ::poll(&room, 1, -1);
     } else if (errno != EINTR) {
-      throw engine_error({group.rank(), group.size(), "print_main", 0, {}},
-                         concat({"cannot write to standard output: ", std::strerror(errno)}));
+      throw_error<engine_error>({group.rank(), group.size(), "print_main", 0, {}},
+                                {"cannot write to standard output: ", std::strerror(errno)});
     }
   }
 }

@@ -33,17 +33,18 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
 }
 
 HFCOMM_INLINE void output_archive::fail_for_depth() {
-  throw usage_error({}, hfcomm::detail::concat({"objects are nested more than ", max_depth, " deep"}));
+  hfcomm::detail::throw_error<usage_error>({"objects are nested more than ", max_depth, " deep"});
 }
 
 HFCOMM_INLINE void output_archive::fail_for_elements() {
-  throw usage_error({},
-                    hfcomm::detail::concat(
-                        {"more than ", max_elements_without_bytes,
-                         " elements of containers are of a class that serializes nothing; no rank would decode them"}));
+  hfcomm::detail::throw_error<usage_error>(
+      {"more than ", max_elements_without_bytes,
+       " elements of containers are of a class that serializes nothing; no rank would decode them"});
 }
 
-HFCOMM_INLINE void input_archive::fail(std::string detail) { throw decode_error({}, std::move(detail)); }
+HFCOMM_INLINE void input_archive::fail(std::string detail) {
+  hfcomm::detail::throw_error<decode_error>({std::move(detail)});
+}
 
 HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
   fail(hfcomm::detail::concat({keys, " keys are declared, but only ", different, " of them are distinct"}));
@@ -75,7 +76,7 @@ HFCOMM_INLINE void input_archive::fail_for_rest() const {
 namespace detail {
 
 HFCOMM_INLINE void fail_for_size(std::size_t wanted, std::size_t bytes) {
-  throw decode_error({}, hfcomm::detail::concat({"wrong size: ", bytes, " bytes for an object of ", wanted, " bytes"}));
+  hfcomm::detail::throw_error<decode_error>({"wrong size: ", bytes, " bytes for an object of ", wanted, " bytes"});
 }
 
 HFCOMM_INLINE void rethrow_as_decode_error() {
@@ -84,11 +85,11 @@ HFCOMM_INLINE void rethrow_as_decode_error() {
   } catch (const error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    throw decode_error({}, "out of memory");
+    hfcomm::detail::throw_error<decode_error>({"out of memory"});
   } catch (const std::exception& problem) {
-    throw decode_error({}, problem.what());
+    hfcomm::detail::throw_error<decode_error>({problem.what()});
   } catch (...) {
-    throw decode_error({}, "its load function threw something that is no std::exception");
+    hfcomm::detail::throw_error<decode_error>({"its load function threw something that is no std::exception"});
   }
 }
 

@@ -198,7 +198,7 @@ HFCOMM_INLINE void module_state::begin_averager_pass() {
 
 HFCOMM_INLINE void module_state::refuse_pass(const std::string& text) {
   abandon_pass(text, where_);
-  throw usage_error(context(), text);
+  hfcomm::detail::throw_error<usage_error>(context(), {text});
 }
 
 HFCOMM_INLINE void module_state::abandon_pass(std::string_view why, std::source_location where) {

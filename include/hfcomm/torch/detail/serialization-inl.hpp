@@ -59,7 +59,7 @@ HFCOMM_INLINE void save(output_archive& archive, const at::Tensor& tensor) {
         {"a tensor of type ", std::string(tensor.dtype().name()), " cannot be sent as an object"});
   }
   if (!problem.empty()) {
-    throw usage_error({}, problem);
+    hfcomm::detail::throw_error<usage_error>({problem});
   }
   const auto type = static_cast<std::uint8_t>(tensor.scalar_type());
   archive.write(&type, sizeof(type));

@@ -63,7 +63,7 @@ HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ra
     std::ostringstream text;
     text << buffer.size() << " bytes of memory at " << static_cast<const void*>(buffer.data())
          << " cannot be shared: " << why;
-    throw engine_error(context, text.str());
+    detail::throw_error<engine_error>(context, {text.str()});
   };
   if (heap == nullptr) {
     refuse(spans_machines ? "the group has no memory for it, because its ranks are on several machines"
@@ -71,7 +71,8 @@ HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ra
                             "leaves no room");
   }
   if (!heap->in_creating_process()) {
-    throw usage_error(context, "this group was made before a fork; the child process is not a rank of it");
+    detail::throw_error<usage_error>(context,
+                                     {"this group was made before a fork; the child process is not a rank of it"});
   }
   const replaced_buffer wanted(buffer);
   if (wanted.pages().empty()) {

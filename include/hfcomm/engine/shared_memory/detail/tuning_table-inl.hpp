@@ -36,7 +36,7 @@ template <std::size_t Count>
 std::size_t index_of(const std::array<std::string_view, Count>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
-    throw usage_error(error_context{}, detail::concat({"\"", name, "\" is not known here"}));
+    detail::throw_error<usage_error>({"\"", name, "\" is not known here"});
   }
   return static_cast<std::size_t>(found - names.begin());
 }
@@ -53,22 +53,21 @@ inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string&
   tuning_table::choice chosen;
   if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> chosen.way.piece >> chosen.microseconds) ||
       words >> rest) {
-    throw usage_error(error_context{},
-                      "it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds");
+    detail::throw_error<usage_error>(
+        {"it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds"});
   }
   if (bytes < 1) {
-    throw usage_error(error_context{}, detail::concat({"there is no such size: ", bytes, " bytes"}));
+    detail::throw_error<usage_error>({"there is no such size: ", bytes, " bytes"});
   }
   if (key.ranks < 1 || key.ranks > layout::max_ranks) {
-    throw usage_error(error_context{}, detail::concat({"a group has 1 to ", layout::max_ranks, " ranks"}));
+    detail::throw_error<usage_error>({"a group has 1 to ", layout::max_ranks, " ranks"});
   }
   key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
   key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
   key.size_class = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes)));
   chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
   if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
-    throw usage_error(error_context{},
-                      detail::concat({"there is no such way: ", medium, " with pieces of ", chosen.way.piece}));
+    detail::throw_error<usage_error>({"there is no such way: ", medium, " with pieces of ", chosen.way.piece});
   }
   return {key, chosen};
 }
@@ -131,9 +130,8 @@ HFCOMM_INLINE std::string tuning_table::text() const {
 
 HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   const auto refuse = [&] {
-    throw usage_error(error_context{},
-                      detail::concat({"the table ", path, " cannot be read (", std::strerror(errno),
-                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"}));
+    detail::throw_error<usage_error>({"the table ", path, " cannot be read (", std::strerror(errno),
+                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"});
   };
   std::ifstream file(path);
   if (!file) {
@@ -142,7 +140,7 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   std::map<tuning_key, choice> found;
   std::string line;
   const auto throw_wrong_line = [&](int number, const std::string& why) {
-    throw usage_error(error_context{}, detail::concat({path, ":", number, ": \"", line, "\": ", why}));
+    detail::throw_error<usage_error>({path, ":", number, ": \"", line, "\": ", why});
   };
   for (int number = 1; std::getline(file, line); ++number) {
     if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
