@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/core/config.hpp>
@@ -50,19 +51,18 @@ HFCOMM_INLINE std::vector<dictionary_entry> read_entries(std::span<const std::by
 
 HFCOMM_INLINE dictionary_difference::dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks)
     : ranks_(of_ranks.size()) {
-  std::map<std::pair<std::string_view, std::string_view>, std::size_t> places;
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<leaf_kind>> kinds;  // in the order of the texts
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     for (const auto& entry : of_ranks[rank]) {
-      const auto [place, is_new] = places.try_emplace({entry.name, entry.path}, table_.size());
-      if (is_new) {
-        table_.push_back({entry.name, entry.path, std::vector<leaf_kind>(ranks_)});
-      }
-      table_[place->second].kinds[rank] = entry.kind;
+      auto& of_key = kinds[{entry.name, entry.path}];
+      of_key.resize(ranks_);
+      of_key[rank] = entry.kind;
     }
   }
-  std::sort(table_.begin(), table_.end(), [](const row& left, const row& right) {
-    return std::tie(left.name, left.path) < std::tie(right.name, right.path);
-  });
+  table_.reserve(kinds.size());
+  for (auto& [key, of_key] : kinds) {
+    table_.push_back({std::string(key.first), std::move(of_key)});
+  }
 }
 
 HFCOMM_INLINE std::string dictionary_difference::describe() const {

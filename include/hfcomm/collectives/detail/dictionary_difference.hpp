@@ -26,7 +26,7 @@ struct dictionary_entry {
 };
 
 template <class Key>
-std::string key_text(const Key& key) {
+[[gnu::cold]] std::string key_text(const Key& key) {
   if constexpr (std::convertible_to<const Key&, std::string_view>) {
     return std::string(std::string_view(key));
   } else if constexpr (std::is_arithmetic_v<Key>) {
@@ -43,7 +43,7 @@ std::span<const std::byte> take_key(std::span<const std::byte>& rest);
 /// Returns the keys on the path to one leaf, with slashes between, and removes them from the front of `rest`. Sets
 /// `quoted` where one of them is text.
 template <dictionary Map>
-std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
+[[gnu::cold]] std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
   using key_type = typename Map::key_type;
   key_type key{};
   decode_into(key, take_key(rest));
@@ -59,7 +59,7 @@ std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
 using path_reader = std::string (*)(std::span<const std::byte>& rest, bool& quoted);
 
 /// Returns the entries of a structure. Throws decode_error where the bytes are not those of a structure.
-std::vector<dictionary_entry> read_entries(std::span<const std::byte> structure, path_reader take_path);
+[[gnu::cold]] std::vector<dictionary_entry> read_entries(std::span<const std::byte> structure, path_reader take_path);
 
 template <dictionary Map>
 std::vector<dictionary_entry> entries_of(std::span<const std::byte> structure) {
@@ -70,22 +70,21 @@ std::vector<dictionary_entry> entries_of(std::span<const std::byte> structure) {
 class dictionary_difference {
  public:
   /// `of_ranks[rank]` are that rank's entries.
-  explicit dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks);
+  [[gnu::cold]] explicit dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks);
 
   /// Returns `rank 1 lacks "a"; ranks 0 and 2 lack "b", "c"; "d" is float64 on rank 0, int32 on ranks 1 and 2`.
-  [[nodiscard]] std::string describe() const;
+  [[nodiscard, gnu::cold]] std::string describe() const;
 
  private:
   struct row {
     std::string name;
-    std::string path;
     std::vector<leaf_kind> kinds;  // by rank; zero where it has none
   };
 
   static constexpr std::size_t max_names = 32;
 
-  [[nodiscard]] std::string missing_keys() const;
-  [[nodiscard]] std::string different_types(const row& key) const;
+  [[nodiscard, gnu::cold]] std::string missing_keys() const;
+  [[nodiscard, gnu::cold]] std::string different_types(const row& key) const;
 
   std::size_t ranks_;
   std::vector<row> table_;
