@@ -73,7 +73,7 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
   return call;
 }
 
-inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
+[[gnu::cold]] inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
   return concat({"the ", to_string(op), " of ", elements, " elements is not defined; ",
                  needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
                  : needs_order(op)        ? "complex numbers have no order"

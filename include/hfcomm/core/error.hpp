@@ -28,10 +28,10 @@ struct error_context {
 namespace detail {
 
 /// Returns "FILE:LINE", without the file's folders.
-std::string describe(const std::source_location& where);
+[[gnu::cold]] std::string describe(const std::source_location& where);
 
 /// Returns the text of an error: its context, as in `error::what()`, and `detail`.
-std::string describe(const error_context& context, std::string_view detail);
+[[gnu::cold]] std::string describe(const error_context& context, std::string_view detail);
 
 }  // namespace detail
 
@@ -141,10 +141,10 @@ template <class Error, class... More>
 }
 
 /// Returns the text of the exception that is being handled. To be called in a handler.
-std::string current_exception_text();
+[[gnu::cold]] std::string current_exception_text();
 
 /// Returns the same text, without the context if the exception is an `error`. For an error that has another context.
-std::string current_exception_detail();
+[[gnu::cold]] std::string current_exception_detail();
 
 }  // namespace detail
 

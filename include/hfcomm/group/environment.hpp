@@ -93,9 +93,10 @@ using environment_reader = function_ref<std::optional<std::string>(const char*)>
 /// Throws usage_error where only variables of MVAPICH2, ALPS or PMIx say that this process is one of several: their
 /// jobs need HFCOMM_* variables. Throws usage_error where variables are missing, with the names of those found and
 /// those missing. Throws usage_error where a value is impossible, with its name.
-[[nodiscard]] launch_environment detect_environment(std::source_location where = std::source_location::current());
+[[nodiscard, gnu::cold]] launch_environment detect_environment(
+    std::source_location where = std::source_location::current());
 /// Returns the same from variables that `read` returns, instead of the process's own.
-[[nodiscard]] launch_environment detect_environment(environment_reader read,
-                                                    std::source_location where = std::source_location::current());
+[[nodiscard, gnu::cold]] launch_environment detect_environment(
+    environment_reader read, std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm

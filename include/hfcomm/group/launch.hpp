@@ -26,7 +26,7 @@ struct launch_options {
 
 namespace detail {
 
-int launch(launch_options options, function_ref<int()> main, std::source_location where);
+[[gnu::cold]] int launch(launch_options options, function_ref<int()> main, std::source_location where);
 
 }  // namespace detail
 

@@ -29,7 +29,7 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
   ~session();
 
   /// Ends the session before its destructor does. Idempotent.
-  void end() noexcept;
+  [[gnu::cold]] void end() noexcept;
 
   /// Tells the other ranks why this one is about to end; their errors quote it. With `because_of_another`, it ends
   /// because another rank did, which is then the one to blame.
@@ -58,8 +58,8 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 /// `start_timeout`. Throws engine_error where a machine has no resources for its ranks, or no library that connects it
 /// to the others (see init_options::link). Throws usage_error where the job has several machines and no secret. Not
 /// thread-safe.
-[[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]]
-session init(const init_options& options = {}, std::source_location where = std::source_location::current());
+[[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]] [[gnu::cold]] session init(
+    const init_options& options = {}, std::source_location where = std::source_location::current());
 
 /// Returns the group of all ranks. Before init() and after the session it is a group of one, in which every operation
 /// works.

@@ -15,7 +15,7 @@ class numa_nodes {
   static constexpr int unknown = -1;
 
   /// Reads the nodes from a folder with a file `node0/cpulist` for each of them. A folder that is not there has none.
-  explicit numa_nodes(const std::string& folder = "/sys/devices/system/node");
+  [[gnu::cold]] explicit numa_nodes(const std::string& folder = "/sys/devices/system/node");
 
   /// Returns the nodes of this machine, as they were when a process first asked.
   static const numa_nodes& of_this_machine();
@@ -38,7 +38,7 @@ std::vector<int> allowed_core_numbers();
 
 /// Returns whether it matters on which node a rank's memory is: whether this machine, or HFCOMM_NUMA_NODES where it is
 /// set, has several. Throws engine_error where the variable is no list of numbers.
-bool machine_has_several_nodes();
+[[gnu::cold]] bool machine_has_several_nodes();
 
 /// The place of a rank and of its memory.
 struct numa_place {
@@ -56,7 +56,7 @@ struct numa_place {
 /// then still goes to the node where it is. Where all numbers are equal, the machine counts as one with a single node.
 /// -1 stands for a rank that may run on several nodes. Throws engine_error where the variable is no list of numbers,
 /// or has none for this rank.
-numa_place place_of_rank(int local_rank);
+[[gnu::cold]] numa_place place_of_rank(int local_rank);
 
 /// Asks the system to keep the whole pages inside `memory` on `node`, and to move those that are elsewhere. A page that
 /// another process has mapped moves only where this one has CAP_SYS_NICE. Returns false where the system refuses, as in

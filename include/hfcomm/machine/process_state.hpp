@@ -78,7 +78,7 @@ inline bool proc_shows_this_namespace() {
 
 /// Returns the state of the process with that number. It ends when all of its threads do: the first thread may end
 /// alone, by pthread_exit in main. Takes 10 microseconds for a process that runs.
-inline process_state state_of_process(pid_t pid) {
+[[gnu::cold]] inline process_state state_of_process(pid_t pid) {
   const std::string folder = detail::concat({"/proc/", pid});
   const process_state first = proc::thread_state(proc::read_beginning(detail::concat({folder, "/stat"})));
   if (first == process_state::running || !proc::proc_shows_this_namespace()) {
@@ -117,7 +117,7 @@ struct process_description {
 };
 
 /// Returns what /proc tells of the process with that number.
-inline process_description describe_process(pid_t pid) {
+[[gnu::cold]] inline process_description describe_process(pid_t pid) {
   const std::string stat = proc::read_beginning(detail::concat({"/proc/", pid, "/stat"}));
   process_description result;
   const auto begin = stat.find('(');

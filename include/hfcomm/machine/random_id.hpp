@@ -10,6 +10,6 @@ namespace hfcomm::rendezvous {
 std::uint64_t random_word();
 
 /// Returns 128 random bits from the system, in hexadecimal.
-std::string random_id();
+[[gnu::cold]] std::string random_id();
 
 }  // namespace hfcomm::rendezvous

@@ -9,7 +9,7 @@ namespace hfcomm::rendezvous {
 
 /// Describes why pages of this process cannot be replaced by others without a difference to the program; empty: they
 /// can. Pages of private memory that may be read and written can. `pages` begins and ends with a page.
-[[nodiscard]] std::string replacement_problem(std::span<const std::byte> pages);
+[[nodiscard, gnu::cold]] std::string replacement_problem(std::span<const std::byte> pages);
 
 /// Replaces pages, at their addresses and with their content, by those of a shared mapping that begin at `shared`. It
 /// replaces all at once: a thread that reads them meanwhile finds them as they are. What a thread writes meanwhile may

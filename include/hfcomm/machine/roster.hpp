@@ -68,7 +68,7 @@ inline launched_process& own_launch() noexcept {
   return own;
 }
 
-inline std::string signal_name(int number) {
+[[gnu::cold]] inline std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
   return detail::concat({"signal ", number, name != nullptr ? detail::concat({" (SIG", name, ")"}) : std::string()});
 }
@@ -155,7 +155,7 @@ class roster {
 
   /// Returns how the rank ended whose process connects this machine; nullopt while it does, and where that is this
   /// process.
-  [[nodiscard]] std::optional<rank_ending> agent_ending() const {
+  [[nodiscard, gnu::cold]] std::optional<rank_ending> agent_ending() const {
     auto end = agent_ >= 0 && agent_ != index_ ? ending(agent_) : std::nullopt;
     const bool is_gone = end && (entries_[agent_].has_no_agent.load() != 0 || process_is_over(agent_));
     return is_gone ? std::move(end) : std::nullopt;
@@ -211,7 +211,7 @@ class roster {
 
   /// Returns how rank `index` ended; nullopt while it lives or has not come yet. After a death it may wait up to 60 ms
   /// for the parent's exit record.
-  [[nodiscard]] std::optional<rank_ending> ending(int index) const {
+  [[nodiscard, gnu::cold]] std::optional<rank_ending> ending(int index) const {
     using kind = rank_ending::kind;
     const entry& other = entries_[index];
     switch (other.state.load()) {
@@ -263,7 +263,7 @@ class roster {
   }
 
   /// Returns the rank's process for error texts: "pid 4711 on node3".
-  [[nodiscard]] std::string identity(int index) const {
+  [[nodiscard, gnu::cold]] std::string identity(int index) const {
     const entry& other = entries_[index];
     if (other.state.load() == presence::absent) {
       return "not started";
@@ -273,7 +273,7 @@ class roster {
 
  private:
   /// Returns why no rank of another machine can be reached; nullopt while this machine's agent is there.
-  [[nodiscard]] std::optional<rank_ending> ending_without_agent() const {
+  [[nodiscard, gnu::cold]] std::optional<rank_ending> ending_without_agent() const {
     const auto end = agent_ending();
     if (!end) {
       return std::nullopt;
@@ -354,7 +354,7 @@ class roster {
   }
 
   /// Returns how a process ended or ends, from its exit record where there is one.
-  [[nodiscard]] rank_ending describe_exit(int index, process_state state) const {
+  [[nodiscard, gnu::cold]] rank_ending describe_exit(int index, process_state state) const {
     using kind = rank_ending::kind;
     if (state == process_state::dumping_core) {
       return {kind::died, "has crashed; the system may be writing its core file"};

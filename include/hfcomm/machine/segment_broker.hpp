@@ -30,21 +30,22 @@ class segment_broker {
   virtual ~segment_broker() = default;
 
   /// Makes a segment of `bytes`, with `room` (see shared_segment), for `takers` other ranks. `token` names the offer.
-  virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                                int takers) = 0;
+  [[gnu::cold]] virtual std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes,
+                                                              std::size_t room, int takers) = 0;
   /// Waits until all takers have the segment.
-  virtual void serve(const std::string& token, const checker& check) = 0;
+  [[gnu::cold]] virtual void serve(const std::string& token, const checker& check) = 0;
   /// Takes back an offer that will not be served.
   virtual void withdraw(const std::string& token) noexcept = 0;
   /// Waits for the segment of an offer.
-  virtual std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) = 0;
+  [[gnu::cold]] virtual std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes,
+                                                             const checker& check) = 0;
 };
 
 /// A broker between processes. Sends the memfd over a Unix socket; the kernel tells both ends the other's user.
 class process_broker final : public segment_broker {
  public:
-  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                        int takers) override {
+  [[gnu::cold]] std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                      int takers) override {
     auto segment = shared_segment::create(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
@@ -54,7 +55,7 @@ class process_broker final : public segment_broker {
     return segment;
   }
 
-  void serve(const std::string& token, const checker& check) override {
+  [[gnu::cold]] void serve(const std::string& token, const checker& check) override {
     auto record = extract(token);
     while (record.takers > 0) {
       if (auto connection = record.listener->accept(std::chrono::milliseconds(20))) {
@@ -69,7 +70,8 @@ class process_broker final : public segment_broker {
 
   void withdraw(const std::string& token) noexcept override { extract(token); }
 
-  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes, const checker& check) override {
+  [[gnu::cold]] std::shared_ptr<shared_segment> take(const std::string& token, std::size_t bytes,
+                                                     const checker& check) override {
     while (true) {
       if (auto connection = connect_to(socket_name(token))) {
         for (;; check()) {
@@ -103,7 +105,7 @@ class process_broker final : public segment_broker {
     int takers = 0;
   };
 
-  offer_record extract(const std::string& token) {
+  [[gnu::cold]] offer_record extract(const std::string& token) {
     const std::scoped_lock lock(mutex_);
     const auto found = offers_.find(token);
     if (found == offers_.end()) {
@@ -121,8 +123,8 @@ class process_broker final : public segment_broker {
 /// A broker between ranks that are threads of one process: a table that they share.
 class thread_broker final : public segment_broker {
  public:
-  std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
-                                        int takers) override {
+  [[gnu::cold]] std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
+                                                      int takers) override {
     auto segment = shared_segment::anonymous(bytes, room);
     if (takers > 0) {
       const std::scoped_lock lock(mutex_);
@@ -131,14 +133,15 @@ class thread_broker final : public segment_broker {
     return segment;
   }
 
-  void serve(const std::string& /*token*/, const checker& /*check*/) override {}
+  [[gnu::cold]] void serve(const std::string& /*token*/, const checker& /*check*/) override {}
 
   void withdraw(const std::string& token) noexcept override {
     const std::scoped_lock lock(mutex_);
     offers_.erase(token);
   }
 
-  std::shared_ptr<shared_segment> take(const std::string& token, std::size_t /*bytes*/, const checker& check) override {
+  [[gnu::cold]] std::shared_ptr<shared_segment> take(const std::string& token, std::size_t /*bytes*/,
+                                                     const checker& check) override {
     for (;; check()) {
       const std::scoped_lock lock(mutex_);
       if (const auto found = offers_.find(token); found != offers_.end()) {

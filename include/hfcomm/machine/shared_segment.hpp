@@ -57,7 +57,7 @@ class unique_fd {
   int fd_ = -1;
 };
 
-[[noreturn]] inline void throw_system(const std::string& what, int code = errno) {
+[[noreturn, gnu::cold]] inline void throw_system(const std::string& what, int code = errno) {
   detail::throw_error<engine_error>({what, ": ", std::strerror(code), " (errno ", code, ")"});
 }
 
@@ -77,7 +77,7 @@ class shared_segment {
   }
 
   /// Makes a sealed memfd. Throws engine_error where the machine has no memory for it.
-  static std::shared_ptr<shared_segment> create(std::size_t bytes, std::size_t room = 0) {
+  [[gnu::cold]] static std::shared_ptr<shared_segment> create(std::size_t bytes, std::size_t room = 0) {
     unique_fd fd(::memfd_create("hfcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd) {
       throw_system("memfd_create");

@@ -60,7 +60,7 @@ struct packet {
 
 /// Returns whether this process's user number stands for several users. In a user namespace the kernel shows all users
 /// without a number there as one, the overflow user, mostly 65534.
-inline bool user_is_ambiguous() {
+[[gnu::cold]] inline bool user_is_ambiguous() {
   unsigned overflow_user = 65534;
   std::sscanf(proc::read_beginning("/proc/sys/kernel/overflowuid").c_str(), "%u", &overflow_user);
   if (::geteuid() != overflow_user) {
@@ -118,7 +118,7 @@ class local_connection {
   }
 
   /// Waits up to `slice` for a message. Returns nullopt where none came, and an empty packet where the peer has gone.
-  std::optional<packet> receive(std::chrono::milliseconds slice) {
+  [[gnu::cold]] std::optional<packet> receive(std::chrono::milliseconds slice) {
     pollfd event{fd_.get(), POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
       return std::nullopt;
@@ -173,7 +173,7 @@ inline std::string hexadecimal(std::uint64_t value) {
 }
 
 /// Returns the socket name of a key that only the ranks of one job and one user share.
-inline std::string socket_name(std::string_view key) {
+[[gnu::cold]] inline std::string socket_name(std::string_view key) {
   return detail::concat({"hfcomm-", ::geteuid(), '-', hexadecimal(detail::fnv1a(key)),
                          hexadecimal(detail::fnv1a(key, 0x6c62272e07bb0142ULL))});
 }
@@ -182,7 +182,7 @@ inline std::string socket_name(std::string_view key) {
 class local_listener {
  public:
   /// Throws engine_error where another process has the name.
-  explicit local_listener(const std::string& name) : local_listener(make_socket()) {
+  [[gnu::cold]] explicit local_listener(const std::string& name) : local_listener(make_socket()) {
     if (!listen_at(name)) {
       detail::throw_error<engine_error>({"another process already waits for the ranks of this job (socket @", name,
                                          " is taken): is a second job starting with the same address, port or "
@@ -199,7 +199,7 @@ class local_listener {
 
   /// Returns a connection of this user, or nullopt where none came within `slice`. Throws engine_error where this
   /// process has no descriptor or memory for it: the system would offer it again at once, for ever.
-  std::optional<local_connection> accept(std::chrono::milliseconds slice) {
+  [[gnu::cold]] std::optional<local_connection> accept(std::chrono::milliseconds slice) {
     pollfd event{fd_.get(), POLLIN, 0};
     if (::poll(&event, 1, static_cast<int>(slice.count())) <= 0) {
       return std::nullopt;
@@ -216,7 +216,7 @@ class local_listener {
   }
 
  private:
-  explicit local_listener(unique_fd fd) : fd_(std::move(fd)) {}
+  [[gnu::cold]] explicit local_listener(unique_fd fd) : fd_(std::move(fd)) {}
 
   static unique_fd make_socket() {
     unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -227,7 +227,7 @@ class local_listener {
   }
 
   /// Returns false where another process has the name.
-  bool listen_at(const std::string& name) {
+  [[gnu::cold]] bool listen_at(const std::string& name) {
     const auto [address, length] = abstract_address(name);
     if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
       if (errno == EADDRINUSE) {
@@ -246,7 +246,7 @@ class local_listener {
 
 /// Connects to `name`; returns nullopt where no process listens there yet, or where it has to accept others first. Does
 /// not wait. Throws engine_error where another user's process listens.
-inline std::optional<local_connection> connect_to(const std::string& name) {
+[[gnu::cold]] inline std::optional<local_connection> connect_to(const std::string& name) {
   unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
     throw_system("creating a local socket");

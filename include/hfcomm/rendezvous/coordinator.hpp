@@ -39,7 +39,7 @@ class coordinator {
  private:
   static constexpr std::chrono::milliseconds slice{20};
 
-  void accept_all_ranks() {
+  [[gnu::cold]] void accept_all_ranks() {
     start_warning warning;
     for (auto absent = ranks_.absent(); !absent.empty(); absent = ranks_.absent()) {
       warning.check([&] { return engines::list_ranks(absent); });
@@ -53,7 +53,7 @@ class coordinator {
   }
 
   /// Makes the roster and the world group's memory, and sends both to all ranks.
-  membership hand_over_memory() {
+  [[gnu::cold]] membership hand_over_memory() {
     try {
       const auto memory = machine_memory::make(ranks_.world_size());
       ranks_.hand_over(memory, {}, 0);
@@ -65,7 +65,7 @@ class coordinator {
     }
   }
 
-  void wait_until_all_are_ready() {
+  [[gnu::cold]] void wait_until_all_are_ready() {
     while (!ranks_.all_are_ready(slice)) {
       if (ranks_.give_up().passed()) {
         fail_with_timeout({ranks_.unready()},
@@ -74,7 +74,7 @@ class coordinator {
     }
   }
 
-  [[noreturn]] void fail_with_timeout(const std::vector<int>& missing, const std::string& why) {
+  [[noreturn, gnu::cold]] void fail_with_timeout(const std::vector<int>& missing, const std::string& why) {
     const std::string text = detail::concat({"timed out: the job did not start in time: ", why});
     ranks_.tell(timed_out, timed_out_text(missing, text));
     detail::throw_error<timeout_error>({text}, missing);

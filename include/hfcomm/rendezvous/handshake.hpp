@@ -102,14 +102,14 @@ class start_warning {
 };
 
 /// Sends a packet of that kind, cut to the longest packet.
-inline void send_text(local_connection& connection, std::byte kind, const std::string& text) {
+[[gnu::cold]] inline void send_text(local_connection& connection, std::byte kind, const std::string& text) {
   std::string bytes = static_cast<char>(kind) + text;
   bytes.resize(std::min(bytes.size(), local_connection::max_packet));
   connection.send(std::as_bytes(std::span(bytes)));
 }
 
 /// Returns the text of a `timed_out` packet, which begins with the missing ranks: "1 4\nthe error".
-inline std::string timed_out_text(const std::vector<int>& missing, const std::string& error) {
+[[gnu::cold]] inline std::string timed_out_text(const std::vector<int>& missing, const std::string& error) {
   std::string text;
   for (const int rank : missing) {
     detail::append(text, {rank, ' '});
@@ -118,7 +118,7 @@ inline std::string timed_out_text(const std::vector<int>& missing, const std::st
 }
 
 /// Throws timeout_error from the text of a `timed_out` packet.
-[[noreturn]] inline void throw_timed_out(const std::string& text) {
+[[noreturn, gnu::cold]] inline void throw_timed_out(const std::string& text) {
   const auto end = std::min(text.find('\n'), text.size());
   std::istringstream list(text.substr(0, end));
   std::vector<int> missing;
@@ -134,7 +134,7 @@ inline std::string text_of(const packet& message) {
 }
 
 /// Throws the error of a packet of that kind; returns where the kind is none of an error.
-inline void throw_if_error(std::byte kind, const std::string& text) {
+[[gnu::cold]] inline void throw_if_error(std::byte kind, const std::string& text) {
   if (kind == refused) {
     detail::throw_error<usage_error>({text});
   }
@@ -152,7 +152,7 @@ inline std::string leader_name(std::optional<int> leader) {
 }
 
 /// Throws timeout_error: the leader has not answered.
-[[noreturn]] inline void throw_silent(std::optional<int> leader) {
+[[noreturn, gnu::cold]] inline void throw_silent(std::optional<int> leader) {
   detail::throw_error<timeout_error>(
       {"timed out: the job did not start in time: ", leader_name(leader), " is there, but does not answer"},
       leader ? std::vector{*leader} : std::vector<int>{});
@@ -160,7 +160,7 @@ inline std::string leader_name(std::optional<int> leader) {
 
 /// Throws the error that the leader sent, if the packet is one, and engine_error where the leader has closed the
 /// connection.
-inline void throw_if_refused(const packet& answer, std::optional<int> leader) {
+[[gnu::cold]] inline void throw_if_refused(const packet& answer, std::optional<int> leader) {
   if (answer.bytes.empty()) {
     detail::throw_error<engine_error>({leader_name(leader), " went away while the job was starting"});
   }

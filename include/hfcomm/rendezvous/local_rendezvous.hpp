@@ -43,8 +43,8 @@ inline bool introduce(local_connection& connection, const hello& introduction, d
 }
 
 /// Connects to rank 0, however late it starts, and introduces this rank.
-inline local_connection connect_to_rank_0(const std::string& key, const hello& introduction, deadline give_up,
-                                          const std::string& hint) {
+[[gnu::cold]] inline local_connection connect_to_rank_0(const std::string& key, const hello& introduction,
+                                                        deadline give_up, const std::string& hint) {
   const std::string name = socket_name(key);
   start_warning warning;
   for (auto pause = std::chrono::microseconds(500);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
@@ -77,8 +77,8 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
 /// Joins the job called `key` on this machine as `rank`, and waits until all of its ranks have come.
 /// Throws timeout_error with the ranks that did not come, and usage_error or engine_error where the ranks do not fit
 /// together, on every rank that has come. `hint` ends the text of that timeout_error.
-inline membership join_local_job(const std::string& key, int rank, int world_size, std::chrono::nanoseconds timeout,
-                                 const std::string& hint = {}) {
+[[gnu::cold]] inline membership join_local_job(const std::string& key, int rank, int world_size,
+                                               std::chrono::nanoseconds timeout, const std::string& hint = {}) {
   const auto give_up = deadline::in(timeout);
   return rank == 0 ? local::coordinator(key, world_size, give_up, hint).run()
                    : local::join(key, rank, world_size, give_up, hint);

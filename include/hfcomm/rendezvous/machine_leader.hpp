@@ -106,7 +106,7 @@ class machine_ranks {
   void close() { listener_.reset(); }
 
   /// Sends each rank what it needs of the machine's memory.
-  void hand_over(const machine_memory& memory, const std::string& agent_socket, int first_rank) {
+  [[gnu::cold]] void hand_over(const machine_memory& memory, const std::string& agent_socket, int first_rank) {
     std::vector<int> fds{memory.roster->fd(), memory.world->fd()};
     if (memory.bell != nullptr) {
       fds.push_back(memory.bell->segment()->fd());
@@ -131,7 +131,7 @@ class machine_ranks {
   }
 
   /// Returns whether all ranks have entered; waits `slice` at most.
-  bool all_are_ready(std::chrono::milliseconds slice) {
+  [[gnu::cold]] bool all_are_ready(std::chrono::milliseconds slice) {
     for (auto& [rank, member] : connections_) {
       if (member.is_ready) {
         continue;
@@ -168,7 +168,7 @@ class machine_ranks {
   }
 
   /// Sends an error to all ranks of this machine that have connected.
-  void tell(std::byte kind, const std::string& text) {
+  [[gnu::cold]] void tell(std::byte kind, const std::string& text) {
     try {
       accept_all();
     } catch (const engine_error&) {  // NOLINT(bugprone-empty-catch): they see that the connection closes
@@ -180,7 +180,7 @@ class machine_ranks {
       tell(connection, kind, text);
     }
   }
-  [[noreturn]] void fail(const std::string& why) {
+  [[noreturn, gnu::cold]] void fail(const std::string& why) {
     tell(local::failed, why);
     detail::throw_error<engine_error>({why});
   }
@@ -232,7 +232,7 @@ class machine_ranks {
 
   /// Sends an error to a rank, after reading what came from it: a socket that is closed with unread packets drops what
   /// the other end has not read either.
-  static void tell(local_connection& connection, std::byte kind, const std::string& text) {
+  [[gnu::cold]] static void tell(local_connection& connection, std::byte kind, const std::string& text) {
     ::shutdown(connection.fd(), SHUT_RD);
     while (const auto unread = connection.receive(std::chrono::milliseconds(0))) {
       if (unread->bytes.empty()) {
@@ -242,7 +242,7 @@ class machine_ranks {
     local::send_text(connection, kind, text);
   }
 
-  void accept_all() {
+  [[gnu::cold]] void accept_all() {
     while (auto connection = listener_ ? listener_->accept(std::chrono::milliseconds(0)) : std::nullopt) {
       unidentified_.push_back(std::move(*connection));
     }
@@ -260,7 +260,7 @@ class machine_ranks {
     connections_.emplace(peer.rank, joined_rank{std::move(connection), peer.pid});
   }
 
-  [[nodiscard]] std::string why_it_does_not_fit(const local::hello& peer) const {
+  [[nodiscard, gnu::cold]] std::string why_it_does_not_fit(const local::hello& peer) const {
     const std::string who = detail::concat(
         {"the process with pid ", peer.pid, ", which calls itself rank ", peer.rank, " of ", peer.world_size, ','});
     if (peer.version != wire_version || peer.block_bytes != local::hello{}.block_bytes) {
@@ -279,7 +279,7 @@ class machine_ranks {
     return {};
   }
 
-  void require_all_there() {
+  [[gnu::cold]] void require_all_there() {
     for (auto& [rank, member] : connections_) {
       if (const auto message = member.connection.receive(std::chrono::milliseconds(0));
           message && message->bytes.empty()) {

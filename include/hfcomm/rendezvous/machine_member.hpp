@@ -43,7 +43,7 @@ class machine_member {
   machine_member& operator=(const machine_member&) = delete;
   virtual ~machine_member() = default;
 
-  membership run() {
+  [[gnu::cold]] membership run() {
     packet answer = receive();
     membership made = [&] {
       try {
@@ -80,7 +80,7 @@ class machine_member {
   }
 
  private:
-  packet receive() {
+  [[gnu::cold]] packet receive() {
     while (true) {
       attend();
       if (auto answer = leader_.receive(std::chrono::milliseconds(20))) {
@@ -99,7 +99,7 @@ class machine_member {
     }
   }
 
-  membership enter(packet& answer) {
+  [[gnu::cold]] membership enter(packet& answer) {
     const auto content = machine_ranks::welcome_packet::decode(answer.bytes);
     if (!content || answer.fds.size() != content->descriptors() ||
         std::any_of(answer.fds.begin(), answer.fds.end(), [](const unique_fd& fd) { return !fd; })) {

@@ -60,8 +60,8 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   }
 
  private:
-  [[noreturn]] static void fail_for_depth();
-  [[noreturn]] static void fail_for_elements();
+  [[noreturn, gnu::cold]] static void fail_for_depth();
+  [[noreturn, gnu::cold]] static void fail_for_elements();
 
   output_bytes* out_;
   std::size_t depth_ = 0;
@@ -156,14 +156,14 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   }
 
   /// Throws decode_error.
-  [[noreturn]] static void fail(std::string detail);
+  [[noreturn, gnu::cold]] static void fail(std::string detail);
   [[noreturn]] static void fail_for_equal_keys(std::size_t keys, std::size_t different);
 
  private:
-  [[noreturn]] static void fail_for_bool(unsigned value);
-  [[noreturn]] static void fail_for_depth();
+  [[noreturn, gnu::cold]] static void fail_for_bool(unsigned value);
+  [[noreturn, gnu::cold]] static void fail_for_depth();
   [[noreturn]] void fail_for_bytes(std::uint64_t size) const;
-  [[noreturn]] void fail_for_elements(std::uint64_t count, std::size_t element_size) const;
+  [[noreturn, gnu::cold]] void fail_for_elements(std::uint64_t count, std::size_t element_size) const;
   [[noreturn]] void fail_for_rest() const;
 
   std::span<const std::byte> bytes_;

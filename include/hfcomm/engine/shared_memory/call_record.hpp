@@ -72,8 +72,8 @@ class site_table {
 };
 
 /// Returns `all_reduce(1024 x float32, sum) at train.cpp:91`.
-inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,
-                                 std::uint64_t tag, std::optional<double> factor = {}) {
+[[gnu::cold]] inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,
+                                               std::uint64_t tag, std::optional<double> factor = {}) {
   std::string text(layout::site_bytes, '\0');
   for (std::size_t word = 0; word < layout::site_bytes / 8; ++word) {
     const std::uint64_t value = site.words[word].load(std::memory_order_relaxed);
@@ -125,7 +125,8 @@ inline std::string describe_call(const layout::site_text& site, std::uint64_t wh
   return detail::concat({call, ") at ", text.substr(first + 1, second - first - 1)});
 }
 
-inline std::string describe_call(const layout::flag_cell& cell, const layout::site_text (&sites)[layout::site_count]) {
+[[gnu::cold]] inline std::string describe_call(const layout::flag_cell& cell,
+                                               const layout::site_text (&sites)[layout::site_count]) {
   return describe_call(sites[cell.site.load(std::memory_order_relaxed) % layout::site_count],
                        cell.what.load(std::memory_order_relaxed), cell.bytes.load(std::memory_order_relaxed),
                        cell.tag.load(std::memory_order_relaxed), cell.factor.load(std::memory_order_relaxed));

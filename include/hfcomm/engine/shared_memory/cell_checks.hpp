@@ -68,7 +68,7 @@ class cell_checks {
   }
 
   /// Returns a rank's call in words, without its place and without what each rank may have of its own.
-  [[nodiscard]] std::string what_must_agree(int rank, std::uint64_t step) const {
+  [[nodiscard, gnu::cold]] std::string what_must_agree(int rank, std::uint64_t step) const {
     const layout::flag_cell& theirs = cell(rank, step);
     const std::uint64_t what = theirs.what.load();
     const bool equally_long = static_cast<payload>(what & 0xff) == payload::buffer;
@@ -78,7 +78,7 @@ class cell_checks {
   }
 
   template <class Context>
-  [[noreturn]] void throw_mismatch(const Context& context, int first, int second, std::uint64_t step) const {
+  [[noreturn, gnu::cold]] void throw_mismatch(const Context& context, int first, int second, std::uint64_t step) const {
     const std::uint64_t number = cell(first, step).sequence.load();
     const std::string one = describe_call(cell(first, step), memory_.block(first).sites);
     const std::string other = describe_call(cell(second, step), memory_.block(second).sites);

@@ -25,8 +25,8 @@ class group_memory {
  public:
   /// Throws engine_error where the segment is not laid out for a group of `ranks`. `bell` wakes this machine's agent,
   /// where the group has ranks on other machines.
-  group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks,
-               std::shared_ptr<const rendezvous::agent_bell> bell = nullptr)
+  [[gnu::cold]] group_memory(std::shared_ptr<rendezvous::shared_segment> segment, int ranks,
+                             std::shared_ptr<const rendezvous::agent_bell> bell = nullptr)
       : segment_(std::move(segment)), sizes_(layout::dimensions::for_ranks(ranks)), bell_(std::move(bell)) {
     if (segment_->size() < sizes_.total_bytes() || header().magic != layout::magic ||
         header().version != wire_version || header().ranks != ranks) {

@@ -12,7 +12,7 @@ namespace hfcomm::engines {
 class group_placement {
  public:
   /// `machine_of` has the machine of each rank, in any numbering.
-  explicit group_placement(const std::vector<int>& machine_of) {
+  [[gnu::cold]] explicit group_placement(const std::vector<int>& machine_of) {
     std::vector<int> names;
     for (int rank = 0; rank < static_cast<int>(machine_of.size()); ++rank) {
       const int name = machine_of[static_cast<std::size_t>(rank)];

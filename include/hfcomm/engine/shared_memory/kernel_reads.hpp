@@ -69,7 +69,7 @@ class kernel_reads {
   /// Throws for an operation that cannot be done again, because it has begun to replace its input by its result. To be
   /// called on all ranks. What `kernel_fold::can_run` has tested can be read, so a rank is lost, or a buffer has a
   /// hole.
-  [[noreturn]] void throw_unreadable(const operation& call) {
+  [[noreturn, gnu::cold]] void throw_unreadable(const operation& call) {
     std::vector<int> ranks;
     for (int turn = 1; turn < steps_.size(); ++turn) {
       ranks.push_back((steps_.rank() + turn) % steps_.size());

@@ -115,8 +115,8 @@ class message_endpoint {
                          envelope.their_bytes.load(), envelope.their_tag.load());
   }
 
-  [[nodiscard]] std::exception_ptr mismatch(const pending_message& message, int sender, int receiver,
-                                            const layout::envelope& envelope) const {
+  [[nodiscard, gnu::cold]] std::exception_ptr mismatch(const pending_message& message, int sender, int receiver,
+                                                       const layout::envelope& envelope) const {
     const std::string from = detail::concat({"rank ", sender});
     const std::string to = detail::concat({"rank ", receiver});
     return std::make_exception_ptr(mismatch_error(

@@ -99,7 +99,7 @@ class message_progress {
   }
 
   /// Breaks the group where a transfer waits for a lost rank, or longer than its deadline. Warns about slow ones.
-  void check_peers(finished_transfers& finished) {
+  [[gnu::cold]] void check_peers(finished_transfers& finished) {
     const auto now = endpoint_.now();
     drop_failures(finished);
     std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: the ranks that may send
@@ -157,7 +157,7 @@ class message_progress {
   }
 
   /// Drops failures that no rank can learn of any more. They are no reason to break the group.
-  void drop_failures(finished_transfers& finished) {
+  [[gnu::cold]] void drop_failures(finished_transfers& finished) {
     const std::size_t before = finished.size();
     for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
       for (pending_message& message : *messages) {
@@ -198,7 +198,8 @@ class message_progress {
     }
   }
 
-  [[nodiscard]] std::string timeout_text(const pending_message& message, const std::vector<int>& missing) const {
+  [[nodiscard, gnu::cold]] std::string timeout_text(const pending_message& message,
+                                                    const std::vector<int>& missing) const {
     const operation& call = message.request->call;
     const bool sends = call.pattern == movement::send;
     std::string text =
@@ -218,7 +219,7 @@ class message_progress {
     return text;
   }
 
-  void fail_everything(finished_transfers& finished) {
+  [[gnu::cold]] void fail_everything(finished_transfers& finished) {
     for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
       for (pending_message& message : *messages) {
         try {

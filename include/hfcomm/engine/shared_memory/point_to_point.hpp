@@ -30,7 +30,7 @@ namespace hfcomm::engines {
 /// for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread may call.
 class point_to_point {
  public:
-  explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
+  [[gnu::cold]] explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
       : brief_wait_(detail::spin_limits::of(!watch->shares_cores())), progress_(std::move(watch)) {}
   point_to_point(const point_to_point&) = delete;
   point_to_point& operator=(const point_to_point&) = delete;
@@ -108,7 +108,7 @@ class point_to_point {
 
   /// Ends the messages when the group ends. Unfinished works keep their group, so there are none, unless it is broken.
   /// The text of a failure that no rank has taken is dropped.
-  void stop() noexcept {
+  [[gnu::cold]] void stop() noexcept {
     if (!in_creating_process()) {
       return;  // the child of a fork has no worker, and the lock may be held for ever
     }

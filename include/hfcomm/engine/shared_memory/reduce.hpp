@@ -30,8 +30,8 @@ namespace hfcomm::engines {
 class reduce {
  public:
   /// `port` may be null where all ranks are on one machine.
-  reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, const group_placement& placement,
-         ordered_fold& fold, rank_nodes& nodes, const agent_port* port)
+  [[gnu::cold]] reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways,
+                       const group_placement& placement, ordered_fold& fold, rank_nodes& nodes, const agent_port* port)
       : steps_(steps),
         peers_(peers),
         ways_(ways),

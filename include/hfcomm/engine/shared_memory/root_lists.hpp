@@ -30,8 +30,8 @@ struct unfit_part {
 
 /// Throws the error of such a part in `step`. `call` has the parts' type.
 template <class Context>
-[[noreturn]] void throw_unfit_part(const Context& context, const group_memory& memory, std::uint64_t step,
-                                   const operation& call, const unfit_part& part) {
+[[noreturn, gnu::cold]] void throw_unfit_part(const Context& context, const group_memory& memory, std::uint64_t step,
+                                              const operation& call, const unfit_part& part) {
   const auto count = [&](std::uint64_t bytes) { return elements_text(call, bytes); };
   const auto call_of = [&](int rank) {
     return detail::concat(

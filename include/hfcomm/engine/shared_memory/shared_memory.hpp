@@ -39,8 +39,8 @@ namespace hfcomm::engines {
 class shared_memory final : public host_engine {
  public:
   /// `members` are indices into the job's roster.
-  shared_memory(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
-                std::vector<int> members, int rank)
+  [[gnu::cold]] shared_memory(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
+                              std::vector<int> members, int rank)
       : shared_memory(std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
                                                                    std::move(members), rank)) {}
   [[nodiscard]] std::string_view name() const noexcept override {
@@ -120,7 +120,7 @@ class shared_memory final : public host_engine {
     steps_.wait_for(call, source);
   }
 
-  std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) {
+  [[gnu::cold]] std::shared_ptr<host_engine> subgroup(const operation& call, std::span<const int> members) {
     const auto& job = health_->job();
     const auto index_of = [&](int member) { return health_->members()[static_cast<std::size_t>(member)]; };
     const auto mine = std::find(members.begin(), members.end(), rank());
@@ -230,7 +230,7 @@ class shared_memory final : public host_engine {
   }
   [[nodiscard]] tuner& ways() { return made<tuner>(ways_, steps_, peers_); }
 
-  explicit shared_memory(std::shared_ptr<const shared_memory_health> watch)
+  [[gnu::cold]] explicit shared_memory(std::shared_ptr<const shared_memory_health> watch)
       : host_engine(kind::shared_memory, watch),
         health_(std::move(watch)),
         steps_(health_),
@@ -289,8 +289,9 @@ class shared_memory final : public host_engine {
   /// Hands the new group's memory from the first of these members to the others, which get it in `segment`. Returns
   /// false where a member has announced that it failed. The next exchange then throws that member's error on every
   /// rank.
-  bool hand_over(const operation& call, const std::string& token, std::shared_ptr<rendezvous::shared_segment>& segment,
-                 std::span<const int> members, std::size_t bytes) {
+  [[gnu::cold]] bool hand_over(const operation& call, const std::string& token,
+                               std::shared_ptr<rendezvous::shared_segment>& segment, std::span<const int> members,
+                               std::size_t bytes) {
     if (members.size() == 1) {
       return true;
     }

@@ -96,12 +96,12 @@ class shared_memory_health final : public group_health {
   }
 
   /// Returns the rank's name for error texts: "rank 2 (pid 4711 on node3)".
-  [[nodiscard]] std::string who(int rank) const {
+  [[nodiscard, gnu::cold]] std::string who(int rank) const {
     return detail::concat({"rank ", rank, " (", job_->roster->identity(index_of(rank)), ')'});
   }
 
   /// Describes the last calls of `rank`: "last called barrier() at x.cpp:7 as #3, and of messages recv(...) at ...".
-  [[nodiscard]] std::string last_call(int rank) const {
+  [[nodiscard, gnu::cold]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
     for (const auto& candidate : block(rank).cells) {
       if (latest == nullptr || candidate.step.load() > latest->step.load()) {
@@ -170,7 +170,7 @@ class shared_memory_health final : public group_health {
   }
 
   /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this waits for it.
-  [[nodiscard]] std::string failure_text_of(int rank, int milliseconds = 300) const {
+  [[nodiscard, gnu::cold]] std::string failure_text_of(int rank, int milliseconds = 300) const {
     std::string text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
     for (; milliseconds > 0 && text.empty(); --milliseconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -180,7 +180,8 @@ class shared_memory_health final : public group_health {
   }
 
   /// Prints one line about the ranks that are missing and their last calls.
-  void warn(const error_context& context, const std::vector<int>& missing, std::chrono::nanoseconds waited) const {
+  [[gnu::cold]] void warn(const error_context& context, const std::vector<int>& missing,
+                          std::chrono::nanoseconds waited) const {
     std::string line = detail::concat(
         {"[hfcomm] ", detail::describe(context, detail::concat({"still waiting after ", format_duration(waited),
                                                                 " for ", list_ranks(missing), ':'}))});
@@ -192,7 +193,7 @@ class shared_memory_health final : public group_health {
   }
 
   /// Records that a rank is lost, unless another rank was faster, and throws what is recorded.
-  [[noreturn]] void break_group(const error_context& context, const loss& lost) const {
+  [[noreturn, gnu::cold]] void break_group(const error_context& context, const loss& lost) const {
     const std::string end = settled_text(lost);
     break_group(context, lost.rank, {}, false, [&] {
       const std::string call = last_call(lost.rank);
@@ -216,8 +217,8 @@ class shared_memory_health final : public group_health {
     }
   }
   /// Records that a deadline has passed, and throws what is recorded. `beginning` says which ranks did not do what.
-  [[noreturn]] void break_group(const error_context& context, const std::vector<int>& missing,
-                                const std::string& beginning) const {
+  [[noreturn, gnu::cold]] void break_group(const error_context& context, const std::vector<int>& missing,
+                                           const std::string& beginning) const {
     break_group(context, -1, missing, false, [&] {
       std::string text = beginning;
       for (const int rank : missing) {
@@ -278,7 +279,7 @@ class shared_memory_health final : public group_health {
   [[nodiscard]] device_board* board_of(int rank) const noexcept override { return &block(rank).devices; }
 
   /// Throws the error that broke the group.
-  [[noreturn]] void throw_break_error(const error_context& context) const {
+  [[noreturn, gnu::cold]] void throw_break_error(const error_context& context) const {
     const layout::break_record& lost = header().lost;
     const std::string text = lost.text;
     if (lost.culprit >= 0) {
@@ -320,7 +321,7 @@ class shared_memory_health final : public group_health {
 
   /// Returns how a lost rank has ended, in words. The news that a rank of another machine has left its group come
   /// before those that it has left the job, so this waits for them.
-  [[nodiscard]] std::string settled_text(const loss& lost) const {
+  [[nodiscard, gnu::cold]] std::string settled_text(const loss& lost) const {
     const bool is_elsewhere = job_->machine(index_of(lost.rank)) != job_->machine(index_of(this->rank()));
     if (is_elsewhere && lost.end.text == left_group) {
       if (const auto end = await_ending(lost.rank, std::chrono::milliseconds(60))) {
@@ -331,8 +332,8 @@ class shared_memory_health final : public group_health {
   }
 
   template <class Text>
-  [[noreturn]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
-                                bool by_exception, Text&& text) const {
+  [[noreturn, gnu::cold]] void break_group(const error_context& context, int culprit, const std::vector<int>& missing,
+                                           bool by_exception, Text&& text) const {
     // All machines get the same record from the root's agent: the first that one of them has proposed.
     const bool asks_root = memory_.spans_machines();
     layout::break_record& record = asks_root ? header().proposed : header().lost;
@@ -347,7 +348,7 @@ class shared_memory_health final : public group_health {
 
   /// Waits until the record is written: by another rank, which takes it microseconds, or by this machine's agent, when
   /// the root's agent has answered.
-  void await_record() const {
+  [[gnu::cold]] void await_record() const {
     layout::break_record& lost = header().lost;
     layout::break_record& proposed = header().proposed;
     for (int attempt = 1; !lost.is_complete(); ++attempt) {
@@ -371,7 +372,7 @@ class shared_memory_health final : public group_health {
   }
 
   /// Writes a record whose writer has died, which is the lost rank then. Returns whether it did.
-  bool replace_writer(layout::break_record& record, int attempt) const {
+  [[gnu::cold]] bool replace_writer(layout::break_record& record, int attempt) const {
     std::uint32_t state = record.state.load();
     if (state < layout::break_record::first_writer) {
       return false;

@@ -37,7 +37,7 @@ class step_waiter {
   };
 
   /// `health` outlives this.
-  explicit step_waiter(const shared_memory_health& health)
+  [[gnu::cold]] explicit step_waiter(const shared_memory_health& health)
       : health_(health),
         memory_(health.memory()),
         shares_cores_(health.shares_cores()),

@@ -45,7 +45,7 @@ class tuning_table {
 
   /// Returns the process's table, which HFCOMM_TUNING fills at the first call: "off", "thorough", or the path of a
   /// file.
-  static tuning_table& of_process();
+  [[gnu::cold]] static tuning_table& of_process();
 
   [[nodiscard]] tuning_mode mode() const noexcept { return mode_.load(); }
 
@@ -57,7 +57,7 @@ class tuning_table {
   [[nodiscard]] std::string text() const;
   /// Adds what a file of such text has. In the mode `brief`, the mode becomes `pinned`. Throws usage_error that names
   /// the file, and the line that is wrong.
-  void load(const std::string& path);
+  [[gnu::cold]] void load(const std::string& path);
 
  private:
   tuning_table() = default;

@@ -85,7 +85,7 @@ class child_processes {
   ~child_processes() { stop(); }
 
   /// Forks rank `index`; returns true in the child.
-  bool fork_rank(std::size_t index) {
+  [[gnu::cold]] bool fork_rank(std::size_t index) {
     output_.prepare(index);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
@@ -108,7 +108,7 @@ class child_processes {
 
   /// Waits for all children. Once one has failed, the others get `grace` to report before they are stopped. Returns 0
   /// or the status of the failed one, which is printed.
-  int wait(std::chrono::milliseconds grace) {
+  [[gnu::cold]] int wait(std::chrono::milliseconds grace) {
     using clock = std::chrono::steady_clock;
     std::optional<clock::time_point> first_failure;
     while (collect()) {
@@ -137,7 +137,7 @@ class child_processes {
   };
 
   /// Prints how the rank to blame failed; returns the status for launch().
-  [[nodiscard]] int report(std::size_t culprit) const {
+  [[nodiscard, gnu::cold]] int report(std::size_t culprit) const {
     const child& first = children_[culprit];
     const auto text = table_[culprit].failure.read();
     std::string others;
@@ -242,7 +242,7 @@ class child_processes {
 
   /// Ends the children that still run: SIGTERM first, SIGKILL after 200 ms. Waits for those that end already, which may
   /// take minutes where one writes a core file.
-  void stop() noexcept {
+  [[gnu::cold]] void stop() noexcept {
     for (const int signal : {SIGTERM, SIGKILL}) {
       if (!collect()) {
         return;

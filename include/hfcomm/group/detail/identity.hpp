@@ -24,7 +24,7 @@ struct identity {
 };
 
 /// Returns the identity of a rank that has joined its job. The deadline of its groups is `timeout`.
-identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout);
+[[gnu::cold]] identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout);
 
 identity& process_identity();
 

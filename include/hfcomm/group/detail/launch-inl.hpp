@@ -28,8 +28,8 @@ extern "C" [[gnu::weak]] void hfcomm_set_openmp_threads(int threads) asm("omp_se
 namespace hfcomm::detail {
 
 /// Runs one rank from init to end; returns its exit status. An exception becomes the text of its exit record.
-HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options, rendezvous::exit_record& mine,
-                           std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE int run_rank(function_ref<int()> main, const init_options& options,
+                                         rendezvous::exit_record& mine, std::source_location where) {
   try {
     deferred_error_sink deferred_errors;
     session own = init(options, where);
@@ -101,7 +101,8 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
   return options;
 }
 
-HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main,
+                                             std::source_location where) {
   flush_output();
   const exit_record_table table(options.processes);
   init_options job;

@@ -44,7 +44,7 @@ class launcher_parser {
   /// Returns whether the rank or the size is set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
   [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
 
-  [[nodiscard]] launch_environment parse() const {
+  [[nodiscard, gnu::cold]] launch_environment parse() const {
     const auto given_size = number(variables_.size, 1);
     require(!given_size || *given_size > 1);
     launch_environment result;
@@ -77,7 +77,7 @@ class launcher_parser {
   }
 
   /// Returns a variable that was found. Throws usage_error where it is empty.
-  [[nodiscard]] std::string text(const char* name) const {
+  [[nodiscard, gnu::cold]] std::string text(const char* name) const {
     std::string value = read_(name).value_or("");
     if (value.empty()) {
       fail(concat({shown(name), " is empty"}));
@@ -86,8 +86,8 @@ class launcher_parser {
   }
 
   /// Returns a whole number from `least` to `most`; nullopt where the variable is not set.
-  [[nodiscard]] std::optional<int> number(const char* name, int least,
-                                          int most = std::numeric_limits<int>::max()) const {
+  [[nodiscard, gnu::cold]] std::optional<int> number(const char* name, int least,
+                                                     int most = std::numeric_limits<int>::max()) const {
     const auto value = read_(name);
     if (!value) {
       return std::nullopt;
@@ -101,17 +101,17 @@ class launcher_parser {
     return result;
   }
 
-  [[noreturn]] void fail(std::string detail) const {
+  [[noreturn, gnu::cold]] void fail(std::string detail) const {
     throw_error<usage_error>({-1, 0, "detect_environment", 0, where_}, {std::move(detail)});
   }
 
-  [[nodiscard]] std::string shown(const char* name) const {
+  [[nodiscard, gnu::cold]] std::string shown(const char* name) const {
     return concat({name, "=\"", read_(name).value_or(""), '"'});
   }
 
  private:
   /// Reads the number of this machine and of all. Throws usage_error where they contradict the number of local ranks.
-  void read_nodes(launch_environment& job) const {
+  [[gnu::cold]] void read_nodes(launch_environment& job) const {
     const auto of = [this](const char* name, int least) {
       return name != nullptr ? number(name, least).value_or(-1) : -1;
     };
@@ -128,7 +128,7 @@ class launcher_parser {
   }
 
   /// Returns this machine's number in a list such as 4(x2),3.
-  [[nodiscard]] std::optional<int> size_in_list() const {
+  [[nodiscard, gnu::cold]] std::optional<int> size_in_list() const {
     const auto list = read_(variables_.local_size);
     if (!list) {
       return std::nullopt;
@@ -180,7 +180,7 @@ class launcher_parser {
   }
 
   /// Throws usage_error unless all needed variables are set. Its text lists those found and those missing.
-  void require(bool job_needed) const {
+  [[gnu::cold]] void require(bool job_needed) const {
     std::string found;
     std::string missing;
     const auto classify = [&](const char* name, bool needed) {

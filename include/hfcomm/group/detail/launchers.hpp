@@ -12,17 +12,17 @@ namespace hfcomm::detail::launchers {
 
 using result = std::optional<launch_environment>;
 
-result own(environment_reader read, std::source_location where);
-result torchrun(environment_reader read, std::source_location where);
-result open_mpi(environment_reader read, std::source_location where);
-result flux(environment_reader read, std::source_location where);
-result pals(environment_reader read, std::source_location where);
-result jsrun(environment_reader read, std::source_location where);
-result pmi(environment_reader read, std::source_location where);
-result slurm(environment_reader read, std::source_location where);
+[[gnu::cold]] result own(environment_reader read, std::source_location where);
+[[gnu::cold]] result torchrun(environment_reader read, std::source_location where);
+[[gnu::cold]] result open_mpi(environment_reader read, std::source_location where);
+[[gnu::cold]] result flux(environment_reader read, std::source_location where);
+[[gnu::cold]] result pals(environment_reader read, std::source_location where);
+[[gnu::cold]] result jsrun(environment_reader read, std::source_location where);
+[[gnu::cold]] result pmi(environment_reader read, std::source_location where);
+[[gnu::cold]] result slurm(environment_reader read, std::source_location where);
 
 /// Throws usage_error where a launcher has started this process as one of several, and its variables do not tell
 /// enough. Otherwise each process would be a job of its own, and compute the same.
-void refuse_unknown(environment_reader read, std::source_location where);
+[[gnu::cold]] void refuse_unknown(environment_reader read, std::source_location where);
 
 }  // namespace hfcomm::detail::launchers

@@ -31,7 +31,7 @@ class rank_output {
   }
 
   /// Makes what the next rank needs. To be called before its fork; throws engine_error.
-  void prepare(std::size_t rank) {
+  [[gnu::cold]] void prepare(std::size_t rank) {
     if (!options_.output_directory.empty()) {
       (void)::mkdir(options_.output_directory.c_str(), 0777);  // where it fails, so does opening the file
       const std::string path = concat({options_.output_directory, "/rank-", rank, ".log"});
@@ -73,7 +73,7 @@ class rank_output {
   }
 
   /// Prints the whole lines that have come, and waits up to `limit` for the first.
-  void forward(std::chrono::milliseconds limit) {
+  [[gnu::cold]] void forward(std::chrono::milliseconds limit) {
     std::vector<pollfd> events;
     events.reserve(streams_.size());
     for (const stream& one : streams_) {
@@ -126,7 +126,7 @@ class rank_output {
     }
 
     /// Prints whole lines. A line ends where the rank moves to its beginning again, too, and where it is very long.
-    void print_lines() {
+    [[gnu::cold]] void print_lines() {
       std::size_t begin = 0;
       for (std::size_t end = 0; (end = line.find_first_of("\n\r", begin)) != std::string::npos; begin = end + 1) {
         print(line.substr(begin, end - begin) + line[end]);

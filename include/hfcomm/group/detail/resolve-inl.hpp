@@ -16,7 +16,7 @@
 namespace hfcomm::detail {
 
 /// Returns the job of an init_method that names it. Throws usage_error where the address or the path is malformed.
-HFCOMM_INLINE launch_environment named_job(const init_options& options, const error_context& context) {
+[[gnu::cold]] HFCOMM_INLINE launch_environment named_job(const init_options& options, const error_context& context) {
   const std::string& method = options.init_method;
   launch_environment job{options.rank, options.world_size, options.rank, options.world_size, method, "init_options"};
   const std::string place = method.substr(method.find("://") + 3);
@@ -39,7 +39,7 @@ HFCOMM_INLINE launch_environment named_job(const init_options& options, const er
   return job;
 }
 
-HFCOMM_INLINE launch_environment resolve(const init_options& options, const error_context& context) {
+[[gnu::cold]] HFCOMM_INLINE launch_environment resolve(const init_options& options, const error_context& context) {
   const std::string& method = options.init_method;
   const bool named = method.starts_with("tcp://") || method.starts_with("file://") || method.starts_with("job://");
   if (!named && !method.empty() && method != "env://") {

@@ -8,6 +8,6 @@
 namespace hfcomm::detail {
 
 /// Returns this process's place in its job, from the options or else from the environment. Throws usage_error.
-launch_environment resolve(const init_options& options, const error_context& context);
+[[gnu::cold]] launch_environment resolve(const init_options& options, const error_context& context);
 
 }  // namespace hfcomm::detail

@@ -29,7 +29,7 @@ std::optional<Number> parse_digits(std::string_view text, Number most) {
   return problem == std::errc() && stop == end && value <= most ? std::optional(value) : std::nullopt;
 }
 
-HFCOMM_INLINE std::optional<host_and_port> parse_host_and_port(std::string_view text) {
+[[gnu::cold]] HFCOMM_INLINE std::optional<host_and_port> parse_host_and_port(std::string_view text) {
   host_and_port result;
   std::string_view port;
   bool has_port = false;
@@ -79,7 +79,7 @@ struct piece {
 };
 
 /// Returns the ranges of "0-1,003"; nullopt where the text is none.
-inline std::optional<std::vector<piece::range>> parse_ranges(std::string_view text) {
+[[gnu::cold]] inline std::optional<std::vector<piece::range>> parse_ranges(std::string_view text) {
   constexpr std::uint64_t largest = 999'999'999;
   std::vector<piece::range> result;
   while (true) {
@@ -101,7 +101,7 @@ inline std::optional<std::vector<piece::range>> parse_ranges(std::string_view te
 }
 
 /// Removes the first name, up to a comma outside of brackets, and returns its pieces; nullopt where it is malformed.
-inline std::optional<std::vector<piece>> take_name(std::string_view& list) {
+[[gnu::cold]] inline std::optional<std::vector<piece>> take_name(std::string_view& list) {
   constexpr auto is_in_no_name = [](unsigned char c) {
     return c <= ' ' || c == 0x7f || c == ']' || c == '(' || c == '/';
   };
@@ -134,8 +134,8 @@ inline std::string padded(std::uint64_t number, std::size_t width) {
 
 /// Adds the names that `begin` and the pieces from `at` on stand for, the last piece varying fastest, until there are
 /// `most`. Returns whether they all had room.
-inline bool add_names(const std::vector<piece>& pieces, std::size_t at, const std::string& begin,
-                      std::vector<std::string>& names, std::size_t most) {
+[[gnu::cold]] inline bool add_names(const std::vector<piece>& pieces, std::size_t at, const std::string& begin,
+                                    std::vector<std::string>& names, std::size_t most) {
   if (at == pieces.size()) {
     if (names.size() == most) {
       return false;
@@ -185,7 +185,8 @@ HFCOMM_INLINE std::optional<std::vector<std::string>> expand_hosts(std::string_v
   return is_list && fits ? std::optional(std::move(names)) : std::nullopt;
 }
 
-HFCOMM_INLINE std::vector<std::uint16_t> candidate_ports(std::string_view key, int epoch, std::uint16_t taken) {
+[[gnu::cold]] HFCOMM_INLINE std::vector<std::uint16_t> candidate_ports(std::string_view key, int epoch,
+                                                                       std::uint16_t taken) {
   constexpr std::size_t count = 8;
   constexpr std::uint64_t lowest = 20000;
   constexpr std::uint64_t range = 61000 - lowest;

@@ -24,7 +24,7 @@ inline bool is_loopback_host(std::string_view host) {
 }
 
 /// Returns the parts of "host", "host:port", "[v6]" or "[v6]:port"; nullopt for any other text.
-std::optional<host_and_port> parse_host_and_port(std::string_view text);
+[[gnu::cold]] std::optional<host_and_port> parse_host_and_port(std::string_view text);
 
 /// Returns the first host of a list such as "mlt[0-1,3],other7" or "rack[1-2]n[01-04]-ib", as Slurm writes it; nullopt
 /// where the text is no such list.
@@ -35,7 +35,7 @@ std::optional<std::vector<std::string>> expand_hosts(std::string_view list, std:
 
 /// Returns 8 different ports from 20000 to 60999, in an order, that depend on the job's key and epoch, and are not
 /// `taken`.
-std::vector<std::uint16_t> candidate_ports(std::string_view key, int epoch, std::uint16_t taken = 0);
+[[gnu::cold]] std::vector<std::uint16_t> candidate_ports(std::string_view key, int epoch, std::uint16_t taken = 0);
 
 /// Sets the address of the machine of rank 0. Without a port, the job's key and epoch give 8.
 void set_root_address(launch_environment& job, host_and_port address, std::uint16_t taken = 0);

@@ -197,7 +197,7 @@ HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) 
 
 namespace detail {
 
-HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout) {
+[[gnu::cold]] HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout) {
   const auto group_of_one = [timeout] { return process_group().with_timeout(timeout); };
   identity own;
   own.world = group_access::make(std::move(joined.engine), timeout);
@@ -216,9 +216,9 @@ HFCOMM_INLINE identity identity_of(rendezvous::membership joined, std::chrono::n
 
 /// Joins the job, which may have several machines. Its ranks find the root by `exchange`; where that is null, as `who`
 /// says.
-HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const init_options& options,
-                                          std::unique_ptr<rendezvous::address_exchange> exchange,
-                                          const error_context& context) {
+[[gnu::cold]] HFCOMM_INLINE rendezvous::membership join(const launch_environment& who, const init_options& options,
+                                                        std::unique_ptr<rendezvous::address_exchange> exchange,
+                                                        const error_context& context) {
   const auto join_here = [&](const std::string& hint) {
     return rendezvous::join_local_job(who.rendezvous, who.rank, who.world_size, options.start_timeout, hint);
   };

@@ -20,7 +20,7 @@ namespace hfcomm::rendezvous {
 
 /// A line of /proc/self/maps: neighbouring pages of one kind.
 struct mapped_area {
-  explicit mapped_area(const std::string& line) {
+  [[gnu::cold]] explicit mapped_area(const std::string& line) {
     std::istringstream fields(line);
     std::string range;
     std::string offset;

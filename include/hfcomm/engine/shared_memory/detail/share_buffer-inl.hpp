@@ -37,7 +37,7 @@ class buffer_replacement {
   }
 
   /// Returns why it cannot be done; empty: it is done.
-  [[nodiscard]] std::string replace() {
+  [[nodiscard, gnu::cold]] std::string replace() {
     is_listed_ = ranges_->add(buffer_);
     if (!is_listed_) {
       return "it overlaps other memory that is shared";

@@ -42,7 +42,7 @@ std::size_t index_of(const std::array<std::string_view, Count>& names, const std
 }
 
 /// Reads one line of a table's text.
-inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string& line) {
+[[gnu::cold]] inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string& line) {
   std::istringstream words(line);
   std::string operation;
   std::string cores;
