@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -119,13 +121,20 @@ class start_warning {
 
 /// Throws timeout_error from the text of a `timed_out` packet.
 [[noreturn, gnu::cold]] inline void throw_timed_out(const std::string& text) {
-  const auto end = std::min(text.find('\n'), text.size());
-  std::istringstream list(text.substr(0, end));
+  const char* at = text.data();
+  const char* const last = at + text.size();
+  const char* const end = std::find(at, last, '\n');
   std::vector<int> missing;
-  for (int rank = 0; list >> rank;) {
+  for (int rank = 0; at != end;) {
+    const auto [behind, problem] = std::from_chars(at, end, rank);
+    if (problem != std::errc()) {
+      break;
+    }
     missing.push_back(rank);
+    at = behind == end ? end : behind + 1;
   }
-  detail::throw_error<timeout_error>({text.substr(std::min(end + 1, text.size()))}, std::move(missing));
+  const std::string_view reason(end == last ? last : end + 1, last);
+  detail::throw_error<timeout_error>({reason}, missing);
 }
 
 /// Returns the text of a packet that has one.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -60,10 +61,10 @@ HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ra
                                                  const std::shared_ptr<shared_heap>& heap, bool spans_machines,
                                                  std::span<std::byte> buffer, const error_context& context) {
   const auto refuse = [&](const std::string& why) {
-    std::ostringstream text;
-    text << buffer.size() << " bytes of memory at " << static_cast<const void*>(buffer.data())
-         << " cannot be shared: " << why;
-    detail::throw_error<engine_error>(context, {text.str()});
+    std::array<char, 24> place{};
+    std::snprintf(place.data(), place.size(), "%#zx", reinterpret_cast<std::size_t>(buffer.data()));
+    detail::throw_error<engine_error>(
+        context, {buffer.size(), " bytes of memory at ", place.data(), " cannot be shared: ", why});
   };
   if (heap == nullptr) {
     refuse(spans_machines ? "the group has no memory for it, because its ranks are on several machines"
