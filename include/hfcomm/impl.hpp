@@ -34,6 +34,7 @@
 #include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/concat-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
+#include <hfcomm/core/detail/plain_list-inl.hpp>
 #include <hfcomm/data/detail/distributed_sampler-inl.hpp>
 #include <hfcomm/device/detail/device_call-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,16 +30,25 @@ namespace hfcomm::rendezvous {
 class machine_ranks {
  public:
   machine_ranks(local_listener listener, int rank, int world_size, deadline give_up)
-      : listener_(std::move(listener)), leader_(rank), world_size_(world_size), give_up_(give_up) {}
+      : listener_(std::move(listener)),
+        leader_(rank),
+        give_up_(give_up),
+        members_(static_cast<std::size_t>(world_size)) {}
 
   [[nodiscard]] int leader() const noexcept { return leader_; }
-  [[nodiscard]] int world_size() const noexcept { return world_size_; }
-  [[nodiscard]] bool has(int rank) const { return rank == leader_ || connections_.count(rank) != 0; }
-  [[nodiscard]] std::size_t count() const noexcept { return connections_.size() + 1; }
+  [[nodiscard]] int world_size() const noexcept { return static_cast<int>(members_.size()); }
+  [[nodiscard]] bool has(int rank) const { return rank == leader_ || member_of(rank).has_come; }
+  [[nodiscard]] std::size_t count() const noexcept {
+    std::size_t count = 1;
+    for (const joined_rank& member : members_) {
+      count += member.has_come ? 1 : 0;
+    }
+    return count;
+  }
   /// Returns the ranks of the job that have not come to this machine.
   [[nodiscard]] std::vector<int> absent() const {
     std::vector<int> absent;
-    for (int rank = 0; rank < world_size_; ++rank) {
+    for (int rank = 0; rank < world_size(); ++rank) {
       if (!has(rank)) {
         absent.push_back(rank);
       }
@@ -50,15 +58,8 @@ class machine_ranks {
   /// The time at which the first rank of the machine gives up.
   [[nodiscard]] const deadline& give_up() const noexcept { return give_up_; }
 
-  /// Returns the processes of the ranks that have come, by rank.
-  [[nodiscard]] std::map<int, int> pids() const {
-    std::map<int, int> pids;
-    pids.emplace(leader_, static_cast<int>(::getpid()));
-    for (const auto& [rank, member] : connections_) {
-      pids.emplace(rank, member.pid);
-    }
-    return pids;
-  }
+  /// Returns the process of a rank that has come.
+  [[nodiscard]] int pid(int rank) const { return rank == leader_ ? static_cast<int>(::getpid()) : member_of(rank).pid; }
 
   /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the
   /// job cannot start, after it has told the ranks.
@@ -95,8 +96,8 @@ class machine_ranks {
     for (const auto& connection : unidentified_) {
       events.push_back({connection.fd(), POLLIN, 0});
     }
-    for (const auto& [rank, member] : connections_) {
-      if (!member.is_ready) {
+    for (const joined_rank& member : members_) {
+      if (member.has_come && !member.is_ready) {
         events.push_back({member.connection.fd(), POLLIN, 0});
       }
     }
@@ -119,21 +120,24 @@ class machine_ranks {
                                  .has_local = memory.local != nullptr,
                                  .has_leaders = false,
                                  .socket = agent_socket};
-    for (auto& [rank, member] : connections_) {
+    for (int rank = 0; rank < world_size(); ++rank) {
       auto mine = content;
       auto with = fds;
       if (rank == first_rank && memory.leaders != nullptr) {
         mine.has_leaders = true;
         with.push_back(memory.leaders->fd());
       }
-      member.connection.send(mine.encode(), with);
+      if (joined_rank& member = member_of(rank); member.has_come) {
+        member.connection.send(mine.encode(), with);
+      }
     }
   }
 
   /// Returns whether all ranks have entered; waits `slice` at most.
   [[gnu::cold]] bool all_are_ready(std::chrono::milliseconds slice) {
-    for (auto& [rank, member] : connections_) {
-      if (member.is_ready) {
+    for (int rank = 0; rank < world_size(); ++rank) {
+      joined_rank& member = member_of(rank);
+      if (!member.has_come || member.is_ready) {
         continue;
       }
       const auto answer = member.connection.receive(slice);
@@ -153,17 +157,22 @@ class machine_ranks {
 
   /// Returns the first rank that has not entered; -1 where all have.
   [[nodiscard]] int unready() const {
-    const auto found = std::find_if(connections_.begin(), connections_.end(),
-                                    [](const auto& member) { return !member.second.is_ready; });
-    return found == connections_.end() ? -1 : found->first;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      if (member_of(rank).has_come && !member_of(rank).is_ready) {
+        return rank;
+      }
+    }
+    return -1;
   }
 
   /// Sends rank 0, which is not the leader, the address at which the leader listens.
-  void send_root(const std::string& address) { local::send_text(connections_.at(0).connection, local::root, address); }
+  void send_root(const std::string& address) { local::send_text(member_of(0).connection, local::root, address); }
 
   void let_go() {
-    for (auto& [rank, member] : connections_) {
-      member.connection.send({&local::go, 1});
+    for (joined_rank& member : members_) {
+      if (member.has_come) {
+        member.connection.send({&local::go, 1});
+      }
     }
   }
 
@@ -173,8 +182,10 @@ class machine_ranks {
       accept_all();
     } catch (const engine_error&) {  // NOLINT(bugprone-empty-catch): they see that the connection closes
     }
-    for (auto& [rank, member] : connections_) {
-      tell(member.connection, kind, text);
+    for (joined_rank& member : members_) {
+      if (member.has_come) {
+        tell(member.connection, kind, text);
+      }
     }
     for (auto& connection : unidentified_) {
       tell(connection, kind, text);
@@ -225,10 +236,14 @@ class machine_ranks {
 
  private:
   struct joined_rank {
-    local_connection connection;
+    local_connection connection{unique_fd()};
     int pid = 0;
+    bool has_come = false;
     bool is_ready = false;
   };
+
+  [[nodiscard]] joined_rank& member_of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const joined_rank& member_of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
 
   /// Sends an error to a rank, after reading what came from it: a socket that is closed with unread packets drops what
   /// the other end has not read either.
@@ -257,7 +272,7 @@ class machine_ranks {
       give_up_.at = std::min(give_up_.at, clock::now() + std::chrono::milliseconds(peer.milliseconds_left));
     }
     connection.send({&local::admitted, 1});
-    connections_.emplace(peer.rank, joined_rank{std::move(connection), peer.pid});
+    member_of(peer.rank) = {.connection = std::move(connection), .pid = peer.pid, .has_come = true};
   }
 
   [[nodiscard, gnu::cold]] std::string why_it_does_not_fit(const local::hello& peer) const {
@@ -266,11 +281,11 @@ class machine_ranks {
     if (peer.version != wire_version || peer.block_bytes != local::hello{}.block_bytes) {
       return detail::concat({who, " was built with another version of hfcomm"});
     }
-    if (peer.world_size != world_size_) {
+    if (peer.world_size != world_size()) {
       return detail::concat(
-          {who, " disagrees about the size of the job: rank ", leader_, " was started as one of ", world_size_});
+          {who, " disagrees about the size of the job: rank ", leader_, " was started as one of ", world_size()});
     }
-    if (peer.rank < 0 || peer.rank >= world_size_) {
+    if (peer.rank < 0 || peer.rank >= world_size()) {
       return detail::concat({who, " claims a rank that the job does not have"});
     }
     if (has(peer.rank)) {
@@ -280,21 +295,23 @@ class machine_ranks {
   }
 
   [[gnu::cold]] void require_all_there() {
-    for (auto& [rank, member] : connections_) {
+    for (int rank = 0; rank < world_size(); ++rank) {
+      joined_rank& member = member_of(rank);
+      if (!member.has_come) {
+        continue;
+      }
       if (const auto message = member.connection.receive(std::chrono::milliseconds(0));
           message && message->bytes.empty()) {
-        const int gone = rank;
-        connections_.erase(gone);
-        fail(detail::concat({"rank ", gone, " went away while the job was starting"}));
+        member.has_come = false;
+        fail(detail::concat({"rank ", rank, " went away while the job was starting"}));
       }
     }
   }
 
   std::optional<local_listener> listener_;
   int leader_;
-  int world_size_;
   deadline give_up_;
-  std::map<int, joined_rank> connections_;      // by rank; the leader's is not there
+  std::vector<joined_rank> members_;            // by rank; the leader does not come
   std::vector<local_connection> unidentified_;  // connected, but not introduced yet
 };
 

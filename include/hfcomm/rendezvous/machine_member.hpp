@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -123,15 +122,17 @@ class machine_member {
       port = connect_to_agent(memory.bell, content->socket);
     }
     const roster table(memory.roster, own_.world_size, own_.rank);
-    std::map<int, int> ranks_of;
+    int local_ranks = 0;
+    int machines = 0;
     for (int rank = 0; rank < own_.world_size; ++rank) {
-      ++ranks_of[table.machine(rank)];
+      local_ranks += table.machine(rank) == table.machine(own_.rank) ? 1 : 0;
+      machines = std::max(machines, table.machine(rank) + 1);
     }
     if (content->has_local) {
-      memory.local = take(group(ranks_of[table.machine(own_.rank)], false));
+      memory.local = take(group(local_ranks, false));
     }
     if (content->has_leaders) {
-      memory.leaders = take(group(static_cast<int>(ranks_of.size()), true));
+      memory.leaders = take(group(machines, true));
     }
     return enter_machine(memory, std::move(port), content->agent, own_.rank, own_.world_size);
   }

@@ -67,9 +67,11 @@ class machine_start {
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
     part.host = host.data();
-    for (const auto& [rank, pid] : ranks.pids()) {
-      part.ranks.push_back(rank);
-      part.pids.push_back(pid);
+    for (int rank = 0; rank < options.world_size; ++rank) {
+      if (ranks.has(rank)) {
+        part.ranks.push_back(rank);
+        part.pids.push_back(ranks.pid(rank));
+      }
     }
     if (link) {
       part.link = link->name();

@@ -4,6 +4,7 @@
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 
 namespace hfcomm::detail {
 
@@ -47,8 +48,8 @@ HFCOMM_INLINE void dictionary_layout::write_structure(std::vector<std::byte>& me
 HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(
     std::span<const std::vector<std::byte>> messages, reduce_kind op,
     reduction_kernel (*kernel_of)(leaf_kind) noexcept) const {
-  std::vector<const std::byte*> inputs(messages.size());
-  std::vector<double> factors(messages.size());
+  plain_list<const std::byte*> inputs(messages.size());
+  plain_list<double> factors(messages.size());
   for (std::size_t rank = 0; rank < messages.size(); ++rank) {
     std::memcpy(&factors[rank], messages[rank].data() + sizeof(std::uint64_t), sizeof(double));
   }

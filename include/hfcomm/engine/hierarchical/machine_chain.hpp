@@ -7,9 +7,9 @@
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
@@ -196,10 +196,10 @@ class machine_chain {
   const group_placement& placement_;
   int lanes_;
   int machine_;
-  std::vector<const std::byte*> inputs_;  // scratch: where the elements of a lane are
-  std::vector<std::byte*> outputs_;       // scratch: where they go
-  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
-  std::vector<double> local_factors_;     // scratch: of the inputs
+  detail::plain_list<const std::byte*> inputs_;  // scratch: where the elements of a lane are
+  detail::plain_list<std::byte*> outputs_;       // scratch: where they go
+  detail::plain_list<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+  detail::plain_list<double> local_factors_;     // scratch: of the inputs
 };
 
 }  // namespace hfcomm::engines

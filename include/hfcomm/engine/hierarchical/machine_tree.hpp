@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
@@ -135,9 +135,9 @@ class machine_tree {
   const group_placement& placement_;
   ordered_fold& fold_;
   int machine_;
-  std::vector<const std::byte*> inputs_;  // scratch: where the elements of a slice are
-  std::vector<std::byte*> outputs_;       // scratch: where they go
-  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+  detail::plain_list<const std::byte*> inputs_;  // scratch: where the elements of a slice are
+  detail::plain_list<std::byte*> outputs_;       // scratch: where they go
+  detail::plain_list<double> factors_;           // scratch: each rank's factor of a premultiplied sum
 };
 
 }  // namespace hfcomm::engines

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/careful_receiver.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
@@ -149,7 +149,7 @@ class all_to_all_v {
     std::uint64_t rounds = 1;
     sources_.clear();
     for (std::size_t from = 0; from < static_cast<std::size_t>(steps_.size()); ++from) {
-      sources_.emplace_back(row(from), from, capacity_);
+      sources_.push_back(slot_parts(row(from), from, capacity_));
       rounds = std::max(rounds, sources_.back().rounds());
     }
     for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -374,9 +374,9 @@ class all_to_all_v {
   std::size_t header_ = 0;    // bytes of the lists in a slot
   std::size_t capacity_ = 0;  // bytes of a slot for parts
 
-  std::vector<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
-  std::vector<std::uint64_t> expected_;  // scratch: from each rank
-  std::vector<slot_parts> sources_;      // scratch
+  detail::plain_list<std::uint64_t> sent_;      // scratch: from each rank (row) to each rank
+  detail::plain_list<std::uint64_t> expected_;  // scratch: from each rank
+  detail::plain_list<slot_parts> sources_;      // scratch
 };
 
 }  // namespace hfcomm::engines

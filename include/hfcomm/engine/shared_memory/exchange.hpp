@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/careful_receiver.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
@@ -310,9 +310,9 @@ class exchange {
   transfer_way way_;
   std::size_t chunk_ = 0;  // bytes
   int reader_ = lockstep::everyone;
-  std::vector<contribution_of> contributions_;  // scratch
-  std::vector<std::uint64_t> lengths_;          // scratch
-  std::uint64_t longest_ = 0;                   // of those that go through slots
+  detail::plain_list<contribution_of> contributions_;  // scratch
+  detail::plain_list<std::uint64_t> lengths_;          // scratch
+  std::uint64_t longest_ = 0;                          // of those that go through slots
 };
 
 }  // namespace hfcomm::engines

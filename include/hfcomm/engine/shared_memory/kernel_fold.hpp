@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/ordered_fold.hpp>
@@ -37,7 +38,7 @@ class kernel_fold {
   }
 
   /// The elements of each rank, as `run` is to read them. Those of this rank are not looked at.
-  std::vector<source> sources;
+  detail::plain_list<source> sources;
 
   /// Returns whether `bytes` of every other rank's elements can be read, and there is memory for blocks of them.
   /// Nothing may be replaced by a result before all ranks know that they can: slots are used instead where one cannot.
@@ -104,8 +105,8 @@ class kernel_fold {
   const lockstep& steps_;
   const peer_memory& peers_;
   ordered_fold& fold_;
-  std::vector<const std::byte*> inputs_;  // scratch
-  std::vector<std::byte> scratch_;        // a block for each rank
+  detail::plain_list<const std::byte*> inputs_;  // scratch
+  std::vector<std::byte> scratch_;               // a block for each rank
 };
 
 }  // namespace hfcomm::engines

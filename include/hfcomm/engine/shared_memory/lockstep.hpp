@@ -18,6 +18,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
@@ -211,7 +212,7 @@ class lockstep {
 
   /// Fills `factors` with each rank's factor of a premultiplied sum, from its cell; leaves it empty for other
   /// operations.
-  void gather_factors(const operation& call, std::vector<double>& factors) const {
+  void gather_factors(const operation& call, detail::plain_list<double>& factors) const {
     factors.clear();
     for (int source = 0; call.op == reduce_kind::premultiplied_sum && source < size(); ++source) {
       factors.push_back(cell(source, step_).factor.load(std::memory_order_relaxed));

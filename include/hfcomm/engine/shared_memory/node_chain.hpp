@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
@@ -237,9 +237,9 @@ class node_chain {
   rank_nodes& nodes_;
   limits least_;
   std::uint64_t count_ = 0;
-  std::vector<const std::byte*> inputs_;  // scratch: where the elements of a lane are
-  std::vector<std::byte*> outputs_;       // scratch: where they go
-  std::vector<double> factors_;           // scratch: each input's factor of a premultiplied sum
+  detail::plain_list<const std::byte*> inputs_;  // scratch: where the elements of a lane are
+  detail::plain_list<std::byte*> outputs_;       // scratch: where they go
+  detail::plain_list<double> factors_;           // scratch: each input's factor of a premultiplied sum
 };
 
 }  // namespace hfcomm::engines

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
@@ -41,7 +42,7 @@ class ordered_fold {
       return;
     }
     const std::size_t width = size_of(call.element);
-    outs_.assign(outs.begin(), outs.end());
+    outs_.resize(outs.size());
     for (std::size_t begin = 0; begin < count; begin += block_bytes / width) {
       const std::size_t size = std::min(block_bytes / width, count - begin);
       for (int machine = 0; machine < placement_.machines(); ++machine) {
@@ -84,11 +85,11 @@ class ordered_fold {
   static constexpr std::size_t block_bytes = 4096;
 
   const group_placement& placement_;
-  std::vector<const std::byte*> machine_inputs_;  // scratch
-  std::vector<double> factors_;                   // scratch
-  std::vector<const std::byte*> partials_;        // scratch: by machine
-  std::vector<std::byte*> outs_;                  // scratch
-  std::vector<std::byte> sums_;                   // scratch: a block for each machine
+  detail::plain_list<const std::byte*> machine_inputs_;  // scratch
+  detail::plain_list<double> factors_;                   // scratch
+  detail::plain_list<const std::byte*> partials_;        // scratch: by machine
+  detail::plain_list<std::byte*> outs_;                  // scratch
+  std::vector<std::byte> sums_;                          // scratch: a block for each machine
 };
 
 }  // namespace hfcomm::engines

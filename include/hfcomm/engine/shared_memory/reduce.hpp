@@ -8,8 +8,8 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/group_placement.hpp>
 #include <hfcomm/engine/shared_memory/job.hpp>
@@ -320,10 +320,10 @@ class reduce {
   kernel_reduce by_kernel_;
   std::unique_ptr<machine_reduction> between_machines_;  // null where all ranks are on one machine
   node_chain nodes_;
-  std::vector<const std::byte*> inputs_;       // scratch: where each rank's elements are
-  std::vector<std::byte*> outputs_;            // scratch: where they go
-  std::vector<layout::buffer_places> places_;  // scratch
-  std::vector<double> factors_;                // scratch: each rank's factor of a premultiplied sum
+  detail::plain_list<const std::byte*> inputs_;       // scratch: where each rank's elements are
+  detail::plain_list<std::byte*> outputs_;            // scratch: where they go
+  detail::plain_list<layout::buffer_places> places_;  // scratch
+  detail::plain_list<double> factors_;                // scratch: each rank's factor of a premultiplied sum
 };
 
 }  // namespace hfcomm::engines

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <span>
 #include <utility>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/kernel_fold.hpp>
 #include <hfcomm/engine/shared_memory/kernel_reads.hpp>
@@ -173,9 +173,9 @@ class reduce_scatter {
   tuner& ways_;
   ordered_fold& fold_;
   kernel_fold kernel_fold_;
-  std::vector<std::size_t> begins_;       // scratch: where each rank's part begins
-  std::vector<const std::byte*> inputs_;  // scratch: where each rank's elements are
-  std::vector<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+  detail::plain_list<std::size_t> begins_;       // scratch: where each rank's part begins
+  detail::plain_list<const std::byte*> inputs_;  // scratch: where each rank's elements are
+  detail::plain_list<double> factors_;           // scratch: each rank's factor of a premultiplied sum
 };
 
 }  // namespace hfcomm::engines

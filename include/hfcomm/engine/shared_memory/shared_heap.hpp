@@ -5,14 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
 #include <new>
 #include <utility>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
@@ -26,13 +25,18 @@ class shared_heap final : public std::pmr::memory_resource {
  public:
   /// `memory` must have a heap for `rank`.
   shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), lost_(memory.header().lost) {
-    free_.emplace(memory.heap_offset(rank), memory.heap_bytes());
+    free_.push_back({memory.heap_offset(rank), memory.heap_bytes()});
   }
 
   /// Returns false in the child of a fork, where nothing can be allocated.
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
 
  private:
+  struct gap {
+    std::size_t offset;
+    std::size_t size;
+  };
+
   [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) {
     return layout::round_up(bytes == 0 ? 1 : bytes, layout::page_bytes());
   }
@@ -43,8 +47,8 @@ class shared_heap final : public std::pmr::memory_resource {
     }
     const std::size_t wanted = whole_pages(bytes);
     const std::scoped_lock lock(mutex_);
-    for (auto gap = free_.begin(); gap != free_.end(); ++gap) {
-      const auto [offset, size] = *gap;
+    for (std::size_t index = 0; index < free_.size(); ++index) {
+      const auto [offset, size] = free_[index];
       if (size < wanted) {
         continue;
       }
@@ -53,12 +57,9 @@ class shared_heap final : public std::pmr::memory_resource {
         throw std::bad_alloc();
       }
       if (size > wanted) {
-        auto node = free_.extract(gap);  // nothing can fail from here on
-        node.key() = offset + wanted;
-        node.mapped() = size - wanted;
-        free_.insert(std::move(node));
+        free_[index] = {offset + wanted, size - wanted};
       } else {
-        free_.erase(gap);
+        free_.erase(index);
       }
       return segment_->data() + offset;
     }
@@ -77,19 +78,20 @@ class shared_heap final : public std::pmr::memory_resource {
       std::memset(pointer, 0, size);
     }
     const std::scoped_lock lock(mutex_);
-    auto next = free_.upper_bound(offset);
-    if (next != free_.end() && offset + size == next->first) {
-      size += next->second;
-      next = free_.erase(next);
+    std::size_t next = 0;
+    while (next < free_.size() && free_[next].offset < offset) {
+      ++next;
     }
-    if (next != free_.begin()) {
-      if (const auto before = std::prev(next); before->first + before->second == offset) {
-        before->second += size;
-        return;
-      }
+    if (next < free_.size() && offset + size == free_[next].offset) {
+      size += free_[next].size;
+      free_.erase(next);
+    }
+    if (next > 0 && free_[next - 1].offset + free_[next - 1].size == offset) {
+      free_[next - 1].size += size;
+      return;
     }
     try {
-      free_.emplace_hint(next, offset, size);
+      free_.insert(next, {offset, size});
     } catch (const std::bad_alloc&) {
       // The addresses are lost; the pages were released above.
     }
@@ -103,7 +105,7 @@ class shared_heap final : public std::pmr::memory_resource {
   const layout::break_record& lost_;  // in the segment
   rendezvous::fork_guard creator_;
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  // gaps: offset and size
+  hfcomm::detail::plain_list<gap> free_;  // by offset
 };
 
 /// Private memory of zeros, for groups that share none.

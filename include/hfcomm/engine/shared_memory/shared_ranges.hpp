@@ -6,14 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/layout.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -90,20 +89,24 @@ class shared_ranges {
 
   /// Adds a buffer. Returns false, and does nothing, where it overlaps another one.
   [[nodiscard]] bool add(const replaced_buffer& one) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(one.buffer().data());
     const std::scoped_lock lock(mutex_);
-    const auto next = buffers_.upper_bound(begin);
-    const bool is_free = (next == buffers_.begin() || end_of(std::prev(next)->second) <= begin) &&
-                         (next == buffers_.end() || next->first >= end_of(one));
-    if (is_free) {
-      buffers_.emplace(begin, one);
-      count_.store(buffers_.size());
+    for (const replaced_buffer& other : buffers_) {
+      if (begin_of(one) < end_of(other) && begin_of(other) < end_of(one)) {
+        return false;
+      }
     }
-    return is_free;
+    buffers_.push_back(one);
+    count_.store(buffers_.size());
+    return true;
   }
   void remove(const replaced_buffer& one) noexcept {
     const std::scoped_lock lock(mutex_);
-    buffers_.erase(reinterpret_cast<std::uintptr_t>(one.buffer().data()));
+    for (std::size_t index = 0; index < buffers_.size(); ++index) {
+      if (buffers_[index].buffer().data() == one.buffer().data()) {
+        buffers_.erase(index);
+        break;
+      }
+    }
     count_.store(buffers_.size());
   }
 
@@ -130,8 +133,11 @@ class shared_ranges {
   }
 
  private:
+  [[nodiscard]] static std::uintptr_t begin_of(const replaced_buffer& one) noexcept {
+    return reinterpret_cast<std::uintptr_t>(one.buffer().data());
+  }
   [[nodiscard]] static std::uintptr_t end_of(const replaced_buffer& one) noexcept {
-    return reinterpret_cast<std::uintptr_t>(one.buffer().data()) + one.buffer().size();
+    return begin_of(one) + one.buffer().size();
   }
 
   [[nodiscard]] std::optional<replaced_buffer> find(std::span<const std::byte> part) const {
@@ -139,17 +145,18 @@ class shared_ranges {
       return std::nullopt;
     }
     const std::scoped_lock lock(mutex_);
-    const auto next = buffers_.upper_bound(reinterpret_cast<std::uintptr_t>(part.data()));
-    if (next == buffers_.begin() || !std::prev(next)->second.contains(part)) {
-      return std::nullopt;
+    for (const replaced_buffer& one : buffers_) {
+      if (one.contains(part)) {
+        return one;
+      }
     }
-    return std::prev(next)->second;
+    return std::nullopt;
   }
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
   std::atomic<std::size_t> count_{0};  // of the buffers
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, replaced_buffer> buffers_;  // by the address of the buffer
+  hfcomm::detail::plain_list<replaced_buffer> buffers_;  // few
 };
 
 }  // namespace hfcomm::engines

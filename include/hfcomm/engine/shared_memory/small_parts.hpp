@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/lockstep.hpp>
 #include <hfcomm/engine/shared_memory/root_lists.hpp>
@@ -125,7 +125,7 @@ class small_parts {
   }
 
   lockstep& steps_;
-  std::vector<std::uint64_t> lengths_;  // scratch: from each rank
+  detail::plain_list<std::uint64_t> lengths_;  // scratch: from each rank
 };
 
 }  // namespace hfcomm::engines

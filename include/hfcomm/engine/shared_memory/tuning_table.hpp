@@ -5,11 +5,11 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/shared_memory/transfer_way.hpp>
 
 namespace hfcomm::engines {
@@ -60,10 +60,18 @@ class tuning_table {
   [[gnu::cold]] void load(const std::string& path);
 
  private:
+  struct entry {
+    tuning_key key;
+    choice chosen;
+  };
+
   tuning_table() = default;
 
+  /// For a caller that holds the lock.
+  void set_entry(const entry& one);
+
   mutable std::mutex mutex_;
-  std::map<tuning_key, choice> choices_;
+  hfcomm::detail::plain_list<entry> choices_;  // by key
   std::atomic<tuning_mode> mode_{tuning_mode::brief};
 };
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -12,13 +13,13 @@
 #include <source_location>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
@@ -71,7 +72,12 @@ class terminate_reporter {
   }
   static void forget(const rendezvous::roster& roster) noexcept {
     const std::scoped_lock lock(reported().mutex);
-    std::erase_if(reported().jobs, [&](const reported_job& one) { return one.roster == &roster; });
+    auto& jobs = reported().jobs;
+    for (std::size_t index = jobs.size(); index > 0; --index) {
+      if (jobs[index - 1].roster == &roster) {
+        jobs.erase(index - 1);
+      }
+    }
   }
 
  private:
@@ -83,7 +89,7 @@ class terminate_reporter {
   };
   struct reported_jobs {
     std::mutex mutex;
-    std::vector<reported_job> jobs;
+    plain_list<reported_job> jobs;
   };
 
   /// Never destroyed: a session may be a global.

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -93,13 +92,29 @@ HFCOMM_INLINE tuning_table& tuning_table::of_process() {
 
 HFCOMM_INLINE std::optional<transfer_way> tuning_table::find(const tuning_key& key) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = choices_.find(key);
-  return found == choices_.end() ? std::nullopt : std::optional(found->second.way);
+  for (const auto& [known, chosen] : choices_) {
+    if (known == key) {
+      return chosen.way;
+    }
+  }
+  return std::nullopt;
 }
 
 HFCOMM_INLINE void tuning_table::set(const tuning_key& key, const choice& chosen) {
   const std::scoped_lock lock(mutex_);
-  choices_.insert_or_assign(key, chosen);
+  set_entry({key, chosen});
+}
+
+HFCOMM_INLINE void tuning_table::set_entry(const entry& one) {
+  std::size_t place = 0;
+  while (place < choices_.size() && choices_[place].key < one.key) {
+    ++place;
+  }
+  if (place < choices_.size() && choices_[place].key == one.key) {
+    choices_[place] = one;
+  } else {
+    choices_.insert(place, one);
+  }
 }
 
 HFCOMM_INLINE void tuning_table::reset(tuning_mode mode) {
@@ -137,7 +152,7 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
   if (!file) {
     refuse();
   }
-  std::map<tuning_key, choice> found;
+  hfcomm::detail::plain_list<entry> found;
   std::string line;
   const auto throw_wrong_line = [&](int number, const std::string& why) {
     detail::throw_error<usage_error>({path, ":", number, ": \"", line, "\": ", why});
@@ -148,7 +163,7 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
     }
     try {
       const auto [key, chosen] = tuning::parse_line(line);
-      found.insert_or_assign(key, chosen);
+      found.push_back({key, chosen});
     } catch (const usage_error& problem) {
       throw_wrong_line(number, problem.detail());
     }
@@ -157,8 +172,8 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
     refuse();
   }
   const std::scoped_lock lock(mutex_);
-  for (const auto& [key, chosen] : found) {
-    choices_.insert_or_assign(key, chosen);
+  for (const entry& one : found) {
+    set_entry(one);
   }
   tuning_mode brief = tuning_mode::brief;
   mode_.compare_exchange_strong(brief, tuning_mode::pinned);
