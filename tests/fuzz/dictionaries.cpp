@@ -26,11 +26,11 @@ void compare_messages(bytes input) {
   const std::size_t middle = std::min(wanted, input.size());
   const bytes messages[] = {input.first(middle), input.subspan(middle)};
   try {
-    std::vector<std::vector<hfcomm::detail::dictionary_entry>> entries;
-    for (const bytes message : messages) {
-      entries.push_back(hfcomm::detail::entries_of<Map>(hfcomm::detail::structure_of(message)));
+    std::vector<hfcomm::detail::dictionary_entry> entries;
+    for (int rank = 0; rank < 2; ++rank) {
+      hfcomm::detail::read_entries<Map>(hfcomm::detail::structure_of(messages[rank]), rank, entries);
     }
-    require(!hfcomm::detail::dictionary_difference(entries).describe().empty(), "a difference has a text");
+    require(!hfcomm::detail::dictionary_difference(entries, 2).describe().empty(), "a difference has a text");
   } catch (const hfcomm::decode_error& problem) {
     require(!problem.detail().empty(), "a decode_error has a text");
   }
@@ -65,7 +65,9 @@ void write_message(bytes input) {
   leaves.encode_to(messages[0], 1.0);
   require(messages[0].size() == leaves.message_bytes(), "a message is as long as announced");
   const auto structure = hfcomm::detail::structure_of(messages[0]);
-  require(hfcomm::detail::entries_of<Map>(structure).size() == count_leaves(map), "a message has every leaf");
+  std::vector<hfcomm::detail::dictionary_entry> entries;
+  hfcomm::detail::read_entries<Map>(structure, 0, entries);
+  require(entries.size() == count_leaves(map), "a message has every leaf");
   leaves.reduce(messages, hfcomm::reduce_kind::max);
   std::vector<std::byte> after;
   hfcomm::encode(map, after);

@@ -35,19 +35,9 @@ class dictionary_check {
     for (std::size_t rank = messages_.size(); rank-- > 1;) {
       other = std::ranges::equal(structure(rank), structure(0)) ? other : rank;
     }
-    if (other == 0) {
-      return;
+    if (other != 0) {
+      throw_difference(engine, other);
     }
-    std::vector<std::vector<dictionary_entry>> entries;
-    entries.reserve(messages_.size());
-    for (std::size_t rank = 0; rank < messages_.size(); ++rank) {
-      entries.push_back(decoded(rank, [&] { return entries_of<Map>(structure(rank)); }));
-    }
-    detail::throw_error<mismatch_error>(
-        context_,
-        {"the ranks reduce different keys: ", dictionary_difference(entries).describe(), "; rank 0 called ",
-         engine.matching_call(0), ", rank ", other, " called ", engine.matching_call(static_cast<int>(other))},
-        0, static_cast<int>(other));
   }
 
   void require_equal_sizes(std::size_t size) const {
@@ -86,9 +76,25 @@ class dictionary_check {
     return decoded(rank, [&] { return structure_of(messages_[rank]); });
   }
 
-  [[nodiscard]] std::string names_of(leaf_kind kind) const {
+  /// Throws mismatch_error. `other` is a rank whose structure is not that of rank 0.
+  [[noreturn, gnu::cold]] void throw_difference(host_engine& engine, std::size_t other) const {
+    std::vector<dictionary_entry> entries;
+    for (std::size_t rank = 0; rank < messages_.size(); ++rank) {
+      decoded(rank, [&] { read_entries<Map>(structure(rank), static_cast<int>(rank), entries); });
+    }
+    detail::throw_error<mismatch_error>(
+        context_,
+        {"the ranks reduce different keys: ",
+         dictionary_difference(entries, static_cast<int>(messages_.size())).describe(), "; rank 0 called ",
+         engine.matching_call(0), ", rank ", other, " called ", engine.matching_call(static_cast<int>(other))},
+        0, static_cast<int>(other));
+  }
+
+  [[nodiscard, gnu::cold]] std::string names_of(leaf_kind kind) const {
     std::string names;
-    for (const auto& entry : entries_of<Map>(structure(0))) {
+    std::vector<dictionary_entry> entries;
+    read_entries<Map>(structure(0), 0, entries);
+    for (const auto& entry : entries) {
       if (entry.kind == kind) {
         detail::append(names, {names.empty() ? "" : ", ", entry.name});
       }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <map>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +15,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/call_text.hpp>
 
 namespace hfcomm::detail {
@@ -20,7 +23,7 @@ namespace hfcomm::detail {
 /// Returns `size` bytes and removes them from the front of `rest`.
 HFCOMM_INLINE std::span<const std::byte> take_bytes(std::span<const std::byte>& rest, std::uint64_t size) {
   if (size > rest.size()) {
-    throw_error<decode_error>({"its keys are cut off"});
+    throw decode_error(error_context{}, "its keys are cut off");
   }
   const auto taken = rest.first(static_cast<std::size_t>(size));
   rest = rest.subspan(static_cast<std::size_t>(size));
@@ -34,93 +37,121 @@ HFCOMM_INLINE std::span<const std::byte> take_key(std::span<const std::byte>& re
   return take_bytes(rest, size);
 }
 
-HFCOMM_INLINE std::vector<dictionary_entry> read_entries(std::span<const std::byte> structure, path_reader take_path) {
-  std::vector<dictionary_entry> entries;
+HFCOMM_INLINE void read_entries(std::span<const std::byte> structure, path_reader take_path, int rank,
+                                std::vector<dictionary_entry>& entries) {
   while (!structure.empty()) {
     const auto start = structure;
     bool quoted = false;
     dictionary_entry entry;
+    entry.rank = rank;
     entry.name = take_path(structure, quoted);
     entry.name = quoted ? concat({'"', entry.name, '"'}) : entry.name;
     entry.path.assign(reinterpret_cast<const char*>(start.data()), start.size() - structure.size());
     entry.kind = static_cast<leaf_kind>(take_bytes(structure, 1)[0]);
     entries.push_back(std::move(entry));
   }
-  return entries;
 }
 
-HFCOMM_INLINE dictionary_difference::dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks)
-    : ranks_(of_ranks.size()) {
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<leaf_kind>> kinds;  // in the order of the texts
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    for (const auto& entry : of_ranks[rank]) {
-      auto& of_key = kinds[{entry.name, entry.path}];
-      of_key.resize(ranks_);
-      of_key[rank] = entry.kind;
+HFCOMM_INLINE dictionary_difference::dictionary_difference(std::span<const dictionary_entry> entries, int ranks)
+    : ranks_(ranks) {
+  for (const dictionary_entry& entry : entries) {
+    const std::size_t place = place_of(entry);
+    if (place == keys_.size() || keys_[place]->name != entry.name || keys_[place]->path != entry.path) {
+      keys_.insert(place, &entry);
     }
   }
-  table_.reserve(kinds.size());
-  for (auto& [key, of_key] : kinds) {
-    table_.push_back({std::string(key.first), std::move(of_key)});
+  kinds_.resize(keys_.size() * static_cast<std::size_t>(ranks));
+  for (const dictionary_entry& entry : entries) {
+    kinds_[place_of(entry) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(entry.rank)] = entry.kind;
   }
+}
+
+HFCOMM_INLINE std::size_t dictionary_difference::place_of(const dictionary_entry& entry) const {
+  std::size_t first = 0;
+  for (std::size_t last = keys_.size(); first < last;) {
+    const std::size_t middle = first + (last - first) / 2;
+    const int order = keys_[middle]->name.compare(entry.name);
+    if (order < 0 || (order == 0 && keys_[middle]->path < entry.path)) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
+HFCOMM_INLINE leaf_kind dictionary_difference::kind_of(std::size_t key, int rank) const {
+  return kinds_[key * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(rank)];
 }
 
 HFCOMM_INLINE std::string dictionary_difference::describe() const {
   std::string text = missing_keys();
-  for (const row& key : table_) {
+  for (std::size_t key = 0; key < keys_.size(); ++key) {
     const std::string types = different_types(key);
     text += types.empty() || text.empty() ? types : concat({"; ", types});
   }
   return text.empty() ? "the ranks have the same keys in another order" : text;
 }
 
-/// Returns the text about missing keys. Ranks that lack the same keys are named together.
-HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
-  std::vector<std::pair<std::vector<std::size_t>, std::vector<int>>> groups;
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    std::vector<std::size_t> lacks;
-    for (std::size_t key = 0; key < table_.size(); ++key) {
-      if (table_[key].kinds[rank] == leaf_kind{}) {
-        lacks.push_back(key);
-      }
-    }
-    if (!lacks.empty()) {
-      auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == lacks; });
-      if (known == groups.end()) {
-        known = groups.emplace(known, std::move(lacks), std::vector<int>());
-      }
-      known->second.push_back(static_cast<int>(rank));
+HFCOMM_INLINE bool dictionary_difference::lack_the_same(int rank, int other) const {
+  for (std::size_t key = 0; key < keys_.size(); ++key) {
+    if (lacks(key, rank) != lacks(key, other)) {
+      return false;
     }
   }
+  return true;
+}
+
+/// Returns the text about missing keys. Ranks that lack the same keys are named together.
+HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
   std::string text;
-  for (const auto& [lacks, ranks] : groups) {
-    append(text, {text.empty() ? "" : "; ", engines::list_ranks(ranks), ranks.size() == 1 ? " lacks " : " lack "});
-    for (std::size_t i = 0; i < std::min(lacks.size(), max_names); ++i) {
-      append(text, {i == 0 ? "" : ", ", table_[lacks[i]].name});
+  plain_list<bool> is_named(static_cast<std::size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::string names;
+    std::size_t count = 0;
+    for (std::size_t key = 0; key < keys_.size(); ++key) {
+      if (lacks(key, rank) && ++count <= max_names) {
+        append(names, {count == 1 ? "" : ", ", keys_[key]->name});
+      }
     }
-    if (lacks.size() > max_names) {
-      append(text, {" and ", lacks.size() - max_names, " more"});
+    if (count == 0 || is_named[static_cast<std::size_t>(rank)]) {
+      continue;
+    }
+    std::vector<int> ranks;
+    for (int other = rank; other < ranks_; ++other) {
+      if (lack_the_same(rank, other)) {
+        ranks.push_back(other);
+        is_named[static_cast<std::size_t>(other)] = true;
+      }
+    }
+    append(text,
+           {text.empty() ? "" : "; ", engines::list_ranks(ranks), ranks.size() == 1 ? " lacks " : " lack ", names});
+    if (count > max_names) {
+      append(text, {" and ", count - max_names, " more"});
     }
   }
   return text;
 }
 
-HFCOMM_INLINE std::string dictionary_difference::different_types(const row& key) const {
-  std::map<leaf_kind, std::vector<int>> ranks;
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    if (key.kinds[rank] != leaf_kind{}) {
-      ranks[key.kinds[rank]].push_back(static_cast<int>(rank));
+/// Returns the text about a key whose values have several types; an empty one where they have not.
+HFCOMM_INLINE std::string dictionary_difference::different_types(std::size_t key) const {
+  std::string text;
+  int kinds = 0;
+  for (unsigned number = 1; number <= std::numeric_limits<std::uint8_t>::max(); ++number) {
+    const auto kind = static_cast<leaf_kind>(number);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (kind_of(key, rank) == kind) {
+        ranks.push_back(rank);
+      }
+    }
+    if (!ranks.empty()) {
+      append(text, {kinds == 0 ? std::string_view(keys_[key]->name) : "", kinds == 0 ? " is " : ", ", to_string(kind),
+                    " on ", engines::list_ranks(ranks)});
+      ++kinds;
     }
   }
-  if (ranks.size() < 2) {
-    return {};
-  }
-  std::string text;
-  for (const auto& [kind, those] : ranks) {
-    append(text,
-           {text.empty() ? concat({key.name, " is "}) : ", ", to_string(kind), " on ", engines::list_ranks(those)});
-  }
-  return text;
+  return kinds < 2 ? std::string() : text;
 }
 
 }  // namespace hfcomm::detail

@@ -11,22 +11,23 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
-#include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 
 /// Error texts about dictionaries that cannot be reduced. Every rank has every rank's structure, so all ranks find the
 /// same text.
 namespace hfcomm::detail {
 
-/// The place and the kind of one leaf.
+/// The place and the kind of one leaf of a rank's dictionary.
 struct dictionary_entry {
+  int rank = 0;
   std::string path;  ///< The keys' bytes with their sizes: equal for equal keys.
   std::string name;  ///< The readable keys: "val/loss".
   leaf_kind kind{};
 };
 
 template <class Key>
-[[gnu::cold]] std::string key_text(const Key& key) {
+std::string key_text(const Key& key) {
   if constexpr (std::convertible_to<const Key&, std::string_view>) {
     return std::string(std::string_view(key));
   } else if constexpr (std::is_arithmetic_v<Key>) {
@@ -43,13 +44,13 @@ std::span<const std::byte> take_key(std::span<const std::byte>& rest);
 /// Returns the keys on the path to one leaf, with slashes between, and removes them from the front of `rest`. Sets
 /// `quoted` where one of them is text.
 template <dictionary Map>
-[[gnu::cold]] std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
+std::string take_path(std::span<const std::byte>& rest, bool& quoted) {
   using key_type = typename Map::key_type;
   key_type key{};
   decode_into(key, take_key(rest));
   quoted = quoted || std::convertible_to<const key_type&, std::string_view>;
   if constexpr (dictionary<typename Map::mapped_type>) {
-    return concat({key_text(key), '/', take_path<typename Map::mapped_type>(rest, quoted)});
+    return key_text(key) + '/' + take_path<typename Map::mapped_type>(rest, quoted);
   } else {
     return key_text(key);
   }
@@ -58,36 +59,38 @@ template <dictionary Map>
 /// A `take_path` of one type of dictionary.
 using path_reader = std::string (*)(std::span<const std::byte>& rest, bool& quoted);
 
-/// Returns the entries of a structure. Throws decode_error where the bytes are not those of a structure.
-[[gnu::cold]] std::vector<dictionary_entry> read_entries(std::span<const std::byte> structure, path_reader take_path);
+/// Adds the entries of a rank's structure. Throws decode_error where the bytes are not those of a structure.
+[[gnu::cold]] void read_entries(std::span<const std::byte> structure, path_reader take_path, int rank,
+                                std::vector<dictionary_entry>& entries);
 
 template <dictionary Map>
-std::vector<dictionary_entry> entries_of(std::span<const std::byte> structure) {
-  return read_entries(structure, &take_path<Map>);
+void read_entries(std::span<const std::byte> structure, int rank, std::vector<dictionary_entry>& entries) {
+  read_entries(structure, &take_path<Map>, rank, entries);
 }
 
 /// A table of all ranks' leaves.
 class dictionary_difference {
  public:
-  /// `of_ranks[rank]` are that rank's entries.
-  [[gnu::cold]] explicit dictionary_difference(const std::vector<std::vector<dictionary_entry>>& of_ranks);
+  /// `entries` are those of all ranks, and must outlive this.
+  [[gnu::cold]] dictionary_difference(std::span<const dictionary_entry> entries, int ranks);
 
   /// Returns `rank 1 lacks "a"; ranks 0 and 2 lack "b", "c"; "d" is float64 on rank 0, int32 on ranks 1 and 2`.
   [[nodiscard, gnu::cold]] std::string describe() const;
 
  private:
-  struct row {
-    std::string name;
-    std::vector<leaf_kind> kinds;  // by rank; zero where it has none
-  };
-
   static constexpr std::size_t max_names = 32;
 
+  /// Returns the place of an entry's key among the keys; where it is not there, the place at which to add it.
+  [[nodiscard, gnu::cold]] std::size_t place_of(const dictionary_entry& entry) const;
+  [[nodiscard, gnu::cold]] leaf_kind kind_of(std::size_t key, int rank) const;
+  [[nodiscard]] bool lacks(std::size_t key, int rank) const { return kind_of(key, rank) == leaf_kind{}; }
+  [[nodiscard, gnu::cold]] bool lack_the_same(int rank, int other) const;
   [[nodiscard, gnu::cold]] std::string missing_keys() const;
-  [[nodiscard, gnu::cold]] std::string different_types(const row& key) const;
+  [[nodiscard, gnu::cold]] std::string different_types(std::size_t key) const;
 
-  std::size_t ranks_;
-  std::vector<row> table_;
+  int ranks_;
+  plain_list<const dictionary_entry*> keys_;  // one entry for each, by name and path
+  plain_list<leaf_kind> kinds_;               // by key and rank; zero where a rank has none
 };
 
 }  // namespace hfcomm::detail

@@ -11,17 +11,17 @@
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE plain_memory::~plain_memory() { ::operator delete(data_); }
+HFCOMM_INLINE plain_memory::~plain_memory() { operator delete(data_); }
 
 HFCOMM_INLINE void plain_memory::reserve_elements(std::size_t count, std::size_t width) {
   if (count <= capacity_) {
     return;
   }
-  void* const larger = ::operator new(count * width);
+  void* const larger = operator new(count * width);
   if (size_ != 0) {
     std::memcpy(larger, data_, size_ * width);
   }
-  ::operator delete(data_);
+  operator delete(data_);
   data_ = larger;
   capacity_ = count;
 }

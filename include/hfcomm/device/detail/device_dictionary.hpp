@@ -113,15 +113,15 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
   if (other == all.end()) {
     return;
   }
-  std::vector<std::vector<dictionary_entry>> entries(all.size());
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    for (const auto& entry : all[rank]) {
-      entries[rank].push_back({entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
+  std::vector<dictionary_entry> entries;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    for (const auto& entry : all[static_cast<std::size_t>(rank)]) {
+      entries.push_back({rank, entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
     }
   }
-  detail::throw_error<mismatch_error>(context,
-                                      {"the ranks reduce different keys: ", dictionary_difference(entries).describe()},
-                                      0, static_cast<int>(other - all.begin()));
+  detail::throw_error<mismatch_error>(
+      context, {"the ranks reduce different keys: ", dictionary_difference(entries, group.size()).describe()}, 0,
+      static_cast<int>(other - all.begin()));
 }
 
 /// Reduces to the root, or without one to every rank.
