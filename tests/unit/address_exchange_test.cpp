@@ -22,6 +22,7 @@
 #include <doctest/doctest.h>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/network_interfaces.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -80,7 +81,7 @@ class pmi_server {
 
  private:
   void serve() {
-    std::vector<pollfd> events;
+    hfcomm::detail::plain_list<pollfd> events;
     for (const auto& end : server_ends_) {
       events.push_back({end.get(), POLLIN, 0});
     }

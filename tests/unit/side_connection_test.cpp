@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -66,7 +67,7 @@ void go_on_until(const std::function<bool()>& is_done, const std::function<void(
 
 /// Waits for events of a listener, and handles them.
 void progress(side_listener& listener, std::chrono::milliseconds most = 5ms) {
-  std::vector<pollfd> events;
+  hfcomm::detail::plain_list<pollfd> events;
   listener.add_to(events);
   ::poll(events.data(), events.size(), static_cast<int>(most.count()));
   listener.progress();
@@ -225,7 +226,7 @@ TEST_CASE("side connection: sending never waits, and what is queued arrives in o
   std::vector<int> kinds;
   go_on_until([&] { return kinds.size() == 3; },
               [&] {
-                std::vector<pollfd> events;
+                hfcomm::detail::plain_list<pollfd> events;
                 ends.connector.add_to(events);
                 ends.accepted->add_to(events);
                 ::poll(events.data(), events.size(), 5);
@@ -250,7 +251,7 @@ TEST_CASE("side connection: the end comes after the messages before it, with a r
   CHECK(text_of(wait_for_message(*ends.accepted)->bytes) == "last");
   CHECK(!wait_for_message(*ends.accepted));
   CHECK(ends.accepted->close_reason() == "the other end closed the connection");
-  std::vector<pollfd> events;
+  hfcomm::detail::plain_list<pollfd> events;
   ends.accepted->add_to(events);
   CHECK(events.empty());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -134,12 +134,12 @@ class object_receiver final : public receiver {
       finish(source, chunk);
       return;
     }
-    auto& collected = partial_[source];
-    collected.reserve(total);
-    collected.insert(collected.end(), chunk.begin(), chunk.end());
-    if (collected.size() == total) {
-      finish(source, collected);
-      partial_.erase(source);
+    const auto index = static_cast<std::size_t>(source);
+    partial_.resize(std::max(partial_.size(), index + 1));
+    partial_[index].reserve(total);
+    partial_[index].insert(partial_[index].end(), chunk.begin(), chunk.end());
+    if (partial_[index].size() == total) {
+      finish(source, std::exchange(partial_[index], {}));
     }
   }
 
@@ -156,7 +156,7 @@ class object_receiver final : public receiver {
 
   const running_call& running_;
   Store store_;
-  std::unordered_map<int, std::vector<std::byte>> partial_;
+  std::vector<std::vector<std::byte>> partial_;  // by source
 };
 
 /// Returns every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.

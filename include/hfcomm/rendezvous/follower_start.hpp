@@ -8,12 +8,12 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <poll.h>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
@@ -206,7 +206,7 @@ class follower_start {
   }
 
   static void wait_for(const side_connection& root) {
-    std::vector<pollfd> events;
+    detail::plain_list<pollfd> events;
     root.add_to(events);
     static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), 5));
   }

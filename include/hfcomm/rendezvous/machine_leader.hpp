@@ -19,6 +19,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
@@ -65,7 +66,7 @@ class machine_ranks {
   /// job cannot start, after it has told the ranks.
   bool admit(std::chrono::milliseconds slice) {
     bool any = false;
-    std::vector<pollfd> events;
+    detail::plain_list<pollfd> events;
     add_to(events);
     static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), static_cast<int>(slice.count())));
     try {
@@ -91,7 +92,7 @@ class machine_ranks {
   }
 
   /// Appends what poll should wait for before `admit` and `all_are_ready`.
-  void add_to(std::vector<pollfd>& events) const {
+  void add_to(detail::plain_list<pollfd>& events) const {
     events.push_back({listener_->fd(), POLLIN, 0});
     for (const auto& connection : unidentified_) {
       events.push_back({connection.fd(), POLLIN, 0});

@@ -50,9 +50,9 @@ struct machine_memory {
 
 /// Makes the groups of `rank` in its machine's memory, and enters the roster. `agent_index` is the rank whose process
 /// runs the machine's agent; `port` is null where there is one machine.
-[[gnu::cold]] inline membership enter_machine(
-    const machine_memory& memory, std::shared_ptr<engines::agent_port> port, int agent_index, int rank, int world_size,
-    std::shared_ptr<segment_broker> broker = std::make_shared<process_broker>()) {
+[[gnu::cold]] inline membership enter_machine(const machine_memory& memory, std::shared_ptr<engines::agent_port> port,
+                                              int agent_index, int rank, int world_size,
+                                              std::shared_ptr<segment_broker> broker = nullptr) {
   auto job = std::make_shared<engines::local_job>();
   job->roster = std::make_shared<roster>(memory.roster, world_size, rank);
   job->broker = std::move(broker);

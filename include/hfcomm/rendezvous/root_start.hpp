@@ -16,6 +16,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -139,7 +140,7 @@ class root_start {
   }
 
   void await_events() {
-    std::vector<pollfd> events;
+    detail::plain_list<pollfd> events;
     if (listener_) {
       listener_->add_to(events);
     }

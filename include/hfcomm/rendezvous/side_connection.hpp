@@ -12,13 +12,13 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/rendezvous/side_claims.hpp>
@@ -49,7 +49,7 @@ class side_connection {
   /// The descriptor for poll; -1 after the end.
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   /// Appends what poll should wait for.
-  void add_to(std::vector<pollfd>& events) const {
+  void add_to(detail::plain_list<pollfd>& events) const {
     if (!is_closed()) {
       events.push_back({fd(), static_cast<short>(wants_write() ? POLLIN | POLLOUT : POLLIN), 0});
     }

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/side_connection.hpp>
@@ -24,7 +25,7 @@ namespace hfcomm::rendezvous {
 inline void close_when_read(std::span<std::optional<side_connection>> connections, std::chrono::milliseconds limit) {
   const auto end = deadline::in(limit);
   std::vector<bool> is_shut(connections.size());
-  std::vector<pollfd> events;
+  detail::plain_list<pollfd> events;
   do {
     static_cast<void>(::poll(events.data(), static_cast<nfds_t>(events.size()), events.empty() ? 0 : 20));
     events.clear();

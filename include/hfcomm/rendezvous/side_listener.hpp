@@ -25,6 +25,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
@@ -70,7 +71,7 @@ class side_listener {
   [[nodiscard]] std::string address() const { return address_.text(); }
 
   /// Appends what poll should wait for before `progress`: one descriptor for everything.
-  void add_to(std::vector<pollfd>& events) const { events.push_back({events_.get(), POLLIN, 0}); }
+  void add_to(detail::plain_list<pollfd>& events) const { events.push_back({events_.get(), POLLIN, 0}); }
 
   /// Accepts connections and continues their handshakes. To be called when poll says so, and each second, because
   /// handshakes have a time limit. Throws engine_error where this process has no descriptor left.

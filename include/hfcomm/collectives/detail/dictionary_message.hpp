@@ -14,6 +14,7 @@
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/leaf_kernel.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 
@@ -146,7 +147,7 @@ class dictionary_leaves : public dictionary_layout {
     }
   }
 
-  std::vector<leaf_type*> leaves_;
+  plain_list<leaf_type*> leaves_;
 };
 
 /// A receiver that collects every rank's message.

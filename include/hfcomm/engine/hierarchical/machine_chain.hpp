@@ -105,7 +105,7 @@ class machine_chain {
   [[nodiscard]] std::size_t half() const noexcept { return steps_.sizes().slot_bytes / 2; }
   /// Returns the rank of a machine that folds a lane.
   [[nodiscard]] int carrier(int machine, int lane) const {
-    const auto& ranks = placement_.ranks_of(machine);
+    const auto ranks = placement_.ranks_of(machine);
     return ranks[static_cast<std::size_t>(lane) % ranks.size()];
   }
 

@@ -69,7 +69,7 @@ class machine_tree {
   [[nodiscard]] std::size_t half() const noexcept { return steps_.sizes().slot_bytes / 2; }
   /// Returns the rank of a machine that combines the machine's elements of a slice.
   [[nodiscard]] int carrier(int machine, int owner) const {
-    const auto& ranks = placement_.ranks_of(machine);
+    const auto ranks = placement_.ranks_of(machine);
     return placement_.machine_of(owner) == machine ? owner : ranks[static_cast<std::size_t>(owner) % ranks.size()];
   }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
+#include <span>
 #include <vector>
 
 namespace hfcomm::engines {
@@ -11,46 +11,52 @@ namespace hfcomm::engines {
 /// The machines of a group's ranks, numbered in the order of their first ranks.
 class group_placement {
  public:
+  /// Makes the placement of no ranks.
+  group_placement() : group_placement(std::vector<int>()) {}
   /// `machine_of` has the machine of each rank, in any numbering.
   [[gnu::cold]] explicit group_placement(const std::vector<int>& machine_of) {
     std::vector<int> names;
-    for (int rank = 0; rank < static_cast<int>(machine_of.size()); ++rank) {
-      const int name = machine_of[static_cast<std::size_t>(rank)];
+    for (const int name : machine_of) {
       const auto found = std::find(names.begin(), names.end(), name);
-      const auto machine = static_cast<std::size_t>(found - names.begin());
+      machine_of_.push_back(static_cast<int>(found - names.begin()));
       if (found == names.end()) {
         names.push_back(name);
-        ranks_.emplace_back();
-      } else if (ranks_[machine].back() != rank - 1) {
-        is_contiguous_ = false;
       }
-      machine_of_.push_back(static_cast<int>(machine));
-      ranks_[machine].push_back(rank);
+    }
+    begins_.push_back(0);
+    for (int machine = 0; machine < static_cast<int>(names.size()); ++machine) {
+      for (int rank = 0; rank < size(); ++rank) {
+        if (machine_of_[static_cast<std::size_t>(rank)] == machine) {
+          ranks_.push_back(rank);
+        }
+      }
+      begins_.push_back(static_cast<int>(ranks_.size()));
     }
   }
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(machine_of_.size()); }
-  [[nodiscard]] int machines() const noexcept { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] int machines() const noexcept { return static_cast<int>(begins_.size()) - 1; }
   [[nodiscard]] int machine_of(int rank) const { return machine_of_[static_cast<std::size_t>(rank)]; }
   /// Returns the ranks of a machine, in order.
-  [[nodiscard]] const std::vector<int>& ranks_of(int machine) const {
-    return ranks_[static_cast<std::size_t>(machine)];
+  [[nodiscard]] std::span<const int> ranks_of(int machine) const {
+    const int* const begin = &begins_[static_cast<std::size_t>(machine)];
+    return {ranks_.data() + begin[0], ranks_.data() + begin[1]};
   }
   /// Returns whether the ranks of each machine follow one another.
-  [[nodiscard]] bool is_contiguous() const noexcept { return is_contiguous_; }
+  [[nodiscard]] bool is_contiguous() const noexcept { return std::is_sorted(ranks_.begin(), ranks_.end()); }
   /// Returns the number of ranks of the machine that has most of them.
   [[nodiscard]] int most_on_a_machine() const {
     std::size_t most = 0;
-    for (const auto& ranks : ranks_) {
-      most = std::max(most, ranks.size());
+    for (int machine = 0; machine < machines(); ++machine) {
+      most = std::max(most, ranks_of(machine).size());
     }
     return static_cast<int>(most);
   }
 
  private:
-  std::vector<int> machine_of_;          // by rank
-  std::vector<std::vector<int>> ranks_;  // by machine
-  bool is_contiguous_ = true;
+  std::vector<int> machine_of_;  // by rank
+  std::vector<int> ranks_;       // by machine
+  std::vector<int> begins_;      // of each machine's ranks, and the end of the last one's
 };
 
 }  // namespace hfcomm::engines

@@ -61,7 +61,7 @@ class agent_port {
 /// State that all groups of one job on one machine share.
 struct local_job {
   std::shared_ptr<rendezvous::roster> roster;
-  std::shared_ptr<rendezvous::segment_broker> broker;
+  std::shared_ptr<rendezvous::segment_broker> broker{};  ///< Null where the ranks are processes.
   std::vector<int> machine_of{};       ///< The machine of each rank of the job; empty where there is only one.
   std::shared_ptr<agent_port> port{};  ///< Null where there is only one machine.
 

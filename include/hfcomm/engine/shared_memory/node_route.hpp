@@ -57,10 +57,10 @@ class node_route {
   [[nodiscard]] bool is_first() const noexcept { return node_ == 0; }
   [[nodiscard]] bool is_last() const noexcept { return node_ == last(); }
   /// Returns the ranks of this rank's node.
-  [[nodiscard]] const std::vector<int>& locals() const { return nodes_.ranks_of(node_); }
+  [[nodiscard]] std::span<const int> locals() const { return nodes_.ranks_of(node_); }
   /// Returns the rank of a node that carries a lane.
   [[nodiscard]] int carrier(int node, int lane) const {
-    const auto& ranks = nodes_.ranks_of(node);
+    const auto ranks = nodes_.ranks_of(node);
     return ranks[static_cast<std::size_t>(lane) % ranks.size()];
   }
   [[nodiscard]] bool is_carried(int lane) const { return carrier(node_, lane) == rank_; }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,27 +65,28 @@ class rank_nodes {
       is_known_ = true;
       placement_ = read();
     }
-    return placement_ ? &*placement_ : nullptr;
+    return placement_.size() != 0 ? &placement_ : nullptr;
   }
 
  private:
-  [[nodiscard]] std::optional<group_placement> read() const {
+  /// Returns what `placement` describes; an empty one where that is null.
+  [[nodiscard]] group_placement read() const {
     const group_memory& memory = steps_.memory();
     std::vector<int> node_of;
     bool is_one_node = true;
     for (int rank = 0; rank < steps_.size(); ++rank) {
       node_of.push_back(memory.block(rank).node);
       if (node_of.back() < 0) {
-        return std::nullopt;
+        return {};
       }
       is_one_node = is_one_node && node_of.back() == node_of.front();
     }
-    return is_one_node || memory.spans_machines() ? std::nullopt : std::optional(group_placement(node_of));
+    return is_one_node || memory.spans_machines() ? group_placement() : group_placement(node_of);
   }
 
   const lockstep& steps_;
   bool is_known_ = false;
-  std::optional<group_placement> placement_;
+  group_placement placement_;
 };
 
 }  // namespace hfcomm::engines

@@ -144,11 +144,11 @@ class shared_memory final : public host_engine {
     if (leads) {
       try {
         token = rendezvous::random_id();  // whoever could guess the name could take it
-        segment = job->broker->offer(token, sizes.total_bytes(), spans_machines ? 0 : sizes.heap_bytes(),
-                                     static_cast<int>(neighbours.size()) - 1);
+        segment = broker().offer(token, sizes.total_bytes(), spans_machines ? 0 : sizes.heap_bytes(),
+                                 static_cast<int>(neighbours.size()) - 1);
         layout::create_in(*segment, sizes);
       } catch (...) {
-        job->broker->withdraw(token);
+        broker().withdraw(token);
         const std::string text = detail::current_exception_detail();
         announce(tell, &text);
         detail::throw_error<engine_error>(steps_.context(call), {text});
@@ -165,7 +165,7 @@ class shared_memory final : public host_engine {
       const std::string own = token;
       exchanges().run(tell, std::as_bytes(std::span(own)), names);
     } catch (...) {
-      job->broker->withdraw(token);
+      broker().withdraw(token);
       throw;
     }
     no_receiver nothing;
@@ -189,7 +189,7 @@ class shared_memory final : public host_engine {
       exchanges().run(call, {}, nothing);
     } catch (...) {
       if (leads) {
-        job->broker->withdraw(token);
+        broker().withdraw(token);
       }
       throw;
     }
@@ -263,6 +263,12 @@ class shared_memory final : public host_engine {
     std::string& group_name_;
   };
 
+  /// Returns what hands over the memory of new groups.
+  [[nodiscard]] rendezvous::segment_broker& broker() const {
+    const auto& ranks_are_threads = health_->job()->broker;
+    return ranks_are_threads != nullptr ? *ranks_are_threads : rendezvous::process_broker::of_process();
+  }
+
   /// Thrown while waiting for a rank that has announced that it will not come.
   struct member_failed {};
 
@@ -273,7 +279,7 @@ class shared_memory final : public host_engine {
       announce(call, &text);
     }
     if (leads) {
-      health_->job()->broker->withdraw(token);
+      broker().withdraw(token);
     }
     try {
       throw;
@@ -310,9 +316,9 @@ class shared_memory final : public host_engine {
     };
     try {
       if (members.front() == rank()) {
-        health_->job()->broker->serve(token, check);
+        broker().serve(token, check);
       } else {
-        segment = health_->job()->broker->take(token, bytes, check);
+        segment = broker().take(token, bytes, check);
       }
     } catch (const member_failed&) {
       return false;

@@ -11,7 +11,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include <csignal>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/roster.hpp>
@@ -270,7 +270,7 @@ class child_processes {
   }
 
   rendezvous::exit_record* table_;
-  std::vector<child> children_;
+  plain_list<child> children_;
   rank_output& output_;
   int ended_ = 0;
 };

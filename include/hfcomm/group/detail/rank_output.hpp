@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/group/launch.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
@@ -24,11 +25,8 @@ namespace hfcomm::detail {
 /// The standard output and error streams of the ranks that launch() forks, as its options say.
 class rank_output {
  public:
-  explicit rank_output(const launch_options& options) : options_(options) {
-    if (options_.prefix_output && options_.output_directory.empty()) {
-      streams_.reserve(2 * static_cast<std::size_t>(options_.processes));
-    }
-  }
+  explicit rank_output(const launch_options& options)
+      : options_(options), streams_(has_prefix() ? 2 * static_cast<std::size_t>(options.processes) : 0) {}
 
   /// Makes what the next rank needs. To be called before its fork; throws engine_error.
   [[gnu::cold]] void prepare(std::size_t rank) {
@@ -39,7 +37,7 @@ class rank_output {
       if (!file_) {
         rendezvous::throw_system(concat({"opening ", path, " for the output of a rank"}));
       }
-    } else if (options_.prefix_output) {
+    } else if (has_prefix()) {
       for (std::FILE* const target : {stdout, stderr}) {
         std::array<int, 2> ends{};
         if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -48,7 +46,8 @@ class rank_output {
         rendezvous::unique_fd reading(ends[0]);
         rendezvous::unique_fd& writing = target == stdout ? out_ : err_;
         writing = rendezvous::unique_fd(ends[1]);
-        streams_.push_back({std::move(reading), target, concat({"[rank ", rank, "] "}), {}});
+        streams_[2 * rank + (target == stdout ? 0 : 1)] = {
+            std::move(reading), target, concat({"[rank ", rank, "] "}), {}};
       }
     }
   }
@@ -74,7 +73,7 @@ class rank_output {
 
   /// Prints the whole lines that have come, and waits up to `limit` for the first.
   [[gnu::cold]] void forward(std::chrono::milliseconds limit) {
-    std::vector<pollfd> events;
+    plain_list<pollfd> events;
     events.reserve(streams_.size());
     for (const stream& one : streams_) {
       events.push_back({one.reading.get(), POLLIN, 0});
@@ -109,7 +108,7 @@ class rank_output {
  private:
   struct stream {
     rendezvous::unique_fd reading;
-    std::FILE* target;
+    std::FILE* target = nullptr;
     std::string prefix;
     std::string line;  // without its end yet
 
@@ -145,6 +144,8 @@ class rank_output {
     static constexpr std::size_t longest = std::size_t{1} << 16;
   };
 
+  [[nodiscard]] bool has_prefix() const noexcept { return options_.prefix_output && options_.output_directory.empty(); }
+
   static void flush() noexcept {
     std::fflush(stdout);
     std::fflush(stderr);
@@ -152,7 +153,7 @@ class rank_output {
 
   const launch_options& options_;
   rendezvous::unique_fd file_, out_, err_;  // of the rank that is being forked
-  std::vector<stream> streams_;             // of the ranks that were forked
+  std::vector<stream> streams_;             // two for each rank, once it was forked
 };
 
 }  // namespace hfcomm::detail

@@ -67,64 +67,67 @@ std::optional<Number> parse_digits(std::string_view text, Number most) {
 
 namespace host_list {
 
-/// A piece of a host's name: literal text, or the numbers between brackets.
-struct piece {
-  struct range {
-    std::uint64_t first = 0;
-    std::uint64_t last = 0;
-    std::size_t width = 0;  ///< Least number of digits; the others are zeros before the number.
-  };
-  std::string_view text;
-  std::vector<range> ranges;  ///< Empty for literal text.
+/// The numbers of one item between brackets.
+struct number_range {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::size_t width = 0;  ///< Least number of digits; the others are zeros before the number.
 };
 
-/// Returns the ranges of "0-1,003"; nullopt where the text is none.
-[[gnu::cold]] inline std::optional<std::vector<piece::range>> parse_ranges(std::string_view text) {
+/// Removes the first item of "0-1,003", with the comma behind it. Returns false where the text is malformed.
+[[gnu::cold]] inline bool take_range(std::string_view& items, number_range& range) {
   constexpr std::uint64_t largest = 999'999'999;
-  std::vector<piece::range> result;
-  while (true) {
-    const auto comma = text.find(',');
-    const auto item = text.substr(0, comma);
-    const auto dash = item.find('-');
-    const auto low = item.substr(0, dash);
-    const auto first = parse_digits(low, largest);
-    const auto last = dash == std::string_view::npos ? first : parse_digits(item.substr(dash + 1), largest);
-    if (!first || !last || *last < *first || low.size() > 9) {
-      return std::nullopt;
-    }
-    result.push_back({*first, *last, low.size()});
-    if (comma == std::string_view::npos) {
-      return result;
-    }
-    text.remove_prefix(comma + 1);
+  const auto comma = items.find(',');
+  const auto item = items.substr(0, comma);
+  const auto dash = item.find('-');
+  const auto low = item.substr(0, dash);
+  const auto first = parse_digits(low, largest);
+  const auto last = dash == std::string_view::npos ? first : parse_digits(item.substr(dash + 1), largest);
+  items.remove_prefix(comma == std::string_view::npos ? items.size() : comma + 1);
+  if (!first || !last || *last < *first || low.size() > 9 || (comma != std::string_view::npos && items.empty())) {
+    return false;
   }
+  range = {*first, *last, low.size()};
+  return true;
 }
 
-/// Removes the first name, up to a comma outside of brackets, and returns its pieces; nullopt where it is malformed.
-[[gnu::cold]] inline std::optional<std::vector<piece>> take_name(std::string_view& list) {
+[[gnu::cold]] inline bool are_ranges(std::string_view items) {
+  number_range range;
+  do {
+    if (!take_range(items, range)) {
+      return false;
+    }
+  } while (!items.empty());
+  return true;
+}
+
+/// Returns the length of the first name, which ends at a comma outside of brackets; 0 where it is malformed.
+[[gnu::cold]] inline std::size_t length_of_name(std::string_view list) {
+  constexpr int most_pieces = 16;  // texts, and numbers between brackets
   constexpr auto is_in_no_name = [](unsigned char c) {
     return c <= ' ' || c == 0x7f || c == ']' || c == '(' || c == '/';
   };
-  std::vector<piece> pieces;
-  while (!list.empty() && list.front() != ',') {
-    if (list.front() == '[') {
-      const auto end = list.find(']');
-      auto ranges = end != std::string_view::npos ? parse_ranges(list.substr(1, end - 1)) : std::nullopt;
-      if (!ranges) {
-        return std::nullopt;
+  std::size_t length = 0;
+  for (int pieces = 0; length < list.size() && list[length] != ','; ++pieces) {
+    const auto rest = list.substr(length);
+    if (pieces == most_pieces) {
+      return 0;
+    }
+    if (rest.front() == '[') {
+      const auto end = rest.find(']');
+      if (end == std::string_view::npos || !are_ranges(rest.substr(1, end - 1))) {
+        return 0;
       }
-      pieces.push_back({{}, std::move(*ranges)});
-      list.remove_prefix(end + 1);
+      length += end + 1;
     } else {
-      const auto text = list.substr(0, list.find_first_of(",["));
+      const auto text = rest.substr(0, rest.find_first_of(",["));
       if (std::any_of(text.begin(), text.end(), is_in_no_name)) {
-        return std::nullopt;
+        return 0;
       }
-      pieces.push_back({text, {}});
-      list.remove_prefix(text.size());
+      length += text.size();
     }
   }
-  return pieces.empty() ? std::nullopt : std::optional(std::move(pieces));
+  return length;
 }
 
 inline std::string padded(std::uint64_t number, std::size_t width) {
@@ -132,23 +135,26 @@ inline std::string padded(std::uint64_t number, std::size_t width) {
   return concat({std::string(width > digits.size() ? width - digits.size() : 0, '0'), digits});
 }
 
-/// Adds the names that `begin` and the pieces from `at` on stand for, the last piece varying fastest, until there are
-/// `most`. Returns whether they all had room.
-[[gnu::cold]] inline bool add_names(const std::vector<piece>& pieces, std::size_t at, const std::string& begin,
-                                    std::vector<std::string>& names, std::size_t most) {
-  if (at == pieces.size()) {
+/// Adds the names that `begin` and the rest of a well-formed name stand for, the last numbers varying fastest, until
+/// there are `most`. Returns whether they all had room.
+[[gnu::cold]] inline bool add_names(const std::string& begin, std::string_view rest, std::vector<std::string>& names,
+                                    std::size_t most) {
+  if (rest.empty()) {
     if (names.size() == most) {
       return false;
     }
     names.push_back(begin);
     return true;
   }
-  if (pieces[at].ranges.empty()) {
-    return add_names(pieces, at + 1, concat({begin, pieces[at].text}), names, most);
+  if (rest.front() != '[') {
+    const auto text = rest.substr(0, rest.find('['));
+    return add_names(concat({begin, text}), rest.substr(text.size()), names, most);
   }
-  for (const piece::range& one : pieces[at].ranges) {
-    for (std::uint64_t number = one.first; number <= one.last; ++number) {
-      if (!add_names(pieces, at + 1, begin + padded(number, one.width), names, most)) {
+  const auto end = rest.find(']');
+  number_range range;
+  for (auto items = rest.substr(1, end - 1); take_range(items, range);) {
+    for (std::uint64_t number = range.first; number <= range.last; ++number) {
+      if (!add_names(begin + padded(number, range.width), rest.substr(end + 1), names, most)) {
         return false;
       }
     }
@@ -160,15 +166,15 @@ inline std::string padded(std::uint64_t number, std::size_t width) {
 inline std::pair<bool, bool> read(std::string_view list, std::vector<std::string>& names, std::size_t most) {
   bool fits = true;
   while (true) {
-    const auto pieces = take_name(list);
-    if (!pieces || pieces->size() > 16) {
+    const std::size_t length = length_of_name(list);
+    if (length == 0) {
       return {false, fits};
     }
-    fits = fits && add_names(*pieces, 0, {}, names, most);
-    if (list.empty()) {
+    fits = fits && add_names({}, list.substr(0, length), names, most);
+    if (length == list.size()) {
       return {true, fits};
     }
-    list.remove_prefix(1);
+    list.remove_prefix(length + 1);
   }
 }
 
