@@ -8,7 +8,8 @@
 ///                of the program includes <hfcomm/impl.hpp>, which holds everything else.
 ///
 /// A definition that the compiled way keeps out of other files is marked HFCOMM_INLINE and stands in a header named
-/// detail/*-inl.hpp, which <hfcomm/impl.hpp> includes.
+/// detail/*-inl.hpp, which <hfcomm/impl.hpp> includes. A virtual function is marked where it is declared, too: else
+/// every file of a header-only program has the table of its class, and all that this refers to.
 #if defined(HFCOMM_COMPILED)
 #define HFCOMM_INLINE
 #define HFCOMM_OTHER_WAY "hfcomm_error_another_file_was_compiled_without_HFCOMM_COMPILED"

@@ -16,8 +16,9 @@ class table_receiver final : public receiver {
   /// `own` is this rank. Its contribution may be in the table already; then it is not copied.
   table_receiver(std::span<std::byte> table, int own) : table_(table), own_(own) {}
 
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override;
-  std::byte* place_for(int source, std::uint64_t total) override;
+  HFCOMM_INLINE void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset,
+                             std::uint64_t total) override;
+  HFCOMM_INLINE std::byte* place_for(int source, std::uint64_t total) override;
 
  private:
   std::span<std::byte> table_;

@@ -83,7 +83,8 @@ HFCOMM_INLINE std::shared_ptr<work_state> start_call(operation_name name, const 
   const group_guard entered(group, call);
   if (!shared.queue) {
     // Ranks may be threads; every thread that runs for one of them has its identity.
-    shared.queue = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
+    const auto made = std::make_shared<work_queue>([own = thread_identity()] { thread_identity() = own; });
+    shared.queue = {made.get(), [made](work_queue* queue) { queue->stop(); }};
   }
   auto state = std::make_shared<started_state>(call, group);
   const auto run = [state, &shared, function = std::move(function)]() -> std::function<void()> {

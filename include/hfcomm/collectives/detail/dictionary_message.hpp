@@ -14,6 +14,7 @@
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/leaf_kernel.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/serialization/encoding.hpp>
@@ -154,11 +155,12 @@ class dictionary_leaves : public dictionary_layout {
 class dictionary_receiver final : public receiver {
  public:
   explicit dictionary_receiver(std::size_t ranks);
-  ~dictionary_receiver();
+  HFCOMM_INLINE ~dictionary_receiver();
   dictionary_receiver(const dictionary_receiver&) = delete;
   dictionary_receiver& operator=(const dictionary_receiver&) = delete;
 
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t total) override;
+  HFCOMM_INLINE void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset,
+                             std::uint64_t total) override;
 
   [[nodiscard]] const std::vector<std::vector<std::byte>>& messages() const noexcept { return messages_; }
 

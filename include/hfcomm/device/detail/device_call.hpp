@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/call/argument_checks.hpp>
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/device/device_work.hpp>
@@ -84,7 +85,7 @@ class running_device_call final : public checked_call {
   running_device_call& operator=(const running_device_call&) = delete;
   ~running_device_call();
 
-  void announce_failure(const std::string& text) noexcept override;
+  HFCOMM_INLINE void announce_failure(const std::string& text) noexcept override;
 
   /// Hands the operation to the engine, by `launch(engine, stream)`.
   template <class Launch>

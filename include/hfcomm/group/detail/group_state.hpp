@@ -73,7 +73,7 @@ class group_state {
   bool served_busy = false;        // `busy` of the thread that runs an asynchronous operation
   std::vector<std::byte> scratch;  // one collective at a time
   std::optional<std::pmr::vector<std::byte>> encoded;
-  std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation
+  std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation; its deleter stops it
   std::shared_ptr<device_engine> devices;  // once there is a device operation
   std::atomic<bool> has_devices{false};
   std::atomic<watched_operations*> watched{nullptr};  // of the group's device_watch; null where it has none

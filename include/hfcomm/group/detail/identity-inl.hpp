@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
+#include <optional>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
@@ -11,9 +13,19 @@ namespace hfcomm {
 
 namespace detail {
 
+/// The identity of the process; null before its first use.
+HFCOMM_INLINE std::atomic<identity*>& made_identity() noexcept {
+  static std::atomic<identity*> made{nullptr};
+  return made;
+}
+
 HFCOMM_INLINE identity& process_identity() {
   // Never destroyed: a session may be a global, which is destroyed after all that was made during main.
-  static identity& process = *new identity;  // NOLINT(*owning-memory*)
+  static identity& process = *[] {
+    auto* const made = new identity;  // NOLINT(*owning-memory*)
+    made_identity().store(made);
+    return made;
+  }();
   return process;
 }
 
@@ -27,6 +39,13 @@ HFCOMM_INLINE const identity& current_identity() {
   return own != nullptr ? *own : process_identity();
 }
 
+/// Returns the identity of the rank; null where it is the process's, which is that of a job of one before its first
+/// use. A program that only asks for its rank has no code for groups.
+HFCOMM_INLINE const identity* identity_if_made() noexcept {
+  const identity* own = thread_identity();
+  return own != nullptr ? own : made_identity().load();
+}
+
 HFCOMM_INLINE identity_scope::identity_scope(identity* own) noexcept
     : previous_(std::exchange(thread_identity(), own)) {}
 HFCOMM_INLINE identity_scope::~identity_scope() { thread_identity() = previous_; }
@@ -37,12 +56,33 @@ HFCOMM_INLINE const process_group& world() { return detail::current_identity().w
 HFCOMM_INLINE const process_group& local_group() { return detail::current_identity().local; }
 HFCOMM_INLINE const std::optional<process_group>& leader_group() { return detail::current_identity().leaders; }
 
-HFCOMM_INLINE int rank() { return world().rank(); }
-HFCOMM_INLINE int world_size() { return world().size(); }
-HFCOMM_INLINE int local_rank() { return local_group().rank(); }
-HFCOMM_INLINE int local_size() { return local_group().size(); }
-HFCOMM_INLINE int node_rank() { return detail::current_identity().node; }
-HFCOMM_INLINE int node_count() { return detail::current_identity().nodes; }
-HFCOMM_INLINE bool is_initialized() { return detail::current_identity().initialized; }
+HFCOMM_INLINE int rank() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->world.rank() : 0;
+}
+HFCOMM_INLINE int world_size() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->world.size() : 1;
+}
+HFCOMM_INLINE int local_rank() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->local.rank() : 0;
+}
+HFCOMM_INLINE int local_size() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->local.size() : 1;
+}
+HFCOMM_INLINE int node_rank() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->node : 0;
+}
+HFCOMM_INLINE int node_count() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr ? own->nodes : 1;
+}
+HFCOMM_INLINE bool is_initialized() {
+  const auto* own = detail::identity_if_made();
+  return own != nullptr && own->initialized;
+}
 
 }  // namespace hfcomm

@@ -29,9 +29,7 @@ HFCOMM_INLINE group_state::group_state(std::shared_ptr<host_engine> engine)
 
 HFCOMM_INLINE group_state::~group_state() {
   devices.reset();  // while there is a host plane
-  if (queue) {
-    queue->stop();
-  }
+  queue.reset();
   if (deferred) {
     deferred_error_sink::add(deferred);
   }

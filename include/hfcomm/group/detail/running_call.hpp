@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -61,7 +62,7 @@ class running_call final : public checked_call {
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
   /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
   [[nodiscard]] std::pmr::vector<std::byte>& objects();
-  void announce_failure(const std::string& text) noexcept override;
+  HFCOMM_INLINE void announce_failure(const std::string& text) noexcept override;
 
  private:
   group_state& state_;
