@@ -13,7 +13,8 @@ export CXX
 # What the build under test was told is not the consumer's business.
 unset CXXFLAGS CPPFLAGS LDFLAGS DESTDIR PKG_CONFIG_PATH CMAKE_PREFIX_PATH
 
-scratch=$(mktemp -d)
+# Below the folder where the build runs this: so paths to the sources look alike in each clone, to ccache.
+scratch=$(mktemp -d "$PWD/consumer.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
