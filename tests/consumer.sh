@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # consumer.sh WAY SOURCE_ROOT CEREAL_INCLUDE COMPILER...: builds and runs the programs of tests/consumer_meson as another
 # project would, header-only and with the compiled part. (The README's commands show how by hand.) CEREAL_INCLUDE is
-# empty where cereal is installed, and its folder where Meson has brought it along.
+# empty where cereal is installed, and its folder where Meson has brought it along. It runs in the build folder, which the
+# ways that need an installed hfcomm install.
 set -eu
 way=$1
 root=$2
@@ -13,8 +14,9 @@ export CXX
 # What the build under test was told is not the consumer's business.
 unset CXXFLAGS CPPFLAGS LDFLAGS DESTDIR PKG_CONFIG_PATH CMAKE_PREFIX_PATH
 
-# Below the folder where the build runs this: so paths to the sources look alike in each clone, to ccache.
-scratch=$(mktemp -d "$PWD/consumer.XXXXXX")
+build=$PWD
+# Below the build folder: so the way to the sources is the same in each clone, which ccache needs.
+scratch=$(mktemp -d "$build/consumer.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
@@ -37,6 +39,25 @@ build_with_cmake() {
   cmake --build consumer
   run consumer/header_only
   run consumer/compiled
+}
+
+# install_build: installs what the build folder has, so that nothing is compiled again. The prefix is not the one that the
+# build was told, as where a package is built in one place and unpacked in another.
+install_build() {
+  meson install -C "$build" --no-rebuild --quiet --destdir "$scratch/installed"
+  packages=$(dirname "$(find "$scratch/installed" -name hfcomm.pc)")
+  prefix=$scratch/installed$(sed -n 's/^prefix=//p' "$packages/hfcomm.pc")
+}
+
+# build_with_pkg_config PACKAGE COMPILER ARGUMENT...: builds and runs one program.
+build_with_pkg_config() {
+  flags=$(PKG_CONFIG_PATH=$packages pkg-config --define-variable=prefix="$prefix" --cflags --libs "$1")
+  shift
+  # Not from the sources' include folder by accident:
+  case $flags in *"$prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
+  # shellcheck disable=SC2086
+  "$@" $flags -o program
+  run ./program
 }
 
 case $way in
@@ -63,18 +84,13 @@ case $way in
     # As README says, into prefix/, with the time that it takes; and the size of what it compiled.
     "$root/tests/install_time.py" "$root" "$scratch" "$cereal" "$@"
     "$root/tests/compile_cost/compile_cost.py" --check --part "$(find prefix -name libhfcomm.a)" "$root" "$@"
+    packages=$(dirname "$(find prefix -name hfcomm.pc)")
+    prefix=$scratch/prefix
     if command -v pkg-config >/dev/null; then
-      PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
-      export PKG_CONFIG_PATH
       for program in header_only compiled; do
         package=hfcomm
         [ $program = header_only ] || package=hfcomm-compiled
-        flags=$(pkg-config --cflags --libs "$package")
-        # Not from the sources' include folder by accident:
-        case $flags in *"$scratch/prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
-        # shellcheck disable=SC2086
-        "$@" -std=c++20 "$root/tests/consumer_meson/$program.cpp" ${cereal:+-I"$cereal"} $flags -o "$program"
-        run "./$program"
+        build_with_pkg_config $package "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/$program.cpp"
       done
     else
       skip 'there is no pkg-config here'
@@ -82,30 +98,21 @@ case $way in
     if [ -n "$cereal" ] || ! command -v cmake >/dev/null; then
       skip 'cereal is not installed, or there is no cmake'
     else
-      build_with_cmake -DCMAKE_PREFIX_PATH="$scratch/prefix"
+      build_with_cmake -DCMAKE_PREFIX_PATH="$prefix"
     fi
     ;;
   torch)
-    # With LibTorch: installed, for pkg-config and for CMake. HFCOMM_TORCH_FOLDER is Meson's option torch_folder.
-    set -- "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/torch.cpp"
-    options="-Dtorch=enabled -Dtorch_folder=${HFCOMM_TORCH_FOLDER:-} -Doptimization=0 -Ddebug=false"
-    # shellcheck disable=SC2086
-    meson setup build "$root" --prefix "$scratch/prefix" -Dtests=false -Dexamples=false -Dbenchmarks=false $options
-    meson install -C build
+    # With LibTorch: installed, for pkg-config and for CMake.
+    install_build
     if command -v pkg-config >/dev/null; then
-      PKG_CONFIG_PATH=$(find "$scratch/prefix" -name pkgconfig | paste -s -d :)
-      export PKG_CONFIG_PATH
-      flags=$(pkg-config --cflags --libs hfcomm-torch)
-      # shellcheck disable=SC2086
-      "$@" $flags -o torch_program
-      run ./torch_program
+      build_with_pkg_config hfcomm-torch "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/torch.cpp"
     else
       skip 'there is no pkg-config here' 1
     fi
     if [ -n "$cereal" ] || ! command -v cmake >/dev/null; then
       skip 'cereal is not installed, or there is no cmake' 1
     else
-      cmake -G Ninja -S "$root/tests/consumer_cmake" -B consumer_cmake -DCMAKE_PREFIX_PATH="$scratch/prefix" -DWITH_TORCH=ON
+      cmake -G Ninja -S "$root/tests/consumer_cmake" -B consumer_cmake -DCMAKE_PREFIX_PATH="$prefix" -DWITH_TORCH=ON
       cmake --build consumer_cmake --target torch_program
       run consumer_cmake/torch_program
     fi

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""page_test.py SOURCE_ROOT PAGE CEREAL_INCLUDE COMPILER...: the programs, commands and outputs of a page are true.
+"""page_test.py SOURCE_ROOT PAGE[:PAGE]... CEREAL_INCLUDE COMPILER...: the programs, commands and outputs are true.
 
 A ```cpp block with a `main` begins with a comment that names its file. A ```console block has commands, which begin with
 `$ `, and below each one its output. All of them are executed in their order, in an empty folder with the sources'
-include/ and packaging/ in it. COMPILER stands in for `g++`, and -O2 is left out, because only time depends on it.
+include/ and packaging/ in it, one for each page. COMPILER stands in for `g++`, and -O2 is left out, because only time
+depends on it. The compiled part is compiled once for all pages that say the same command.
 
 Outputs are compared word by word: the page may wrap a long line. A process id may differ. A program that needs a folder
 of /usr/include which is not there is skipped.
@@ -15,14 +16,16 @@ CEREAL_INCLUDE is empty where cereal is installed, and its folder where Meson ha
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 
 root = pathlib.Path(sys.argv[1])
-page = sys.argv[2]
+pages = sys.argv[2].split(":")
 compiler = sys.argv[4:] + (["-isystem", sys.argv[3]] if sys.argv[3] else [])
-blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (root / page).read_text(), re.MULTILINE | re.DOTALL)
+# The objects of packaging/, by command.
+objects = {}
 
 
 def words(text):
@@ -38,6 +41,10 @@ def commands_of(block):
 
 def run(folder, command, expected):
     """Returns what is wrong, or nothing."""
+    of_packaging = re.search(r" -c packaging/(\w+)\.cpp$", " ".join(command))
+    if of_packaging and (kept := objects.get(tuple(command))):
+        shutil.copy(kept, folder)
+        return None
     if command[0] == "g++":
         arguments = compiler + [word for word in command[1:] if word != "-O2"]
     elif command[0].startswith("./"):
@@ -50,6 +57,8 @@ def run(folder, command, expected):
         return str(error)
     if done.returncode != 0 or words(done.stdout + done.stderr) != words(expected):
         return f"exit status {done.returncode}, output:\n{done.stdout}{done.stderr}"
+    if of_packaging:
+        objects[tuple(command)] = folder / f"{of_packaging[1]}.o"
     return None
 
 
@@ -58,15 +67,12 @@ def missing_folder(command):
     return next((word for word in command if word.startswith("/usr/include") and not pathlib.Path(word).exists()), None)
 
 
-passed = 0
-skipped = 0
-failures = []
-built = set()
-with tempfile.TemporaryDirectory() as scratch:
-    folder = pathlib.Path(scratch)
+def check(page, folder):
+    """Returns the number of commands that passed and that were skipped, and what is wrong."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (root / page).read_text(), re.MULTILINE | re.DOTALL)
+    passed, skipped, failures, programs, built = 0, 0, [], [], set()
     for name in ("include", "packaging"):
         (folder / name).symlink_to(root / name)
-    programs = []
     for language, block in blocks:
         if language == "cpp" and re.search(r"\bmain\(", block):
             name = re.match(r"// (\w+\.cpp)\n", block)
@@ -93,7 +99,21 @@ with tempfile.TemporaryDirectory() as scratch:
     failures += [f"{name} is never built" for name in programs if name not in built]
     if not programs:
         failures.append("no program was found")
+    return passed, skipped, [f"{page}: {failure}" for failure in failures]
 
-print("\n".join(failures))
-print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
-sys.exit(1 if failures else 0)
+
+def main():
+    passed, skipped, failures = 0, 0, []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, page in enumerate(pages):
+            folder = pathlib.Path(scratch, str(number))
+            folder.mkdir()
+            results = check(page, folder)
+            passed, skipped, failures = passed + results[0], skipped + results[1], failures + results[2]
+    print("\n".join(failures))
+    print(f"{passed} passed, {len(failures)} failed, {skipped} skipped")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
