@@ -45,13 +45,14 @@ build_with_cmake() {
 # build was told, as where a package is built in one place and unpacked in another.
 install_build() {
   meson install -C "$build" --no-rebuild --quiet --destdir "$scratch/installed"
-  packages=$(dirname "$(find "$scratch/installed" -name hfcomm.pc)")
-  prefix=$scratch/installed$(sed -n 's/^prefix=//p' "$packages/hfcomm.pc")
+  PKG_CONFIG_PATH=$(find "$scratch/installed" -name pkgconfig | paste -s -d :)
+  export PKG_CONFIG_PATH
+  prefix=$scratch/installed$(find "$scratch/installed" -name hfcomm.pc -exec sed -n 's/^prefix=//p' '{}' ';')
 }
 
 # build_with_pkg_config PACKAGE COMPILER ARGUMENT...: builds and runs one program.
 build_with_pkg_config() {
-  flags=$(PKG_CONFIG_PATH=$packages pkg-config --define-variable=prefix="$prefix" --cflags --libs "$1")
+  flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs "$1")
   shift
   # Not from the sources' include folder by accident:
   case $flags in *"$prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
