@@ -9,9 +9,12 @@ nvcc=$("$1/tools/find-cuda" nvcc) && includes=$("$1/tools/find-cuda") || {
   exit 77
 }
 root=$1
-folder=$(mktemp -d)
+# Below the build folder, which this runs in: so the way to the sources is the same in each clone, which ccache needs.
+folder=$(mktemp -d "$PWD/nvcc.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
-cat >"$folder/consumer.cu" <<'EOF'
+cd "$folder"
+ccache=$(command -v ccache) || ccache=
+cat >consumer.cu <<'EOF'
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/nccl.hpp>
 #if __has_include(<thrust/device_vector.h>)
@@ -33,17 +36,17 @@ set -- -I "$1/include" ${2:+-I "$2"}
 for include in $includes; do
   set -- "$@" -isystem "$include"
 done
-"$nvcc" -std=c++20 -DHFCOMM_NCCL=1 -DHFCOMM_COMPILED=1 "$@" -c "$folder/consumer.cu" -o "$folder/consumer.o"
-"$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-Werror "$@" -c "$root/tests/gpu/kernels.cu" \
-  -o "$folder/kernels.o"
+$ccache "$nvcc" -std=c++20 -DHFCOMM_NCCL=1 -DHFCOMM_COMPILED=1 "$@" -c consumer.cu -o consumer.o
+$ccache "$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-Werror "$@" -c "$root/tests/gpu/kernels.cu" \
+  -o kernels.o
 
-cat >"$folder/ptx.cpp" <<'EOF'
+cat >ptx.cpp <<'EOF'
 #include <cstdio>
 
 #include <hfcomm/engine/device/device_scaling.hpp>
 
 int main() { return std::fputs(hfcomm::engines::device_scaling::source().c_str(), stdout) < 0; }
 EOF
-"${CXX:-g++}" -std=c++20 -DHFCOMM_NCCL=1 "$@" "$folder/ptx.cpp" -o "$folder/ptx" -pthread -ldl
-"$folder/ptx" >"$folder/kernels.ptx"
-"$(dirname "$nvcc")/ptxas" -arch=sm_90 "$folder/kernels.ptx" -o "$folder/kernels.cubin"
+"${CXX:-g++}" -std=c++20 -DHFCOMM_NCCL=1 "$@" ptx.cpp -o ptx -pthread -ldl
+./ptx >kernels.ptx
+"$(dirname "$nvcc")/ptxas" -arch=sm_90 kernels.ptx -o kernels.cubin
