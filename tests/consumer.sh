@@ -50,14 +50,19 @@ install_build() {
   prefix=$scratch/installed$(find "$scratch/installed" -name hfcomm.pc -exec sed -n 's/^prefix=//p' '{}' ';')
 }
 
-# build_with_pkg_config PACKAGE COMPILER ARGUMENT...: builds and runs one program.
+# build_with_pkg_config PACKAGE PROGRAM COMPILER ARGUMENT...: compiles, links and runs a program of tests/consumer_meson.
 build_with_pkg_config() {
-  flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs "$1")
-  shift
+  package=$1
+  program=$2
+  shift 2
+  flags=$(pkg-config --define-variable=prefix="$prefix" --cflags "$package")
+  libraries=$(pkg-config --define-variable=prefix="$prefix" --libs "$package")
   # Not from the sources' include folder by accident:
   case $flags in *"$prefix/include"*) ;; *) echo "unexpected flags: $flags"; exit 1 ;; esac
   # shellcheck disable=SC2086
-  "$@" $flags -o program
+  "$@" -std=c++20 ${cereal:+-I"$cereal"} $flags -c "$root/tests/consumer_meson/$program.cpp" -o program.o
+  # shellcheck disable=SC2086
+  "$@" program.o $libraries -o program
   run ./program
 }
 
@@ -88,11 +93,8 @@ case $way in
     packages=$(dirname "$(find prefix -name hfcomm.pc)")
     prefix=$scratch/prefix
     if command -v pkg-config >/dev/null; then
-      for program in header_only compiled; do
-        package=hfcomm
-        [ $program = header_only ] || package=hfcomm-compiled
-        build_with_pkg_config $package "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/$program.cpp"
-      done
+      build_with_pkg_config hfcomm header_only "$@"
+      build_with_pkg_config hfcomm-compiled compiled "$@"
     else
       skip 'there is no pkg-config here'
     fi
@@ -106,7 +108,7 @@ case $way in
     # With LibTorch: installed, for pkg-config and for CMake.
     install_build
     if command -v pkg-config >/dev/null; then
-      build_with_pkg_config hfcomm-torch "$@" -std=c++20 ${cereal:+-I"$cereal"} "$root/tests/consumer_meson/torch.cpp"
+      build_with_pkg_config hfcomm-torch torch "$@"
     else
       skip 'there is no pkg-config here' 1
     fi
@@ -122,7 +124,8 @@ case $way in
     # Files of both ways must not become one program, and the linker says why.
     set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -pthread
     echo '#include <hfcomm/comm.hpp>' >other.cpp
-    "$@" -c "$root/tests/consumer_meson/header_only.cpp" -o header_only.o
+    printf '%s\n' '#include <hfcomm/comm.hpp>' 'int main() { return hfcomm::rank(); }' >header_only.cpp
+    "$@" -c header_only.cpp -o header_only.o
     "$@" -DHFCOMM_COMPILED -c other.cpp -o compiled.o
     for objects in 'header_only.o compiled.o' 'compiled.o header_only.o'; do
       # shellcheck disable=SC2086

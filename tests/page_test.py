@@ -39,6 +39,17 @@ def commands_of(block):
         yield shlex.split(command), output
 
 
+def steps_of(command):
+    """A command of g++ in the steps that g++ takes itself: ccache keeps the object of one that only compiles."""
+    sources = [word for word in command if word.endswith(".cpp")]
+    if "-c" in command or "-o" not in command or len(sources) != 1:
+        return [command]
+    output = command.index("-o")
+    compiling = [word for word in command[:output] + command[output + 2:] if not word.endswith(".o") and word[:2] != "-l"]
+    made = sources[0] + ".o"
+    return [compiling + ["-c", "-o", made], [made if word == sources[0] else word for word in command]]
+
+
 def run(folder, command, expected):
     """Returns what is wrong, or nothing."""
     of_packaging = re.search(r" -c packaging/(\w+)\.cpp$", " ".join(command))
@@ -46,17 +57,22 @@ def run(folder, command, expected):
         shutil.copy(kept, folder)
         return None
     if command[0] == "g++":
-        arguments = compiler + [word for word in command[1:] if word != "-O2"]
+        steps = [compiler + step for step in steps_of([word for word in command[1:] if word != "-O2"])]
     elif command[0].startswith("./"):
-        arguments = [folder / command[0], *command[1:]]
+        steps = [[folder / command[0], *command[1:]]]
     else:
         return "only g++ and programs that it has built can be commands"
-    try:
-        done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode != 0 or words(done.stdout + done.stderr) != words(expected):
-        return f"exit status {done.returncode}, output:\n{done.stdout}{done.stderr}"
+    output, status = "", 0
+    for step in steps:
+        try:
+            done = subprocess.run(step, cwd=folder, capture_output=True, text=True, timeout=300)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        output, status = output + done.stdout + done.stderr, done.returncode
+        if status != 0:
+            break
+    if status != 0 or words(output) != words(expected):
+        return f"exit status {status}, output:\n{output}"
     if of_packaging:
         objects[tuple(command)] = folder / f"{of_packaging[1]}.o"
     return None
