@@ -64,7 +64,7 @@ class machine_ranks {
 
   /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the
   /// job cannot start, after it has told the ranks.
-  bool admit(std::chrono::milliseconds slice) {
+  [[gnu::cold]] bool admit(std::chrono::milliseconds slice) {
     bool any = false;
     detail::plain_list<pollfd> events;
     add_to(events);

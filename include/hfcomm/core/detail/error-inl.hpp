@@ -11,7 +11,7 @@ namespace hfcomm {
 
 namespace detail {
 
-HFCOMM_INLINE std::string describe(const std::source_location& where) {
+[[gnu::cold]] HFCOMM_INLINE std::string describe(const std::source_location& where) {
   if (where.line() == 0) {
     return "an unknown line";
   }
@@ -20,7 +20,7 @@ HFCOMM_INLINE std::string describe(const std::source_location& where) {
   return concat({slash == std::string_view::npos ? path : path.substr(slash + 1), ':', where.line()});
 }
 
-HFCOMM_INLINE std::string describe(const error_context& context, std::string_view detail) {
+[[gnu::cold]] HFCOMM_INLINE std::string describe(const error_context& context, std::string_view detail) {
   std::string text;
   if (context.rank >= 0) {
     append(text, {"rank ", context.rank, '/', context.size, ": "});

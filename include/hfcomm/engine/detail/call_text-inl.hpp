@@ -30,7 +30,7 @@ HFCOMM_INLINE std::string call_name(const operation& call) {
   return name;
 }
 
-HFCOMM_INLINE std::string list_ranks(const std::vector<int>& ranks) {
+[[gnu::cold]] HFCOMM_INLINE std::string list_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     detail::append(text, {index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ", ranks[index]});
@@ -42,7 +42,7 @@ HFCOMM_INLINE std::string no_such_rank(std::string_view what, int rank, int size
   return detail::concat({what, ' ', rank, " is not a rank of this group of ", size});
 }
 
-HFCOMM_INLINE std::string format_duration(std::chrono::nanoseconds duration) {
+[[gnu::cold]] HFCOMM_INLINE std::string format_duration(std::chrono::nanoseconds duration) {
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   if (milliseconds < 1000) {
     return detail::concat({milliseconds, " ms"});

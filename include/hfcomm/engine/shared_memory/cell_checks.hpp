@@ -6,6 +6,7 @@
 #include <string>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/call_record.hpp>
@@ -24,8 +25,7 @@ class cell_checks {
 
   /// Compares the cells of all ranks. All ranks see the same cells, so all come to the same verdict. Throws peer_error
   /// for a failure and mismatch_error.
-  template <class Context>
-  void check_all(const Context& context, std::uint64_t step) const {
+  void check_all(function_ref<error_context()> context, std::uint64_t step) const {
     const std::uint64_t reference = signature(0, step);
     for (int rank = 0; rank < health_.size(); ++rank) {
       check_failure(context, rank, step);
@@ -38,8 +38,7 @@ class cell_checks {
   }
 
   /// Compares the cells of this rank and `source` alone.
-  template <class Context>
-  void check_source(const Context& context, int source, std::uint64_t step) const {
+  void check_source(function_ref<error_context()> context, int source, std::uint64_t step) const {
     const int own = health_.rank();
     check_failure(context, source, step);
     if (signature(source, step) != signature(own, step)) {
@@ -53,8 +52,7 @@ class cell_checks {
     return cell(rank, step).signature.load(std::memory_order_relaxed);
   }
 
-  template <class Context>
-  void check_failure(const Context& context, int rank, std::uint64_t step) const {
+  void check_failure(function_ref<error_context()> context, int rank, std::uint64_t step) const {
     const layout::flag_cell& theirs = cell(rank, step);
     if (rank != health_.rank() && announces_failure(theirs)) {
       std::string text = memory_.failure(rank, step).read().value_or(std::string());

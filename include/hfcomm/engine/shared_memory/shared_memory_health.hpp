@@ -128,7 +128,7 @@ class shared_memory_health final : public group_health {
   /// come. `came(rank)` is asked after each check, because a rank may come first and end then. A rank that left because
   /// it had noticed another's death is not to blame: every survivor must name the same rank.
   template <class Came>
-  [[nodiscard]] std::optional<loss> find_loss(const std::vector<int>& missing, Came&& came) const {
+  [[nodiscard, gnu::cold]] std::optional<loss> find_loss(const std::vector<int>& missing, Came&& came) const {
     std::optional<loss> found;
     const auto consider = [&](int rank, std::optional<rendezvous::rank_ending> end) {
       if (end && (!found || end->how < found->end.how)) {
@@ -244,7 +244,7 @@ class shared_memory_health final : public group_health {
     }
   }
 
-  void check_device_operation(const error_context& context, std::uint64_t number) const override {
+  [[gnu::cold]] void check_device_operation(const error_context& context, std::uint64_t number) const override {
     if (is_broken()) {
       throw_break_error(context);
     }

@@ -14,6 +14,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/group_memory.hpp>

@@ -50,7 +50,7 @@ HFCOMM_INLINE void find_root(launch_environment& job, environment_reader read, s
 
 }  // namespace detail
 
-HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std::source_location where) {
   using namespace detail::launchers;
   for (const auto launcher : {own, torchrun, open_mpi, flux, pals, jsrun, pmi, slurm}) {
     if (auto job = launcher(read, where)) {
@@ -66,7 +66,7 @@ HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std
   return alone;
 }
 
-HFCOMM_INLINE launch_environment detect_environment(std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE launch_environment detect_environment(std::source_location where) {
   const auto read = [](const char* name) { return read_process_environment(name); };
   return detect_environment(read, where);
 }

@@ -127,7 +127,7 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
   return children.wait(std::chrono::seconds(2));
 }
 
-HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {
   try {
     check_launch(options.processes, {-1, 0, "launch", 0, where});
     const launch_environment found = detect_environment(where);

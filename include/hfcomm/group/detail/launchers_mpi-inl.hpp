@@ -60,7 +60,7 @@ HFCOMM_INLINE result open_mpi(environment_reader read, std::source_location wher
   return parser.parse();
 }
 
-HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
   const launcher_parser parser({.source = "Flux",
                                 .rank = "FLUX_TASK_RANK",
                                 .size = "FLUX_JOB_SIZE",
@@ -78,7 +78,7 @@ HFCOMM_INLINE result flux(environment_reader read, std::source_location where) {
   return parser.parse();
 }
 
-HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE result pals(environment_reader read, std::source_location where) {
   const launcher_parser parser({.source = "PALS",
                                 .rank = "PALS_RANKID",
                                 .size = "PMI_SIZE",
@@ -113,7 +113,7 @@ HFCOMM_INLINE result jsrun(environment_reader read, std::source_location where) 
   return parser.parse();
 }
 
-HFCOMM_INLINE result pmi(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE result pmi(environment_reader read, std::source_location where) {
   const launcher_parser parser({.source = "PMI",
                                 .rank = "PMI_RANK",
                                 .size = "PMI_SIZE",

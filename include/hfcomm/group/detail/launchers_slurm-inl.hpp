@@ -14,7 +14,7 @@
 
 namespace hfcomm::detail::launchers {
 
-HFCOMM_INLINE result slurm(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE result slurm(environment_reader read, std::source_location where) {
   const launcher_parser parser({.source = "Slurm",
                                 .rank = "SLURM_PROCID",
                                 .size = "SLURM_STEP_NUM_TASKS",

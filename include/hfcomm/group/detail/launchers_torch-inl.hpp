@@ -31,7 +31,7 @@ HFCOMM_INLINE result own(environment_reader read, std::source_location where) {
   return parser.parse();
 }
 
-HFCOMM_INLINE result torchrun(environment_reader read, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE result torchrun(environment_reader read, std::source_location where) {
   const launcher_parser parser({.source = "torchrun",
                                 .rank = "RANK",
                                 .size = "WORLD_SIZE",

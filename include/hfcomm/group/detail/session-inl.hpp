@@ -50,7 +50,7 @@ HFCOMM_INLINE bool current_exception_is_consequence() {
 class terminate_reporter {
  public:
   /// Both must live until `forget`. `connection` is null where another process, or none, connects this machine.
-  static void report_to(rendezvous::roster* roster, engines::machine_connection* connection) {
+  [[gnu::cold]] static void report_to(rendezvous::roster* roster, engines::machine_connection* connection) {
     static const std::terminate_handler previous = std::get_terminate();
     static std::atomic<bool> installed{false};
     {
@@ -241,7 +241,7 @@ namespace detail {
 }
 
 /// Returns this process's place in its job. Throws usage_error with `context`.
-HFCOMM_INLINE launch_environment find_job(const init_options& options, const error_context& context) {
+[[gnu::cold]] HFCOMM_INLINE launch_environment find_job(const init_options& options, const error_context& context) {
   launch_environment who = [&] {
     try {
       return resolve(options, context);
@@ -258,9 +258,9 @@ HFCOMM_INLINE launch_environment find_job(const init_options& options, const err
 }
 
 /// Joins the job. Its errors have `context` and this rank.
-HFCOMM_INLINE rendezvous::membership join_as(const launch_environment& who, const init_options& options,
-                                             error_context context,
-                                             std::unique_ptr<rendezvous::address_exchange> exchange = nullptr) {
+[[gnu::cold]] HFCOMM_INLINE rendezvous::membership join_as(
+    const launch_environment& who, const init_options& options, error_context context,
+    std::unique_ptr<rendezvous::address_exchange> exchange = nullptr) {
   context.rank = who.rank;
   context.size = who.world_size;
   try {
@@ -276,7 +276,7 @@ HFCOMM_INLINE rendezvous::membership join_as(const launch_environment& who, cons
 
 }  // namespace detail
 
-HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
+[[gnu::cold]] HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
   auto& process = detail::process_identity();
   const error_context context{-1, 0, "init", 0, where};
   if (process.initialized || detail::thread_identity() != nullptr) {

@@ -42,7 +42,7 @@ inline bool take_character(std::string_view& text, char wanted) noexcept {
 }
 
 /// Returns the nodes of HFCOMM_NUMA_NODES by rank of this machine; nullopt where it is not set.
-inline std::optional<std::vector<int>> pretended_numa_nodes() {
+[[gnu::cold]] inline std::optional<std::vector<int>> pretended_numa_nodes() {
   const char* const value = std::getenv("HFCOMM_NUMA_NODES");
   if (value == nullptr || *value == '\0') {
     return std::nullopt;
@@ -84,7 +84,7 @@ HFCOMM_INLINE std::vector<int> parse_number_list(std::string_view text) {
   return numbers;
 }
 
-HFCOMM_INLINE numa_nodes::numa_nodes(const std::string& folder) {
+[[gnu::cold]] HFCOMM_INLINE numa_nodes::numa_nodes(const std::string& folder) {
   DIR* const directory = ::opendir(folder.c_str());
   if (directory == nullptr) {
     return;
@@ -151,7 +151,7 @@ HFCOMM_INLINE bool machine_has_several_nodes() {
              : numa_nodes::of_this_machine().count() > 1;
 }
 
-HFCOMM_INLINE numa_place place_of_rank(int local_rank) {
+[[gnu::cold]] HFCOMM_INLINE numa_place place_of_rank(int local_rank) {
   const int node = machine_has_several_nodes() ? numa_nodes::of_this_machine().node_of(allowed_core_numbers())  //
                                                : numa_nodes::unknown;
   const auto pretended = detail::pretended_numa_nodes();
