@@ -32,7 +32,7 @@
 #include <hfcomm/comm.hpp>
 #include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/links/links.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 
 namespace {
 

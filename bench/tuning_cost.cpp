@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 
 #include "machine.hpp"
 

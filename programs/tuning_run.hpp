@@ -19,7 +19,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
-#include <hfcomm/engine/shared_memory/transfer_way.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 #include <hfcomm/group/tuning.hpp>
 #include <hfcomm/machine/waiting.hpp>
 

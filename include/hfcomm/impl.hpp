@@ -45,8 +45,8 @@
 #include <hfcomm/engine/reduction/detail/kernel-inl.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 #include <hfcomm/engine/shared_memory/detail/operations-inl.hpp>
-#include <hfcomm/engine/shared_memory/detail/share_buffer-inl.hpp>
-#include <hfcomm/engine/shared_memory/detail/tuning_table-inl.hpp>
+#include <hfcomm/engine/shared_memory/memory/detail/share_buffer-inl.hpp>
+#include <hfcomm/engine/shared_memory/ways/detail/tuning_table-inl.hpp>
 #include <hfcomm/group/detail/checked_call-inl.hpp>
 #include <hfcomm/group/detail/connect-inl.hpp>
 #include <hfcomm/group/detail/environment-inl.hpp>

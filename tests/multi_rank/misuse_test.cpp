@@ -8,8 +8,7 @@
 #include <map>
 #include <span>
 
-#include <hfcomm/engine/shared_memory/group_memory.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace {

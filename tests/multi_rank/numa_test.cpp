@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 
 #include "../numa.hpp"
 #include "machines.hpp"

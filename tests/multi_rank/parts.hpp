@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 
 #include "ranks.hpp"
-
-#include <hfcomm/engine/shared_memory/layout.hpp>
 
 /// Parts for the tests of scatter, all_to_all and the like: lengths that find bugs, and elements.
 namespace multi_rank {

@@ -10,9 +10,8 @@
 #include "parts.hpp"
 
 #include <hfcomm/collectives/all_to_all.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
-#include <hfcomm/engine/shared_memory/transfer_way.hpp>
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 
 namespace {
 

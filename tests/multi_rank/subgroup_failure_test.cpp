@@ -6,8 +6,7 @@
 #include <new>
 #include <system_error>
 
-#include <hfcomm/engine/shared_memory/job.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/machine/roster.hpp>

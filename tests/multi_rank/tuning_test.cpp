@@ -15,8 +15,7 @@
 #include "../single_copies.hpp"
 #include "ranks.hpp"
 
-#include <hfcomm/engine/shared_memory/transfer_way.hpp>
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 #include <hfcomm/group/tuning.hpp>
 
 namespace {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <csignal>
 
-#include <hfcomm/engine/shared_memory/shared_memory_health.hpp>
+#include <hfcomm/engine/shared_memory/health.hpp>
 #include <hfcomm/group/detail/child_processes.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 #include <hfcomm/group/tuning.hpp>
 
 #include "../single_copies.hpp"

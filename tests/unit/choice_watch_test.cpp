@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hfcomm/engine/shared_memory/choice_watch.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
+#include <hfcomm/engine/shared_memory/operations.hpp>
 
 namespace {
 

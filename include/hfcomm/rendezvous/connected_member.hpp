@@ -7,7 +7,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>

@@ -25,7 +25,7 @@
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/machine/waiting.hpp>

@@ -13,8 +13,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/call_text.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/engine/shared_memory/job.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>

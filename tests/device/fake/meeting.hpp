@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/machine/roster.hpp>

@@ -9,7 +9,7 @@
 
 #include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/hierarchical/records.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 
 namespace hfcomm::engines {
 

@@ -20,8 +20,7 @@
 #include <hfcomm/engine/hierarchical/message_mirror.hpp>
 #include <hfcomm/engine/hierarchical/mirrored_group.hpp>
 #include <hfcomm/engine/hierarchical/records.hpp>
-#include <hfcomm/engine/shared_memory/call_record.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 

@@ -8,10 +8,9 @@
 #include <hfcomm/engine/hierarchical/machine_chain.hpp>
 #include <hfcomm/engine/hierarchical/machine_tree.hpp>
 #include <hfcomm/engine/operation.hpp>
-#include <hfcomm/engine/shared_memory/group_placement.hpp>
-#include <hfcomm/engine/shared_memory/job.hpp>
-#include <hfcomm/engine/shared_memory/lockstep.hpp>
-#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/operations.hpp>
+#include <hfcomm/engine/shared_memory/steps.hpp>
 
 namespace hfcomm::engines {
 

@@ -9,12 +9,9 @@
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
-#include <hfcomm/engine/shared_memory/group_placement.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
-#include <hfcomm/engine/shared_memory/lockstep.hpp>
-#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
-#include <hfcomm/engine/shared_memory/sliced_chunks.hpp>
-#include <hfcomm/engine/shared_memory/step_pipeline.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/operations.hpp>
+#include <hfcomm/engine/shared_memory/steps.hpp>
 
 namespace hfcomm::engines {
 

@@ -16,8 +16,8 @@
 #include <hfcomm/engine/hierarchical/frame_sender.hpp>
 #include <hfcomm/engine/hierarchical/mirrored_group.hpp>
 #include <hfcomm/engine/hierarchical/records.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
-#include <hfcomm/engine/shared_memory/message_endpoint.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/messages.hpp>
 
 namespace hfcomm::engines {
 

@@ -15,8 +15,7 @@
 #include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/hierarchical/frame_sender.hpp>
 #include <hfcomm/engine/hierarchical/records.hpp>
-#include <hfcomm/engine/shared_memory/group_memory.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::engines {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <hfcomm/engine/device_board.hpp>
-#include <hfcomm/engine/shared_memory/layout.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 
 /// Copies of shared records, as frames carry them.
 namespace hfcomm::engines {

@@ -10,8 +10,8 @@
 
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
-#include <hfcomm/engine/shared_memory/owned_messages.hpp>
-#include <hfcomm/engine/shared_memory/shared_heap.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/messages.hpp>
 
 namespace hfcomm::engines {
 

@@ -14,20 +14,11 @@
 #include <vector>
 
 #include <hfcomm/engine/host_engine.hpp>
-#include <hfcomm/engine/shared_memory/all_to_all_v.hpp>
-#include <hfcomm/engine/shared_memory/exchange.hpp>
-#include <hfcomm/engine/shared_memory/group_placement.hpp>
-#include <hfcomm/engine/shared_memory/lockstep.hpp>
-#include <hfcomm/engine/shared_memory/ordered_fold.hpp>
-#include <hfcomm/engine/shared_memory/owned_messages.hpp>
-#include <hfcomm/engine/shared_memory/peer_memory.hpp>
-#include <hfcomm/engine/shared_memory/point_to_point.hpp>
-#include <hfcomm/engine/shared_memory/rank_nodes.hpp>
-#include <hfcomm/engine/shared_memory/reduce.hpp>
-#include <hfcomm/engine/shared_memory/reduce_scatter.hpp>
-#include <hfcomm/engine/shared_memory/share_buffer.hpp>
-#include <hfcomm/engine/shared_memory/shared_heap.hpp>
-#include <hfcomm/engine/shared_memory/shared_ranges.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/messages.hpp>
+#include <hfcomm/engine/shared_memory/operations.hpp>
+#include <hfcomm/engine/shared_memory/steps.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/waiting.hpp>
 

@@ -8,7 +8,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/shared_memory/tuning_table.hpp>
+#include <hfcomm/engine/shared_memory/ways.hpp>
 #include <hfcomm/group/tuning.hpp>
 
 namespace hfcomm {

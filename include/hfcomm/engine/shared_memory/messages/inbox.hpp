@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/engine/reduction/copy_bytes.hpp>
+#include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
+
+namespace hfcomm::engines {
+
+/// The messages that a rank receives. Finds the offers for them, answers, and takes the bytes. Not thread-safe.
+class inbox {
+ public:
+  explicit inbox(message_endpoint& endpoint)
+      : endpoint_(endpoint), last_bytes_from_(static_cast<std::size_t>(endpoint.size())) {}
+
+  [[nodiscard]] message_list& entries() noexcept { return entries_; }
+
+  /// Takes the next step of every message; returns whether there was any.
+  bool progress(finished_transfers& finished) {
+    bool any = false;
+    for (pending_message& message : entries_) {
+      any = (message.envelope == nullptr ? find_offer(message) : take_bytes(message)) || any;
+    }
+    if (any) {
+      endpoint_.sweep(entries_, finished);
+    }
+    return any;
+  }
+
+  /// Returns the time of the last progress that this message depends on. While its bytes wait for a slot of the sender,
+  /// the progress of that sender's other messages counts.
+  [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
+    return message.streaming && message.moved == 0
+               ? std::max(message.active, last_bytes_from_[static_cast<std::size_t>(message.peer)])
+               : message.active;
+  }
+
+  /// Returns sentences about the offers to this rank that no receive wants.
+  [[nodiscard]] std::string unwanted() const {
+    std::string text;
+    for (int source = 0; source < endpoint_.size(); ++source) {
+      text += unwanted(source);
+    }
+    return text;
+  }
+  /// The same for the offers of one rank.
+  [[nodiscard]] std::string unwanted(int source) const {
+    std::string text;
+    for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
+      detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, envelope), '.'});
+    });
+    return text;
+  }
+
+ private:
+  struct found_offer {
+    int source;
+    layout::envelope* envelope;
+    std::uint64_t number;
+    std::uint64_t tag;
+  };
+
+  [[nodiscard]] static bool wants_tag(const operation& call, std::uint64_t tag) noexcept {
+    return call.tag == tag || call.tag == any_message_tag;
+  }
+
+  /// Calls `visit(envelope, number)` for each unanswered offer of `source` to this rank.
+  template <class Visit>
+  void for_each_offer(int source, Visit&& visit) const {
+    layout::mailbox& box = endpoint_.memory().mailbox(source);
+    const std::uint32_t in_use = std::min<std::uint32_t>(box.in_use.load(), layout::envelope_count);
+    for (std::uint32_t index = 0; index < in_use; ++index) {
+      layout::envelope& envelope = box.outgoing[index];
+      const std::uint64_t number = envelope.offer.load();
+      // Destination and answer belong to the same offer if it is still there after reading them, however long that
+      // took. An unanswered offer to this rank stays until this rank answers.
+      if (number != 0 && envelope.destination.load() == endpoint_.rank() && envelope.answer.load() / 4 != number &&
+          envelope.offer.load() == number) {
+        visit(envelope, number);
+      }
+    }
+  }
+
+  /// Returns the earliest offer of `source` whose tag the call wants.
+  [[nodiscard]] std::optional<found_offer> earliest(int source, const operation& call) const {
+    std::optional<found_offer> first;
+    const auto scan = [&] {
+      for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
+        const std::uint64_t tag = envelope.tag.load();
+        if (wants_tag(call, tag) && (!first || number < first->number)) {
+          first = found_offer{source, &envelope, number, tag};
+        }
+      });
+    };
+    scan();
+    if (first) {
+      // During the scan, the sender may have put an earlier message into an envelope already scanned, and a later one
+      // into one not yet scanned. A second scan sees everything that it offered before the message that was found.
+      scan();
+    }
+    return first;
+  }
+
+  /// Looks for an offer that the message wants, and pairs it with a receive; returns false where there is none.
+  bool find_offer(const pending_message& message) {
+    const operation& call = message.request->call;
+    const int ranks = endpoint_.size();
+    for (int turn = 0; turn < (call.root < 0 ? ranks : 1); ++turn) {
+      // Starting behind the last source gives every rank a turn.
+      const int source = call.root < 0 ? (last_source_ + 1 + turn) % ranks : call.root;
+      if (const auto found = earliest(source, call)) {
+        last_source_ = source;
+        pair(message, *found);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Pairs the offer that `finder` has found with the first receive that wants it. That may be an earlier one, which
+  /// looked before the offer was there. It may want other tags, and so an earlier offer.
+  void pair(const pending_message& finder, found_offer found) {
+    pending_message* taker = &first_that_wants(found);
+    for (const pending_message* last = &finder; taker != last; taker = &first_that_wants(found)) {
+      last = taker;
+      found = *earliest(found.source, taker->request->call);
+    }
+    taker->request->is_probe ? report(*taker, found) : accept(*taker, found);
+  }
+
+  /// Returns the first receive that wants the offer.
+  [[nodiscard]] pending_message& first_that_wants(const found_offer& found) {
+    return *std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
+      const auto& call = message.request->call;
+      return message.envelope == nullptr && !message.request->finished.load() && wants_tag(call, found.tag) &&
+             (call.root < 0 || call.root == found.source);
+    });
+  }
+
+  /// Ends a probe. The offer stays for the receive that takes it.
+  static void report(pending_message& message, const found_offer& found) {
+    describe_offer(*message.request, found);
+    message_endpoint::finish(message);
+  }
+
+  static void describe_offer(transfer& request, const found_offer& found) {
+    request.source = found.source;
+    request.tag = found.tag;
+    request.bytes = found.envelope->bytes.load();
+  }
+
+  /// Pairs the receive with the offer: refuses it, takes a small message, or asks for the bytes of a larger one.
+  void accept(pending_message& message, const found_offer& found) {
+    transfer& request = *message.request;
+    layout::envelope& envelope = *found.envelope;
+    message.envelope = &envelope;
+    message.offer = found.number;
+    message.peer = found.source;
+    message.total = envelope.bytes.load();
+    message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
+    message.appends = message.carries_failure || request.call.content == payload::object;
+    message.active = endpoint_.now();
+    describe_offer(request, found);
+    if (request.is_failure) {
+      if (message.carries_failure) {
+        reply(message, message_answer::taken);  // both sides have failed
+      } else {
+        fail(message, request.object);
+      }
+      message_endpoint::finish(message);
+      return;
+    }
+    if (!message.carries_failure && (envelope.fit.load() != message_endpoint::fit(request.call) ||
+                                     (!message.appends && message.total != request.into.size()))) {
+      answer_mismatch(message);
+      return;
+    }
+    const bool is_in_envelope = message.total <= sizeof(envelope.payload);
+    try {
+      if (message.appends) {
+        request.object.clear();
+        request.object.reserve(message.total);  // not resize: the bytes are written once
+      }
+    } catch (const std::exception&) {  // bad_alloc, length_error
+      const std::string text =
+          detail::concat({"there is no memory for a message of ", message.total, " bytes from rank ", message.peer});
+      message_endpoint::finish(message, std::make_exception_ptr(engine_error(endpoint_.context(message), text)));
+      fail(message, std::as_bytes(std::span(text)));
+      return;
+    }
+    if (is_in_envelope) {
+      take(message, envelope.payload, message.total);
+      finish_received(message);
+    } else {
+      begin_streaming(message);
+    }
+  }
+
+  /// Accepts an offer, and takes the bytes that are in the slot already. Tells the sender only where that waits for it:
+  /// it has no slot yet, or the slot does not hold all.
+  void begin_streaming(pending_message& message) {
+    layout::envelope& envelope = *message.envelope;
+    message.streaming = true;
+    envelope.drained.store(0);
+    answer(message, message_answer::accepted);
+    if (envelope.filled.load() == 0 || message.total > endpoint_.memory().sizes().message_slot_bytes) {
+      notify_sender(message);
+    }
+    take_bytes(message);
+  }
+
+  /// Tells the sender what this rank called.
+  void write_call(const pending_message& message) {
+    const operation& call = message.request->call;
+    layout::envelope& envelope = *message.envelope;
+    envelope.their_what.store(pack_call(call, false));
+    envelope.their_bytes.store(call.bytes);
+    envelope.their_tag.store(call.tag);
+    envelope.their_site.store(endpoint_.site_of(call));
+  }
+
+  /// Answers that this rank fails. The sender throws peer_error with the text, as far as it has room.
+  void fail(const pending_message& message, std::span<const std::byte> text) {
+    write_call(message);
+    auto& reason = message.envelope->their_reason;
+    const std::size_t length = std::min(text.size(), std::size(reason) - 1);
+    for (std::size_t index = 0; index < length; ++index) {
+      reason[index].store(static_cast<char>(text[index]), std::memory_order_relaxed);
+    }
+    reason[length].store('\0', std::memory_order_relaxed);
+    reply(message, message_answer::failed);
+  }
+
+  /// Refuses an offer that does not fit; both sides throw mismatch_error.
+  void answer_mismatch(pending_message& message) {
+    write_call(message);
+    const layout::envelope& envelope = *message.envelope;
+    message_endpoint::finish(message, endpoint_.mismatch(message, message.peer, endpoint_.rank(), envelope));
+    reply(message, message_answer::refused);
+  }
+
+  /// Copies the next bytes out of the sender's slot; returns false where there are none yet.
+  bool take_bytes(pending_message& message) {
+    layout::envelope& envelope = *message.envelope;
+    const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
+    std::uint64_t count = std::min(envelope.filled.load(), message.total) - message.moved;
+    if (count == 0) {
+      return false;
+    }
+    count = std::min(count, ring - message.moved % ring);
+    take(message, endpoint_.memory().message_slot(message.peer, envelope.slot.load()) + message.moved % ring, count);
+    message.active = endpoint_.now();
+    last_bytes_from_[static_cast<std::size_t>(message.peer)] = message.active;
+    if (message.moved == message.total) {
+      finish_received(message);
+    } else {
+      envelope.drained.store(message.moved);
+      notify_sender(message);
+    }
+    return true;
+  }
+
+  static void take(pending_message& message, const std::byte* from, std::uint64_t count) {
+    transfer& request = *message.request;
+    if (message.appends) {
+      request.object.insert(request.object.end(), from, from + count);
+    } else if (count != 0) {
+      detail::copy_bytes(request.into.data() + message.moved, from, count);
+    }
+    message.moved += count;
+  }
+
+  /// Ends a receive whose bytes are all there.
+  void finish_received(pending_message& message) {
+    std::exception_ptr problem;
+    if (message.carries_failure) {
+      const auto& text = message.request->object;
+      problem = std::make_exception_ptr(
+          peer_error(endpoint_.context(message),
+                     detail::concat({endpoint_.health().who(message.peer), " failed in ",
+                                     endpoint_.text_of(message.peer, *message.envelope), ": ",
+                                     std::string(reinterpret_cast<const char*>(text.data()), text.size())}),
+                     message.peer, false));
+    }
+    message_endpoint::finish(message, std::move(problem));
+    reply(message, message_answer::taken);
+  }
+
+  void reply(const pending_message& message, message_answer what) const {
+    answer(message, what);
+    notify_sender(message);
+  }
+  static void answer(const pending_message& message, message_answer what) {
+    message.envelope->answer.store(message.offer * 4 + static_cast<std::uint64_t>(what));
+  }
+  void notify_sender(const pending_message& message) const {
+    endpoint_.memory().notify(message.peer);
+    endpoint_.memory().note_envelope(message.peer, *message.envelope);
+  }
+
+  message_endpoint& endpoint_;
+  message_list entries_;
+  std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came
+  int last_source_ = -1;
+};
+
+}  // namespace hfcomm::engines

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/ways/tuning_table.hpp>
+
+namespace hfcomm::engines {
+
+namespace tuning {
+
+/// Returns the number of a name in a list; throws where it is not there.
+template <std::size_t Count>
+std::size_t index_of(const std::array<std::string_view, Count>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    detail::throw_error<usage_error>({"\"", name, "\" is not known here"});
+  }
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+/// Reads one line of a table's text.
+[[gnu::cold]] inline std::pair<tuning_key, tuning_table::choice> parse_line(const std::string& line) {
+  std::istringstream words(line);
+  std::string operation;
+  std::string cores;
+  std::string medium;
+  std::string rest;
+  std::int64_t bytes = 0;
+  tuning_key key;
+  tuning_table::choice chosen;
+  if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> chosen.way.piece >> chosen.microseconds) ||
+      words >> rest) {
+    detail::throw_error<usage_error>(
+        {"it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds"});
+  }
+  if (bytes < 1) {
+    detail::throw_error<usage_error>({"there is no such size: ", bytes, " bytes"});
+  }
+  if (key.ranks < 1 || key.ranks > layout::max_ranks) {
+    detail::throw_error<usage_error>({"a group has 1 to ", layout::max_ranks, " ranks"});
+  }
+  key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
+  key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
+  key.size_class = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes)));
+  chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
+  if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
+    detail::throw_error<usage_error>({"there is no such way: ", medium, " with pieces of ", chosen.way.piece});
+  }
+  return {key, chosen};
+}
+
+}  // namespace tuning
+
+HFCOMM_INLINE tuning_table& tuning_table::of_process() {
+  static const std::unique_ptr<tuning_table> table = [] {
+    std::unique_ptr<tuning_table> made(new tuning_table);
+    const char* variable = std::getenv("HFCOMM_TUNING");
+    const std::string choice = variable != nullptr ? variable : "";
+    if (choice == "off") {
+      made->mode_ = tuning_mode::off;
+    } else if (choice == "thorough") {
+      made->mode_ = tuning_mode::thorough;
+    } else if (!choice.empty()) {
+      made->load(choice);
+    }
+    return made;
+  }();
+  return *table;
+}
+
+HFCOMM_INLINE std::optional<transfer_way> tuning_table::find(const tuning_key& key) const {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [known, chosen] : choices_) {
+    if (known == key) {
+      return chosen.way;
+    }
+  }
+  return std::nullopt;
+}
+
+HFCOMM_INLINE void tuning_table::set(const tuning_key& key, const choice& chosen) {
+  const std::scoped_lock lock(mutex_);
+  set_entry({key, chosen});
+}
+
+HFCOMM_INLINE void tuning_table::set_entry(const entry& one) {
+  std::size_t place = 0;
+  while (place < choices_.size() && choices_[place].key < one.key) {
+    ++place;
+  }
+  if (place < choices_.size() && choices_[place].key == one.key) {
+    choices_[place] = one;
+  } else {
+    choices_.insert(place, one);
+  }
+}
+
+HFCOMM_INLINE void tuning_table::reset(tuning_mode mode) {
+  const std::scoped_lock lock(mutex_);
+  choices_.clear();
+  mode_ = mode;
+}
+
+HFCOMM_INLINE std::string tuning_table::text() const {
+  std::string text =
+      "# operation bytes ranks cores medium piece microseconds\n"
+      "# bytes: of one rank's part (gather, all_gather, scatter, all_to_all) or its whole buffer, up to twice as "
+      "many\n";
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [key, chosen] : choices_) {
+    char time[32];
+    std::snprintf(time, sizeof(time), "%.2f", chosen.microseconds);
+    text += tuned_operation_names[static_cast<std::size_t>(key.kind)];
+    detail::append(text, {' ', std::size_t{1} << (key.size_class - 1), ' ', key.ranks});
+    text += key.shares_cores ? " shared " : " own ";
+    text += transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)];
+    detail::append(text, {' ', chosen.way.piece, ' '});
+    text += time;
+    text += '\n';
+  }
+  return text;
+}
+
+HFCOMM_INLINE void tuning_table::load(const std::string& path) {
+  const auto refuse = [&] {
+    detail::throw_error<usage_error>({"the table ", path, " cannot be read (", std::strerror(errno),
+                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"});
+  };
+  std::ifstream file(path);
+  if (!file) {
+    refuse();
+  }
+  hfcomm::detail::plain_list<entry> found;
+  std::string line;
+  const auto throw_wrong_line = [&](int number, const std::string& why) {
+    detail::throw_error<usage_error>({path, ":", number, ": \"", line, "\": ", why});
+  };
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
+      continue;
+    }
+    try {
+      const auto [key, chosen] = tuning::parse_line(line);
+      found.push_back({key, chosen});
+    } catch (const usage_error& problem) {
+      throw_wrong_line(number, problem.detail());
+    }
+  }
+  if (file.bad()) {  // a folder, for instance
+    refuse();
+  }
+  const std::scoped_lock lock(mutex_);
+  for (const entry& one : found) {
+    set_entry(one);
+  }
+  tuning_mode brief = tuning_mode::brief;
+  mode_.compare_exchange_strong(brief, tuning_mode::pinned);
+}
+
+}  // namespace hfcomm::engines
