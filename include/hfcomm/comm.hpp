@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-/// The include of every program: groups, collectives, messages and scopes. What not every program pays for has entrances
-/// of its own: <hfcomm/ddp.hpp> for training, <hfcomm/machines.hpp> for several machines, and those that need somebody
-/// else's headers. Operations on device memory are declared by <hfcomm/nccl.hpp>, which comes along where HFCOMM_NCCL is
-/// defined.
+/// The include of every program: groups, collectives, messages and scopes. What not every program pays for has
+/// entrances of its own: <hfcomm/ddp.hpp> for training, <hfcomm/machines.hpp> for several machines, and those that need
+/// somebody else's headers. Operations on device memory are declared by <hfcomm/nccl.hpp>, which comes along where
+/// HFCOMM_NCCL is defined.
 
 // IWYU pragma: begin_exports
 #include <hfcomm/core/concepts.hpp>
