@@ -13,9 +13,11 @@ std::size_t call_everything_in_second();
 int main() {
   // This file does not include <hfcomm/machines.hpp>, and the other one does.
   std::atomic<int> machines{0};
-  hfcomm::testing::run_ranks(
-      2, [&](const hfcomm::process_group& world) { machines += hfcomm::all_reduce(hfcomm::node_rank(), world); },
-      {.machines = {1, 1}});
+  hfcomm::testing::run_ranks(2,
+                             [&](const hfcomm::process_group& world) {
+                               machines += hfcomm::all_reduce(hfcomm::node_rank(), hfcomm::reduce_op::sum, world);
+                             },
+                             {.machines = {1, 1}});
   if (machines != 2) {
     std::puts("one translation unit does not have the several machines of the other");
     return 1;
