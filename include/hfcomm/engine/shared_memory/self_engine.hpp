@@ -36,7 +36,7 @@ class messages_to_self {
     return started_messages::of(*owner_);
   }
 
-  void abandon(const error_context& context) noexcept {
+  void abandon(const error_context& context) const noexcept {
     const std::scoped_lock lock(mutex_);
     if (owner_) {
       owner_->abandon(context);
@@ -57,18 +57,18 @@ class messages_to_self {
         std::make_shared<shared_memory_health>(std::move(memory), std::move(job), std::vector<int>{0}, 0));
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unique_ptr<owned_messages> owner_;  // once there is a message
 };
 
-/// The health of a group of one: it has no other rank to lose.
+/// The health of a group of one, which has no other rank to lose, and its messages.
 class health_of_one final : public group_health {
  public:
-  explicit health_of_one(std::shared_ptr<messages_to_self> messages)
-      : group_health(0, 1), messages_(std::move(messages)) {}
+  health_of_one() : group_health(0, 1) {}
 
+  [[nodiscard]] messages_to_self& messages() noexcept { return messages_; }
   [[nodiscard]] bool is_broken() const noexcept override { return false; }
-  void abandon(const error_context& context) const noexcept override { messages_->abandon(context); }
+  void abandon(const error_context& context) const noexcept override { messages_.abandon(context); }
   void break_by_this_rank(const error_context& /*context*/, const std::string& /*what*/) const noexcept override {}
   void break_for_timeout(const error_context& /*context*/, const std::string& /*what*/,
                          const std::vector<int>& /*missing*/) const noexcept override {}
@@ -76,13 +76,13 @@ class health_of_one final : public group_health {
   [[nodiscard]] device_board* board_of(int /*rank*/) const noexcept override { return nullptr; }
 
  private:
-  std::shared_ptr<messages_to_self> messages_;
+  messages_to_self messages_;
 };
 
 /// The engine of a group of one: every operation works, nothing leaves the process.
 class self final : public host_engine {
  public:
-  self() : self(std::make_shared<messages_to_self>()) {}
+  self() : self(std::make_shared<health_of_one>()) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "self"; }
   [[nodiscard]] std::uint64_t sequence() const noexcept override { return sequence_.load(std::memory_order_relaxed); }
@@ -132,10 +132,12 @@ class self final : public host_engine {
     return members.empty() ? nullptr : std::make_shared<self>();
   }
 
-  [[nodiscard]] std::shared_ptr<point_to_point> messages() { return messages_->get(); }
+  [[nodiscard]] std::shared_ptr<point_to_point> messages() { return health_->messages().get(); }
 
   void cancel() noexcept override {}
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override { return memory_; }
+  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
+    return ordinary_memory::of_process();
+  }
 
  private:
   static void deliver(const operation& call, std::span<const std::byte> part, receiver& out) {
@@ -146,11 +148,9 @@ class self final : public host_engine {
     out.receive(0, part, 0, part.size());
   }
 
-  explicit self(std::shared_ptr<messages_to_self> messages)
-      : host_engine(kind::self, std::make_shared<health_of_one>(messages)), messages_(std::move(messages)) {}
+  explicit self(std::shared_ptr<health_of_one> health) : host_engine(kind::self, health), health_(std::move(health)) {}
 
-  std::shared_ptr<std::pmr::memory_resource> memory_ = std::make_shared<ordinary_memory>();
-  std::shared_ptr<messages_to_self> messages_;
+  std::shared_ptr<health_of_one> health_;
   std::atomic<std::uint64_t> sequence_{0};  // atomic for a second thread that is refused and says so
 };
 

@@ -51,7 +51,7 @@ class shared_memory final : public host_engine {
     }
   }
   [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
-    return heap_ != nullptr ? heap_ : ordinary_;
+    return heap_ != nullptr ? heap_ : ordinary_memory::of_process();
   }
   [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }
   [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) {
@@ -320,7 +320,6 @@ class shared_memory final : public host_engine {
   std::shared_ptr<const shared_memory_health> health_;
   lockstep steps_;
   std::shared_ptr<shared_heap> heap_;  // null where there are no addresses for it
-  std::shared_ptr<std::pmr::memory_resource> ordinary_ = std::make_shared<ordinary_memory>();
   std::shared_ptr<shared_ranges> ranges_ = std::make_shared<shared_ranges>(health_->memory().segment());
   engines::peer_memory peers_{steps_, *ranges_};
   kernel_reads reads_{steps_, peers_};

@@ -110,6 +110,14 @@ class shared_heap final : public std::pmr::memory_resource {
 
 /// Private memory of zeros, for groups that share none.
 class ordinary_memory final : public std::pmr::memory_resource {
+ public:
+  /// Returns the one of this process. Never destroyed: a buffer may be a global.
+  static std::shared_ptr<std::pmr::memory_resource> of_process() {
+    static ordinary_memory& memory = *new ordinary_memory;  // NOLINT(*owning-memory*)
+    return {std::shared_ptr<void>(), &memory};
+  }
+
+ private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
     return std::memset(std::pmr::new_delete_resource()->allocate(bytes, alignment), 0, bytes);
   }
