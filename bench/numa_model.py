@@ -16,10 +16,10 @@ import dataclasses
 from scale_model import LARGEST_ELEMENT, SLICE_UNIT, constant, round_up
 
 PIECE = constant('size_t piece_bytes =')
-LEAST_LANE = constant('least_lane =', 'engine/shared_memory/node_route.hpp')
-CHUNKS_PER_FILL = constant('chunks_per_fill =', 'engine/shared_memory/node_route.hpp')
-LEAST_RANKS = constant('size_t ranks =', 'engine/shared_memory/node_chain.hpp')
-LEAST_BYTES = constant('size_t bytes =', 'engine/shared_memory/node_chain.hpp')
+LEAST_LANE = constant('least_lane =', 'engine/shared_memory/operations/node_route.hpp')
+CHUNKS_PER_FILL = constant('chunks_per_fill =', 'engine/shared_memory/operations/node_route.hpp')
+LEAST_RANKS = constant('size_t ranks =', 'engine/shared_memory/operations/node_chain.hpp')
+LEAST_BYTES = constant('size_t bytes =', 'engine/shared_memory/operations/node_chain.hpp')
 
 
 @dataclasses.dataclass(frozen=True)

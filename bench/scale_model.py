@@ -59,7 +59,7 @@ CLUSTER = Parameters(cores=0, switch=0.0, vain=0.0, copy_speed=10000.0, latency=
 PRESETS = {'veth': Parameters(), 'cluster': CLUSTER}
 
 
-def constant(pattern, header='engine/shared_memory/layout.hpp'):
+def constant(pattern, header='engine/shared_memory/memory/layout.hpp'):
     """Returns a number of hfcomm's headers, so that the model follows them. `pattern` is what stands before it."""
     text = (ROOT / 'include/hfcomm' / header).read_text(encoding='utf-8')
     found = re.search(pattern + r' (?:std::size_t\{(\d+)\} << )?(\d+)', text)

@@ -41,12 +41,17 @@ build_with_cmake() {
   run consumer/compiled
 }
 
+# find_packages FOLDER: lets pkg-config find what is installed below it.
+find_packages() {
+  PKG_CONFIG_PATH=$(find "$1" -name pkgconfig | paste -s -d :)
+  export PKG_CONFIG_PATH
+}
+
 # install_build: installs what the build folder has, so that nothing is compiled again. The prefix is not the one that the
 # build was told, as where a package is built in one place and unpacked in another.
 install_build() {
   meson install -C "$build" --no-rebuild --quiet --destdir "$scratch/installed"
-  PKG_CONFIG_PATH=$(find "$scratch/installed" -name pkgconfig | paste -s -d :)
-  export PKG_CONFIG_PATH
+  find_packages "$scratch/installed"
   prefix=$scratch/installed$(find "$scratch/installed" -name hfcomm.pc -exec sed -n 's/^prefix=//p' '{}' ';')
 }
 
@@ -90,7 +95,7 @@ case $way in
     # As README says, into prefix/, with the time that it takes; and the size of what it compiled.
     "$root/tests/install_time.py" "$root" "$scratch" "$cereal" "$@"
     "$root/tests/compile_cost/compile_cost.py" --check --part "$(find prefix -name libhfcomm.a)" "$root" "$@"
-    packages=$(dirname "$(find prefix -name hfcomm.pc)")
+    find_packages "$scratch/prefix"
     prefix=$scratch/prefix
     if command -v pkg-config >/dev/null; then
       build_with_pkg_config hfcomm header_only "$@"

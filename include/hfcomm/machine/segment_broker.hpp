@@ -44,12 +44,6 @@ class segment_broker {
 /// A broker between processes. Sends the memfd over a Unix socket; the kernel tells both ends the other's user.
 class process_broker final : public segment_broker {
  public:
-  /// Returns the one of this process. Never destroyed: a session may be a global.
-  static process_broker& of_process() {
-    static process_broker& broker = *new process_broker;  // NOLINT(*owning-memory*)
-    return broker;
-  }
-
   [[gnu::cold]] std::shared_ptr<shared_segment> offer(const std::string& token, std::size_t bytes, std::size_t room,
                                                       int takers) override {
     auto segment = shared_segment::create(bytes, room);

@@ -15,7 +15,8 @@
 
 namespace hfcomm::rendezvous {
 
-/// The same in a job that may have several machines: takes this rank's part in the exchange of the root's address.
+/// A machine_member of a job that may have several machines. Takes this rank's part in the exchange of the root's
+/// address.
 class connected_member final : public machine_member {
  public:
   connected_member(local_connection leader, parts from, address_exchange& exchange)

@@ -39,13 +39,7 @@ class machine_ranks {
   [[nodiscard]] int leader() const noexcept { return leader_; }
   [[nodiscard]] int world_size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] bool has(int rank) const { return rank == leader_ || member_of(rank).has_come; }
-  [[nodiscard]] std::size_t count() const noexcept {
-    std::size_t count = 1;
-    for (const joined_rank& member : members_) {
-      count += member.has_come ? 1 : 0;
-    }
-    return count;
-  }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Returns the ranks of the job that have not come to this machine.
   [[nodiscard]] std::vector<int> absent() const {
     std::vector<int> absent;
@@ -122,15 +116,17 @@ class machine_ranks {
                                  .has_leaders = false,
                                  .socket = agent_socket};
     for (int rank = 0; rank < world_size(); ++rank) {
+      joined_rank& member = member_of(rank);
+      if (!member.has_come) {
+        continue;
+      }
       auto mine = content;
       auto with = fds;
       if (rank == first_rank && memory.leaders != nullptr) {
         mine.has_leaders = true;
         with.push_back(memory.leaders->fd());
       }
-      if (joined_rank& member = member_of(rank); member.has_come) {
-        member.connection.send(mine.encode(), with);
-      }
+      member.connection.send(mine.encode(), with);
     }
   }
 
@@ -274,6 +270,7 @@ class machine_ranks {
     }
     connection.send({&local::admitted, 1});
     member_of(peer.rank) = {.connection = std::move(connection), .pid = peer.pid, .has_come = true};
+    ++count_;
   }
 
   [[nodiscard, gnu::cold]] std::string why_it_does_not_fit(const local::hello& peer) const {
@@ -304,6 +301,7 @@ class machine_ranks {
       if (const auto message = member.connection.receive(std::chrono::milliseconds(0));
           message && message->bytes.empty()) {
         member.has_come = false;
+        --count_;
         fail(detail::concat({"rank ", rank, " went away while the job was starting"}));
       }
     }
@@ -313,6 +311,7 @@ class machine_ranks {
   int leader_;
   deadline give_up_;
   std::vector<joined_rank> members_;            // by rank; the leader does not come
+  std::size_t count_ = 1;                       // of the ranks that are there
   std::vector<local_connection> unidentified_;  // connected, but not introduced yet
 };
 

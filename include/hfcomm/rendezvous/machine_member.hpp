@@ -66,18 +66,22 @@ class machine_member {
   /// Does what there is to do beside waiting for the leader.
   virtual void attend() {}
   /// Publishes the address at which the leader, the root, listens; an empty text: it does not listen. For rank 0.
-  virtual void publish(const std::string& /*text*/) {}
+  virtual void publish(const std::string& /*text*/) { refuse_several_machines(); }
   /// Ends what `attend` does, before the leader's answer is used.
   virtual void finish_attending() {}
   /// Returns the connection to this machine's agent, which the leader has.
   virtual std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> /*bell*/,
                                                                 const std::string& /*socket*/) {
-    detail::throw_error<engine_error>(
-        {"the leader of this machine takes part in a job of several machines, and this "
-         "program does not include <hfcomm/machines.hpp>"});
+    refuse_several_machines();
   }
 
  private:
+  [[noreturn, gnu::cold]] static void refuse_several_machines() {
+    detail::throw_error<engine_error>(
+        {"the leader of this machine takes part in a job of several machines, and this program does not include "
+         "<hfcomm/machines.hpp>"});
+  }
+
   [[gnu::cold]] packet receive() {
     while (true) {
       attend();

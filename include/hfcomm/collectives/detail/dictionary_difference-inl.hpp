@@ -23,7 +23,7 @@ namespace hfcomm::detail {
 /// Returns `size` bytes and removes them from the front of `rest`.
 HFCOMM_INLINE std::span<const std::byte> take_bytes(std::span<const std::byte>& rest, std::uint64_t size) {
   if (size > rest.size()) {
-    throw decode_error(error_context{}, "its keys are cut off");
+    throw_error<decode_error>({"its keys are cut off"});
   }
   const auto taken = rest.first(static_cast<std::size_t>(size));
   rest = rest.subspan(static_cast<std::size_t>(size));
@@ -137,7 +137,14 @@ HFCOMM_INLINE std::string dictionary_difference::missing_keys() const {
 HFCOMM_INLINE std::string dictionary_difference::different_types(std::size_t key) const {
   std::string text;
   int kinds = 0;
-  for (unsigned number = 1; number <= std::numeric_limits<std::uint8_t>::max(); ++number) {
+  leaf_kind first{};  // most keys have one type on all ranks
+  bool differ = false;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const leaf_kind kind = kind_of(key, rank);
+    differ = differ || (first != leaf_kind{} && kind != leaf_kind{} && kind != first);
+    first = kind != leaf_kind{} ? kind : first;
+  }
+  for (unsigned number = 1; differ && number <= std::numeric_limits<std::uint8_t>::max(); ++number) {
     const auto kind = static_cast<leaf_kind>(number);
     std::vector<int> ranks;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -151,7 +158,7 @@ HFCOMM_INLINE std::string dictionary_difference::different_types(std::size_t key
       ++kinds;
     }
   }
-  return kinds < 2 ? std::string() : text;
+  return text;
 }
 
 }  // namespace hfcomm::detail

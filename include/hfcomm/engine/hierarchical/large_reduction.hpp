@@ -37,7 +37,7 @@ class large_reduction final : public machine_reduction {
   machine_tree tree_;
 };
 
-/// A port of ranks in any process: what is the same for all of them.
+/// The common part of the ports, whatever process their ranks are in.
 class connected_port : public agent_port {
  public:
   [[nodiscard]] std::unique_ptr<machine_reduction> make_reduction(lockstep& steps, const group_placement& placement,

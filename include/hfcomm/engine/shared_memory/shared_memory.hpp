@@ -44,6 +44,9 @@ class shared_memory final : public host_engine {
   }
   void cancel() noexcept override {
     steps_.cancel();
+    if (!health_->in_creating_process()) {
+      return;  // the lock may be held for ever
+    }
     const std::scoped_lock lock(messages_mutex_);
     is_cancelled_ = true;
     if (messages_) {
@@ -226,7 +229,10 @@ class shared_memory final : public host_engine {
         health_(std::move(watch)),
         steps_(health_),
         heap_(health_->memory().heap_bytes() != 0 ? std::make_shared<shared_heap>(health_->memory(), rank())
-                                                  : nullptr) {}
+                                                  : nullptr) {
+    // Here, because all ranks learn of an error while a group is made: the table may be a file that is wrong.
+    static_cast<void>(tuning_table::of_process());
+  }
 
   /// Takes the name of the new group's memory from the first member on this machine, and that of the first of all.
   class token_receiver final : public receiver {
@@ -254,10 +260,15 @@ class shared_memory final : public host_engine {
     std::string& group_name_;
   };
 
-  /// Returns what hands over the memory of new groups.
+  /// Returns what hands over the memory of new groups. Between processes, the job's first new group makes it.
   [[nodiscard]] rendezvous::segment_broker& broker() const {
-    const auto& ranks_are_threads = health_->job()->broker;
-    return ranks_are_threads != nullptr ? *ranks_are_threads : rendezvous::process_broker::of_process();
+    local_job& job = *health_->job();
+    std::call_once(job.broker_made, [&] {
+      if (job.broker == nullptr) {
+        job.broker = std::make_shared<rendezvous::process_broker>();
+      }
+    });
+    return *job.broker;
   }
 
   /// Thrown while waiting for a rank that has announced that it will not come.

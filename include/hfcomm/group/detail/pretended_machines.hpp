@@ -47,12 +47,10 @@ class pretended_machines final : public pretended_job {
       memories_.push_back(
           rendezvous::make_connected_memory(plan_, machine, ranks_, &rendezvous::shared_segment::anonymous));
     }
-    if (sizes.size() > 1) {
-      start_agents();
-    }
+    start_agents();
     for (int rank = 0; rank < ranks_; ++rank) {
       const auto machine = static_cast<std::size_t>(machine_of_[static_cast<std::size_t>(rank)]);
-      auto port = agents_.empty() ? nullptr : std::make_shared<engines::direct_agent_port>(agents_[machine]);
+      auto port = std::make_shared<engines::direct_agent_port>(agents_[machine]);
       memberships_.push_back(rendezvous::enter_machine(memories_[machine], std::move(port),
                                                        plan_.machines[machine].leader, rank, ranks_, broker_));
     }
@@ -108,7 +106,7 @@ class pretended_machines final : public pretended_job {
   std::vector<int> machine_of_;  // by rank
   engines::memory_network network_;
   std::vector<rendezvous::machine_memory> memories_;             // by machine
-  std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine; empty where there is one
+  std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine
   std::shared_ptr<rendezvous::segment_broker> broker_ = std::make_shared<rendezvous::thread_broker>();
   std::vector<rendezvous::membership> memberships_;  // by rank
 };

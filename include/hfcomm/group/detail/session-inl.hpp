@@ -237,7 +237,7 @@ namespace detail {
   if (who.has_several_machines()) {
     detail::throw_error<usage_error>(context, {"this job has ranks on several machines: ", include_machines});
   }
-  return join_here(detail::concat({" Ranks on other machines cannot: ", include_machines}));
+  return join_here(detail::concat({" For ranks on other machines, ", include_machines}));
 }
 
 /// Returns this process's place in its job. Throws usage_error with `context`.

@@ -24,7 +24,7 @@ class pretended_job {
   [[nodiscard]] virtual rendezvous::membership take(int rank) = 0;
 };
 
-/// What only jobs of several machines need, behind one interface: everything else knows one machine.
+/// The interface to all that only jobs of several machines need. Everything else knows one machine.
 class several_machines {
  public:
   several_machines() = default;
@@ -37,8 +37,8 @@ class several_machines {
                                       std::unique_ptr<rendezvous::address_exchange> exchange,
                                       const error_context& context) const = 0;
 
-  /// Says in any process of such a job that ranks of it are lost. Libraries that would wait for them at their end do
-  /// not.
+  /// Tells the libraries between machines that ranks of the job are lost, so that they do not wait for them at their
+  /// end. Any process of the job may call.
   virtual void abandon() const noexcept = 0;
 
   /// Makes a job of ranks as threads, on pretended machines with as many ranks each as `sizes` has.

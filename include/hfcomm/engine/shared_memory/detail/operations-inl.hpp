@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/host_engine.hpp>
@@ -19,28 +20,43 @@ namespace kinds {
 inline self& as_self(host_engine& engine) noexcept { return static_cast<self&>(engine); }
 inline shared_memory& as_shared_memory(host_engine& engine) noexcept { return static_cast<shared_memory&>(engine); }
 
+/// Returns an algorithm of the engine, which `get` may have to make. Where it cannot, the other ranks learn that, too.
+template <class Get>
+decltype(auto) algorithm_for(const operation& call, shared_memory& engine, Get get) {
+  try {
+    return (engine.*get)();
+  } catch (...) {
+    const std::string text = detail::current_exception_detail();
+    engine.announce(call, &text);
+    throw;
+  }
+}
+
 }  // namespace kinds
 
 HFCOMM_INLINE void host_engine::exchange(const operation& call, std::span<const std::byte> contribution,
                                          receiver& out) {
   is_self() ? kinds::as_self(*this).exchange(call, contribution, out)
-            : kinds::as_shared_memory(*this).exchanges().run(call, contribution, out);
+            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::exchanges)
+                  .run(call, contribution, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce(call, in, out)
-            : kinds::as_shared_memory(*this).reductions().run(call, in, out);
+            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::reductions).run(call, in, out);
 }
 
 HFCOMM_INLINE void host_engine::all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) {
   is_self() ? kinds::as_self(*this).all_to_all_v(call, mine, out)
-            : kinds::as_shared_memory(*this).all_to_all_v_exchanges().run(call, mine, out);
+            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::all_to_all_v_exchanges)
+                  .run(call, mine, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce_scatter(const operation& call, std::span<const std::byte> in,
                                                std::span<const std::uint64_t> parts, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce_scatter(call, in, parts, out)
-            : kinds::as_shared_memory(*this).scattered_reductions().run(call, in, parts, out);
+            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::scattered_reductions)
+                  .run(call, in, parts, out);
 }
 
 HFCOMM_INLINE std::shared_ptr<host_engine> host_engine::subgroup(const operation& call, std::span<const int> members) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -61,7 +62,9 @@ class agent_port {
 /// State that all groups of one job on one machine share.
 struct local_job {
   std::shared_ptr<rendezvous::roster> roster;
-  std::shared_ptr<rendezvous::segment_broker> broker{};  ///< Null where the ranks are processes.
+  /// Set from the beginning where the ranks are threads.
+  std::shared_ptr<rendezvous::segment_broker> broker{};
+  std::once_flag broker_made{};
   std::vector<int> machine_of{};       ///< The machine of each rank of the job; empty where there is only one.
   std::shared_ptr<agent_port> port{};  ///< Null where there is only one machine.
 

@@ -23,7 +23,7 @@ class owned_messages {
   virtual void abandon(const error_context& context) noexcept = 0;
 };
 
-/// The only kind there is. Made by a group's first message.
+/// Owns messages that have started. Made by a group's first message.
 class started_messages final : public owned_messages {
  public:
   explicit started_messages(std::shared_ptr<const shared_memory_health> watch)

@@ -86,31 +86,32 @@ class step_waiter {
     return {health_.rank(), health_.size(), call_name(call), number, call.where};
   }
 
-  /// Returns whether the step has come.
-  [[nodiscard]] bool has_arrived(const awaited_step& awaited) const noexcept {
+  /// Returns whether the step has come. The ranks before `first` have published it; moves `first` on to the next that
+  /// has not.
+  [[nodiscard]] bool has_arrived(const awaited_step& awaited, int& first) const noexcept {
     if (awaited.rank != everyone) {
       return has_come(awaited.rank, awaited.step);
     }
-    int rank = 0;
-    while (rank < health_.size() && has_come(rank, awaited.step)) {
-      ++rank;
+    while (first < health_.size() && has_come(first, awaited.step)) {
+      ++first;
     }
-    return rank == health_.size();
+    return first == health_.size();
   }
 
   /// Does the work of this machine's agent until the step has come or the time is over; returns whether it has. A pass
   /// takes longer than a look at memory, so the core is yielded after each.
   bool drive_briefly(const awaited_step& awaited) {
     let_neighbours_publish(awaited.step);
+    int first = 0;
     const auto end = std::chrono::steady_clock::now() + spin_limits_.spin + spin_limits_.yield;
     do {
       agent_->drive();
-      if (has_arrived(awaited)) {
+      if (has_arrived(awaited, first)) {
         return true;
       }
       ::sched_yield();
     } while (std::chrono::steady_clock::now() < end);
-    return has_arrived(awaited);
+    return has_arrived(awaited, first);
   }
 
   /// Returns the times for waiting awake. A step across machines takes so long that there is no use in spinning before
@@ -132,14 +133,15 @@ class step_waiter {
     detail::running_time waiting;
     auto next_check = waiting.update() + check_interval;
     bool warned = false;
+    int first = 0;
     while (true) {
       count_sleeper(awaited, 1);
       const std::uint32_t epoch = header().wake_epoch.load();
-      if (!has_arrived(awaited) && !health_.is_broken() && !cancelled_.load()) {
+      if (!has_arrived(awaited, first) && !health_.is_broken() && !cancelled_.load()) {
         detail::futex_wait(header().wake_epoch, epoch, check_interval);
       }
       count_sleeper(awaited, -1);
-      if (has_arrived(awaited)) {
+      if (has_arrived(awaited, first)) {
         return;
       }
       if (cancelled_.load()) {
@@ -165,7 +167,7 @@ class step_waiter {
         health_.warn(context(call, number), missing, waited);
       }
       if (call.timeout.count() > 0 && waited >= call.timeout) {
-        if (has_arrived(awaited)) {
+        if (has_arrived(awaited, first)) {
           return;
         }
         health_.break_group(

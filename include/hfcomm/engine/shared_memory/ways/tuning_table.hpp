@@ -22,6 +22,7 @@ struct tuning_key {
   int size_class = 0;  ///< Bytes from 2^(size_class - 1) to 2^size_class - 1.
 
   [[nodiscard]] friend auto operator<=>(const tuning_key&, const tuning_key&) = default;
+  [[nodiscard]] friend bool operator==(const tuning_key&, const tuning_key&) = default;  // nvcc does not imply it
 };
 
 /// The mode in which a process's groups find the quickest ways.
@@ -67,7 +68,7 @@ class tuning_table {
 
   tuning_table() = default;
 
-  /// For a caller that holds the lock.
+  /// Adds a choice, or replaces it. The caller holds the lock.
   void set_entry(const entry& one);
 
   mutable std::mutex mutex_;
