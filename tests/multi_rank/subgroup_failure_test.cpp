@@ -68,11 +68,13 @@ void run_with_failing_broker(int ranks, int poor, const std::string& where, cons
   for (int rank = 0; rank < ranks; ++rank) {
     auto roster = std::make_shared<rendezvous::roster>(roster_segment, ranks, rank);
     roster->enter();
-    std::shared_ptr<rendezvous::segment_broker> broker = good;
+    auto job = std::make_shared<engines::local_job>();
+    job->roster = std::move(roster);
+    job->broker = good;
     if (rank == poor) {
-      broker = bad;
+      job->broker = bad;
     }
-    jobs.push_back(std::make_shared<engines::local_job>(engines::local_job{std::move(roster), broker}));
+    jobs.push_back(std::move(job));
     members.push_back(rank);
   }
   std::vector<std::jthread> threads;
