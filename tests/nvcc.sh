@@ -43,6 +43,7 @@ $ccache "$nvcc" -std=c++20 --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-We
 cat >ptx.cpp <<'EOF'
 #include <cstdio>
 
+#include <hfcomm/core/detail/concat-inl.hpp>
 #include <hfcomm/engine/device/device_scaling.hpp>
 
 int main() { return std::fputs(hfcomm::engines::device_scaling::source().c_str(), stdout) < 0; }

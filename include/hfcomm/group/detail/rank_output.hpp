@@ -25,8 +25,11 @@ namespace hfcomm::detail {
 /// The standard output and error streams of the ranks that launch() forks, as its options say.
 class rank_output {
  public:
-  explicit rank_output(const launch_options& options)
-      : options_(options), streams_(has_prefix() ? 2 * static_cast<std::size_t>(options.processes) : 0) {}
+  explicit rank_output(const launch_options& options) : options_(options) {
+    if (has_prefix()) {
+      streams_.reserve(2 * static_cast<std::size_t>(options_.processes));
+    }
+  }
 
   /// Makes what the next rank needs. To be called before its fork; throws engine_error.
   [[gnu::cold]] void prepare(std::size_t rank) {
@@ -46,8 +49,8 @@ class rank_output {
         rendezvous::unique_fd reading(ends[0]);
         rendezvous::unique_fd& writing = target == stdout ? out_ : err_;
         writing = rendezvous::unique_fd(ends[1]);
-        streams_[2 * rank + (target == stdout ? 0 : 1)] = {
-            std::move(reading), target, concat({"[rank ", rank, "] "}), {}};
+        // The first rank of this process may be any of the job's.
+        streams_.push_back({std::move(reading), target, concat({"[rank ", rank, "] "}), {}});
       }
     }
   }
