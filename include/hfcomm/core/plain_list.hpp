@@ -69,7 +69,7 @@ class plain_list : public plain_memory {
   }
   void push_back(T value) { insert(size_, value); }
   void insert(std::size_t index, T value) {
-    insert_room(index, sizeof(T));
+    insert_room(index, sizeof(T));  // NOLINT
     data()[index] = value;
   }
   void erase(std::size_t index) noexcept { remove_element(index, sizeof(T)); }

@@ -70,7 +70,7 @@ class machine_member {
   /// Ends what `attend` does, before the leader's answer is used.
   virtual void finish_attending() {}
   /// Returns the connection to this machine's agent, which the leader has.
-  virtual std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> /*bell*/,
+  virtual std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> /*bell*/,  // NOLINT
                                                                 const std::string& /*socket*/) {
     refuse_several_machines();
   }

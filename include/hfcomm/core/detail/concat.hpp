@@ -32,11 +32,11 @@ class text_piece {
 
   kind kind_;
   union {
-    const char* zero_terminated_;
-    std::string_view characters_;
-    char letter_;
-    long long signed_;
-    unsigned long long unsigned_;
+    const char* zero_terminated_;  // NOLINT
+    std::string_view characters_;  // NOLINT
+    char letter_;                  // NOLINT
+    long long signed_;             // NOLINT
+    unsigned long long unsigned_;  // NOLINT
   };
 };
 

@@ -101,8 +101,8 @@ class launcher_parser {
     return result;
   }
 
-  [[noreturn, gnu::cold]] void fail(std::string detail) const {
-    throw_error<usage_error>({-1, 0, "detect_environment", 0, where_}, {std::move(detail)});
+  [[noreturn, gnu::cold]] void fail(std::string detail) const {  // NOLINT
+    throw_error<usage_error>({-1, 0, "detect_environment", 0, where_}, {detail});
   }
 
   [[nodiscard, gnu::cold]] std::string shown(const char* name) const {

@@ -149,7 +149,7 @@ HFCOMM_INLINE void refuse_unknown(environment_reader read, std::source_location 
       detail::throw_error<usage_error>(
           {-1, 0, "detect_environment", 0, where},
           {one.name, " has started this process (", found, "=\"", rank ? *rank : *size,
-           "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "
+           "\"), but hfcomm does not understand its variables; set HFCOMM_RANK, HFCOMM_WORLD_SIZE and "  // NOLINT
            "HFCOMM_JOB for each process, or unset ",
            found, " for a job of one"});
     }

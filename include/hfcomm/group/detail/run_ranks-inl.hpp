@@ -69,7 +69,7 @@ HFCOMM_INLINE std::vector<int> usual_machines(int ranks) {
   const int count = std::clamp(text != nullptr ? std::atoi(text) : 1, 1, ranks);
   std::vector<int> sizes;
   for (int machine = 0; machine < count; ++machine) {
-    sizes.push_back(ranks / count + (machine < ranks % count ? 1 : 0));
+    sizes.push_back(ranks / count + (machine < ranks % count ? 1 : 0));  // NOLINT
   }
   return sizes;
 }
@@ -115,7 +115,7 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back(run, rank);
+      threads.emplace_back(run, rank);  // NOLINT
     }
   }
   if (own_fault || consequence) {

@@ -33,9 +33,9 @@ class several_machines {
 
   /// Joins the job that `who` describes, which may have several machines. Its ranks find the root by `exchange`; where
   /// that is null, as `who` says. Throws as `init` does.
-  virtual rendezvous::membership join(const launch_environment& who, const init_options& options,
-                                      std::unique_ptr<rendezvous::address_exchange> exchange,
-                                      const error_context& context) const = 0;
+  [[nodiscard]] virtual rendezvous::membership join(const launch_environment& who, const init_options& options,
+                                                    std::unique_ptr<rendezvous::address_exchange> exchange,
+                                                    const error_context& context) const = 0;
 
   /// Tells the libraries between machines that ranks of the job are lost, so that they do not wait for them at their
   /// end. Any process of the job may call.

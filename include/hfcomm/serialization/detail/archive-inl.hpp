@@ -42,8 +42,8 @@ HFCOMM_INLINE void output_archive::fail_for_elements() {
        " elements of containers are of a class that serializes nothing; no rank would decode them"});
 }
 
-HFCOMM_INLINE void input_archive::fail(std::string detail) {
-  hfcomm::detail::throw_error<decode_error>({std::move(detail)});
+HFCOMM_INLINE void input_archive::fail(std::string detail) {  // NOLINT
+  hfcomm::detail::throw_error<decode_error>({detail});
 }
 
 HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {

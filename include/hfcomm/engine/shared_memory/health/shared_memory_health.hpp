@@ -294,7 +294,7 @@ class shared_memory_health final : public group_health {
         missing.push_back(rank);
       }
     }
-    detail::throw_error<timeout_error>(context, {text}, std::move(missing));
+    detail::throw_error<timeout_error>(context, {text}, missing);
   }
 
  private:
