@@ -31,9 +31,9 @@ namespace hfcomm::detail {
 /// The hierarchical engine, and the start of its jobs.
 class hierarchical_machines final : public several_machines {
  public:
-  rendezvous::membership join(const launch_environment& who, const init_options& options,
-                              std::unique_ptr<rendezvous::address_exchange> exchange,
-                              const error_context& context) const override {
+  [[nodiscard]] rendezvous::membership join(const launch_environment& who, const init_options& options,
+                                            std::unique_ptr<rendezvous::address_exchange> exchange,
+                                            const error_context& context) const override {
     rendezvous::job_options job;
     job.local_key = who.rendezvous;
     // PMI's key names the launcher's process of this machine; there the address has a random text beside it.

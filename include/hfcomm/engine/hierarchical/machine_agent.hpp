@@ -68,7 +68,7 @@ class machine_agent final : public machine_connection, private frame_target, pri
   }
   machine_agent(const machine_agent&) = delete;
   machine_agent& operator=(const machine_agent&) = delete;
-  ~machine_agent() {
+  ~machine_agent() override {
     if (!creator_.in_creating_process()) {
       links_.leave_to_parent();
       return;

@@ -63,7 +63,7 @@ class pretended_machines final : public pretended_job {
     memberships_.clear();
     std::vector<std::jthread> threads;
     for (const auto& agent : agents_) {
-      threads.emplace_back([&agent] { static_cast<void>(agent->finish(std::chrono::seconds(10))); });
+      threads.emplace_back([&agent] { static_cast<void>(agent->finish(std::chrono::seconds(10))); });  // NOLINT
     }
   }
   pretended_machines(const pretended_machines&) = delete;

@@ -65,12 +65,12 @@ HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchang
     found += name;
     append(found, {"=\"", value, '"'});
   }
-  throw_error<usage_error>(context,
-                           {"the job has ", job.world_size, " ranks, ", job.local_size,
-                            " of them on this machine, but nothing tells where rank 0 is: ", job.source, " has set ",
-                            found.empty() ? "nothing that does" : found,
-                            "; set HFCOMM_ADDRESS in each process to a host name or address of rank 0's machine "
-                            "that the others reach"});
+  throw_error<usage_error>(
+      context, {"the job has ", job.world_size, " ranks, ", job.local_size,
+                " of them on this machine, but nothing tells where rank 0 is: ", job.source, " has set ",
+                found.empty() ? "nothing that does" : found,
+                "; set HFCOMM_ADDRESS in each process to a host name or address of rank 0's machine "  // NOLINT
+                "that the others reach"});
 }
 
 }  // namespace hfcomm::detail
