@@ -3,6 +3,7 @@
 // bytes as such ranks, with only a barrier before and after. Every thread sums its share of the elements
 // over all buffers and writes it to all of them.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

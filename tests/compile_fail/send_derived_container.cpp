@@ -1,5 +1,7 @@
 // error: not_serializable<tensor>::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member
 // SPDX-License-Identifier: MIT
+#include <cereal/types/vector.hpp>
+
 #include <vector>
 
 #include <hfcomm/collectives/send.hpp>
@@ -12,5 +14,6 @@ struct tensor : std::vector<float> {
   }
 };
 
-// Both its own function and its base's could be meant. It is no mere buffer either, or its shape would be lost.
+// Both its own function and cereal's for its base could be meant. It is no mere buffer either, or its shape would be
+// lost.
 int main() { hfcomm::send(tensor(), 1); }

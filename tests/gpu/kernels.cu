@@ -2,6 +2,7 @@
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <source_location>
 
 #include <cuda_runtime.h>

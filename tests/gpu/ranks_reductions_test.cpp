@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reductions among several ranks on one GPU, against values that the host calculates. The values are such that every
 // order of additions gives the same bits.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ranks.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -2,6 +2,7 @@
 #include "ranks.hpp"
 #include "toy_model.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 

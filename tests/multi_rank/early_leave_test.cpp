@@ -3,9 +3,11 @@
 #include "random_ranks.hpp"
 #include "ranks.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 

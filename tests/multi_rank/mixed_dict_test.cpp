@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ranks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>

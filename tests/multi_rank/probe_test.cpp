@@ -2,6 +2,7 @@
 #include "ranks.hpp"
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>

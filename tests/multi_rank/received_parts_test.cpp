@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "parts.hpp"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 #include <csignal>
+#include <functional>
 
 #include "processes.hpp"
 

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <csignal>
+#include <functional>
+#include <optional>
 
 #include <hfcomm/engine/shared_memory/health.hpp>
 #include <hfcomm/group/detail/child_processes.hpp>

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <random>
 
 #include <unistd.h>

@@ -2,9 +2,24 @@
 // Plain types, serializable types, and the names of types.
 #include <doctest/doctest.h>
 
+#include <bitset>
+#include <chrono>
+#include <complex>
+#include <deque>
+#include <forward_list>
 #include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
 #include <span>
+#include <stack>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <valarray>
+#include <variant>
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/serialization/encoding.hpp>

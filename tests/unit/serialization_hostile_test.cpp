@@ -3,13 +3,28 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bitset>
+#include <chrono>
+#include <complex>
 #include <cstring>
+#include <deque>
+#include <forward_list>
 #include <functional>
 #include <limits>
+#include <list>
+#include <map>
 #include <new>
+#include <optional>
+#include <queue>
 #include <random>
+#include <set>
+#include <stack>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <valarray>
+#include <variant>
 
 #include <hfcomm/serialization/encoding.hpp>
 

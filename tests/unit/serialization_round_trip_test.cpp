@@ -2,10 +2,25 @@
 // Decoding gives back what was encoded: every standard type, and every way to make a class serializable.
 #include <doctest/doctest.h>
 
+#include <bitset>
+#include <chrono>
 #include <cmath>
+#include <complex>
+#include <deque>
+#include <forward_list>
 #include <functional>
 #include <limits>
+#include <list>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <queue>
+#include <set>
+#include <stack>
+#include <unordered_map>
+#include <unordered_set>
+#include <valarray>
+#include <variant>
 
 #include <hfcomm/serialization/encoding.hpp>
 
@@ -385,6 +400,25 @@ TEST_CASE("round trip: users' classes") {
   REQUIRE(copy.size == 3);
   CHECK(!copy.data[0]);
   CHECK(copy.data[1]);
+}
+
+struct shaped_values : std::vector<float> {
+  std::vector<int> shape;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(static_cast<std::vector<float>&>(*this), shape);
+  }
+};
+
+TEST_CASE("round trip: a class with its own functions that is derived from a container") {
+  shaped_values value;
+  value.assign({1, 2});
+  value.shape = {2, 1};
+  std::vector<std::byte> bytes;
+  hfcomm::encode(value, bytes);
+  const auto copy = hfcomm::decode<shaped_values>(bytes);
+  CHECK(copy == value);
+  CHECK(copy.shape == value.shape);
 }
 
 TEST_CASE("encode: a raw-bytes class takes exactly its own bytes, alone or nested") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program that uses cereal for other things too: its headers come first, and do not change what hfcomm does.
 #include <cereal/archives/binary.hpp>
+#include <cereal/types/deque.hpp>
 #include <cereal/types/map.hpp>
 #include <cereal/types/memory.hpp>
 #include <cereal/types/polymorphic.hpp>
@@ -11,6 +12,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <sstream>
 
 #include <hfcomm/serialization/encoding.hpp>
@@ -59,6 +63,22 @@ TEST_CASE("cereal: hfcomm's archives keep their own functions") {
 
   const std::vector<std::byte> not_zero_nor_one{std::byte{2}, std::byte{0}};
   CHECK_THROWS_AS(static_cast<void>(hfcomm::decode<std::unique_ptr<char>>(not_zero_nor_one)), hfcomm::decode_error);
+}
+
+struct queued {
+  std::deque<int> numbers;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive & numbers;
+  }
+};
+
+TEST_CASE("cereal: its functions for a container do not get what hfcomm decodes") {
+  std::vector<std::byte> bytes;
+  hfcomm::encode(queued{{1, 2, 3}}, bytes);
+  CHECK(hfcomm::decode<queued>(bytes).numbers == std::deque{1, 2, 3});
+  bytes.resize(sizeof(std::uint64_t));  // three elements are declared, and none follows
+  CHECK_THROWS_AS(static_cast<void>(hfcomm::decode<queued>(bytes)), hfcomm::decode_error);
 }
 
 static_assert(!hfcomm::serializable<std::shared_ptr<int>> && !hfcomm::serializable<std::map<int, std::weak_ptr<int>>>);

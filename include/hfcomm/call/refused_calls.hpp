@@ -3,7 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
-#include <ranges>
+#include <span>
 #include <string>
 #include <type_traits>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -81,7 +80,7 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
 }
 
 inline void require_factor(checked_call& running, const operation& call) {
-  running.require(call.op != reduce_kind::premultiplied_sum || !std::isnan(call.factor),
+  running.require(call.op != reduce_kind::premultiplied_sum || call.factor == call.factor,
                   [] { return std::string("the factor of the premultiplied sum is not a number"); });
 }
 

@@ -3,8 +3,9 @@
 
 #include <concepts>
 #include <cstddef>
-#include <ranges>
+#include <iterator>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -3,8 +3,8 @@
 
 #include <array>
 #include <memory>
-#include <ranges>
 #include <source_location>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>

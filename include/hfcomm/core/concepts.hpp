@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <ranges>
 #include <span>
 #include <type_traits>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +9,7 @@
 
 #include <hfcomm/core/float16.hpp>
 #include <hfcomm/core/float8.hpp>
+#include <hfcomm/core/std_template.hpp>
 
 namespace hfcomm {
 
@@ -94,9 +94,9 @@ consteval element_type deduce_element_type() {
     return element_type::float32;
   } else if constexpr (std::same_as<U, double>) {
     return element_type::float64;
-  } else if constexpr (std::same_as<U, std::complex<float>>) {
+  } else if constexpr (is_complex_of<U, float>) {
     return element_type::complex64;
-  } else if constexpr (std::same_as<U, std::complex<double>>) {
+  } else if constexpr (is_complex_of<U, double>) {
     return element_type::complex128;
   } else if constexpr (std::integral<U> && !std::same_as<U, bool> && sizeof(U) <= 8) {
     // By width, not by name: long and long long are the same wire type, and so are char and int8_t.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
@@ -50,9 +49,6 @@ inline constexpr bool is_plain = [] {
            std::same_as<T, float> || std::same_as<T, double>;
   }
 }();
-
-template <class T>
-inline constexpr bool is_plain<std::complex<T>> = std::same_as<T, float> || std::same_as<T, double>;
 
 template <class T, std::size_t n>
 inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::array<T, n>) == n * sizeof(T);

@@ -3,8 +3,8 @@
 
 #include <concepts>
 #include <cstddef>
-#include <ranges>
 #include <source_location>
+#include <span>
 
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/device_span.hpp>

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cereal/cereal.hpp>
+#include <cereal/types/common.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -20,8 +21,25 @@
 #include <hfcomm/serialization/std_parts.hpp>
 
 /// The archives, and the functions for numbers and for cereal's wrappers. cereal finds these functions in the archives'
-/// namespace.
+/// namespace. Values of standard types do not go through cereal, which would search for their functions: see
+/// std_types.hpp.
 namespace hfcomm::serialization {
+
+class input_archive;
+class output_archive;
+
+/// Saves `value` as an element of a container, a member or a whole object.
+template <class T>
+void save_value(output_archive& archive, const T& value);
+/// Loads `value` as `save_value` saved it.
+template <class T>
+void load_value(input_archive& archive, T& value);
+/// Saves a value of a standard type.
+template <class T>
+void save_standard(output_archive& archive, const T& value);
+/// Loads `value` as `save_standard` saved it.
+template <class T>
+void load_standard(input_archive& archive, T& value);
 
 /// The maximum nesting depth of objects of the user's classes, in encoding, too. Only such a class can contain itself,
 /// so this bounds the stack that decoding needs.
@@ -36,6 +54,27 @@ inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
  public:
   explicit output_archive(output_bytes& out) : OutputArchive(this), out_(&out) {}
+
+  /// Saves values in turn; users' functions call it. The operators are cereal's other names for it.
+  template <class... Ts>
+  output_archive& operator()(const Ts&... values) {
+    (save_value(*this, values), ...);
+    return *this;
+  }
+  template <class T>
+  output_archive& operator&(const T& value) {
+    return (*this)(value);
+  }
+  template <class T>
+  output_archive& operator<<(const T& value) {
+    return (*this)(value);
+  }
+
+  /// Saves a value by the functions that cereal finds.
+  template <class T>
+  void save_by_cereal(const T& value) {
+    OutputArchive::operator()(value);
+  }
 
   void write(const void* data, std::size_t size) { out_->write(data, size); }
   void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
@@ -79,6 +118,28 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
         bytes_(bytes),
         elements_left_(bytes.size() + max_elements_without_bytes),
         room_left_(bytes.size()) {}
+
+  /// Loads values in turn; users' functions call it. The operators are cereal's other names for it. A temporary is a
+  /// wrapper, such as cereal::make_nvp's.
+  template <class... Ts>
+  input_archive& operator()(Ts&&... values) {  // NOLINT(*missing-std-forward)
+    (load_value(*this, values), ...);
+    return *this;
+  }
+  template <class T>
+  input_archive& operator&(T&& value) {  // NOLINT(*missing-std-forward)
+    return (*this)(value);
+  }
+  template <class T>
+  input_archive& operator>>(T&& value) {  // NOLINT(*missing-std-forward)
+    return (*this)(value);
+  }
+
+  /// Loads a value by the functions that cereal finds.
+  template <class T>
+  void load_by_cereal(T& value) {
+    InputArchive::operator()(value);
+  }
 
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
 
@@ -158,6 +219,7 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   /// Throws decode_error.
   [[noreturn, gnu::cold]] static void fail(std::string detail);
   [[noreturn]] static void fail_for_equal_keys(std::size_t keys, std::size_t different);
+  [[noreturn]] static void fail_for_alternative(std::int32_t index, std::size_t count);
 
  private:
   [[noreturn, gnu::cold]] static void fail_for_bool(unsigned value);
@@ -173,7 +235,7 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   std::size_t depth_ = 0;
 };
 
-// Numbers. (cereal converts an enumeration to its underlying type.)
+// What a user's save_minimal may return: cereal does not give it to an archive's operators.
 
 namespace detail {
 
@@ -208,6 +270,16 @@ void load(input_archive& archive, T& value) {
 }
 
 static_assert(sizeof(bool) == 1);
+
+template <class Traits, class A>
+void save(output_archive& archive, const std::basic_string<char, Traits, A>& text) {
+  save_standard(archive, text);
+}
+
+template <class Traits, class A>
+void load(input_archive& archive, std::basic_string<char, Traits, A>& text) {
+  load_standard(archive, text);
+}
 
 // Classes that the user declared to be raw bytes.
 
@@ -327,29 +399,51 @@ void epilogue(input_archive& archive, const T& /*value*/) {
   }
 }
 
-// Elements of containers, members of standard types, and whole objects.
+namespace detail {
 
-/// Saves `value`, without cereal's search for functions where hfcomm has its own.
+/// True for a type that no function may be given for, whatever headers of cereal's are included. An object's number in
+/// untrusted bytes may refer to an earlier object of another type.
+template <class T>
+inline constexpr bool is_refused_pointer = std::is_pointer_v<T>;
+template <class T>
+inline constexpr bool is_refused_pointer<std::shared_ptr<T>> = true;
+template <class T>
+inline constexpr bool is_refused_pointer<std::weak_ptr<T>> = true;
+
+template <class T>
+constexpr void require_no_pointer() {
+  static_assert(!is_refused_pointer<T>,
+                "hfcomm does not serialize raw pointers, std::shared_ptr and std::weak_ptr: use a value or a "
+                "std::unique_ptr");
+}
+
+}  // namespace detail
+
 template <class T>
 void save_value(output_archive& archive, const T& value) {
+  detail::require_no_pointer<T>();
   if constexpr (plain<T> && !detail::level<T>) {
     archive.write(std::addressof(value), sizeof(value));
-  } else if constexpr (std::is_arithmetic_v<T> || hfcomm::detail::own_standard_type<T>) {
+  } else if constexpr (std::is_arithmetic_v<T>) {
     save(archive, value);
+  } else if constexpr (hfcomm::detail::standard_type<T>) {
+    save_standard(archive, value);
   } else {
-    archive(value);
+    archive.save_by_cereal(value);
   }
 }
 
-/// Loads `value` as `save_value` saved it.
 template <class T>
 void load_value(input_archive& archive, T& value) {
+  detail::require_no_pointer<T>();
   if constexpr (plain<T> && !detail::level<T>) {
     archive.read(static_cast<void*>(std::addressof(value)), sizeof(value));
-  } else if constexpr (std::is_arithmetic_v<T> || hfcomm::detail::own_standard_type<T>) {
+  } else if constexpr (std::is_arithmetic_v<T>) {
     load(archive, value);
+  } else if constexpr (hfcomm::detail::standard_type<T>) {
+    load_standard(archive, value);
   } else {
-    archive(value);
+    archive.load_by_cereal(value);
   }
 }
 

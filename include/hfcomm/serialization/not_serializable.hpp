@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <ranges>
+#include <span>
 #include <type_traits>
 
 #include <hfcomm/serialization/serializable.hpp>

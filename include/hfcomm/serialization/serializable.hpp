@@ -69,10 +69,8 @@ consteval auto find_unserializable() {
       return std::type_identity<found>{};
     } else if constexpr (needs_an_allocator<T>) {
       return std::type_identity<T>{};
-    } else if constexpr (own_standard_type<T>) {
-      return std::type_identity<everything_is_serializable>{};
     } else {
-      return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};
+      return std::type_identity<everything_is_serializable>{};
     }
   } else if constexpr (std::is_class_v<T>) {
     return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};

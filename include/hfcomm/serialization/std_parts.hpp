@@ -2,116 +2,128 @@
 #pragma once
 
 #include <array>
-#include <bitset>
-#include <chrono>
-#include <complex>
 #include <cstddef>
-#include <deque>
-#include <forward_list>
-#include <list>
-#include <map>
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <queue>
-#include <set>
-#include <stack>
-#include <string>
-#include <tuple>
+#include <string_view>
 #include <type_traits>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
-#include <valarray>
-#include <variant>
-#include <vector>
 
-/// The standard types that the archives know, and the types that their values consist of.
+#include <hfcomm/core/std_template.hpp>
+
+/// The standard types that the archives know, and the types that their values consist of. They are recognized by name.
 namespace hfcomm::detail {
 
 template <class... Ts>
 struct parts {};
 
-/// A type that hfcomm has its own save and load for.
-template <class... Ts>
-struct own_parts {
-  using type = parts<Ts...>;
-  static constexpr bool has_own_functions = true;
+/// Standard types with the same functions.
+enum class std_kind : std::uint8_t {
+  none,
+  array,
+  bitset,
+  block,  ///< Contiguous elements: std::vector and std::basic_string.
+  list,   ///< Elements that are added at the end.
+  forward_list,
+  valarray,
+  set,
+  map,
+  adaptor,  ///< std::queue and std::stack.
+  priority_queue,
+  product,  ///< std::pair and std::tuple.
+  variant,
+  optional,
+  complex,
+  duration,
+  time_point,
+  unique_ptr,
 };
 
-/// A type that cereal has the functions for.
-template <class... Ts>
-struct cereal_parts {
-  using type = parts<Ts...>;
-  static constexpr bool has_own_functions = false;
-};
+consteval std_kind kind_of_template(std::string_view name) {
+  struct entry {
+    std::string_view name;
+    std_kind kind;
+  };
+  constexpr entry known[] = {{"vector", std_kind::block},
+                             {"basic_string", std_kind::block},
+                             {"map", std_kind::map},
+                             {"unordered_map", std_kind::map},
+                             {"pair", std_kind::product},
+                             {"tuple", std_kind::product},
+                             {"optional", std_kind::optional},
+                             {"unique_ptr", std_kind::unique_ptr},
+                             {"set", std_kind::set},
+                             {"unordered_set", std_kind::set},
+                             {"variant", std_kind::variant},
+                             {"complex", std_kind::complex},
+                             {"chrono::duration", std_kind::duration},
+                             {"chrono::time_point", std_kind::time_point},
+                             {"deque", std_kind::list},
+                             {"list", std_kind::list},
+                             {"forward_list", std_kind::forward_list},
+                             {"valarray", std_kind::valarray},
+                             {"multimap", std_kind::map},
+                             {"unordered_multimap", std_kind::map},
+                             {"multiset", std_kind::set},
+                             {"unordered_multiset", std_kind::set},
+                             {"queue", std_kind::adaptor},
+                             {"stack", std_kind::adaptor},
+                             {"priority_queue", std_kind::priority_queue}};
+  for (const entry& one : known) {
+    if (one.name == name) {
+      return one.kind;
+    }
+  }
+  return std_kind::none;
+}
+
+template <template <class...> class C>
+inline constexpr std_kind kind_of_std_template = kind_of_template(std_template_name<C>);
 
 template <class T>
-struct std_parts {};
-
-template <class T, class A>
-struct std_parts<std::vector<T, A>> : own_parts<T> {};
-template <class T, class Traits, class A>
-struct std_parts<std::basic_string<T, Traits, A>> : own_parts<T> {};
-template <class T, class A>
-struct std_parts<std::deque<T, A>> : own_parts<T> {};
-template <class T, class A>
-struct std_parts<std::list<T, A>> : own_parts<T> {};
-template <class T, class A>
-struct std_parts<std::forward_list<T, A>> : own_parts<T> {};
+inline constexpr std_kind std_kind_of = std_kind::none;
+template <template <class...> class C, class... Ts>
+inline constexpr std_kind std_kind_of<C<Ts...>> = kind_of_std_template<C>;
+template <template <std::size_t> class C, std::size_t n>
+inline constexpr std_kind std_kind_of<C<n>> =
+    std_value_template_name<C> == "bitset" ? std_kind::bitset : std_kind::none;
 template <class T, std::size_t n>
-struct std_parts<std::array<T, n>> : own_parts<T> {};
+inline constexpr std_kind std_kind_of<std::array<T, n>> = std_kind::array;
+
+/// A standard type whose values can be sent, if its parts can.
 template <class T>
-struct std_parts<std::valarray<T>> : own_parts<T> {};
-template <class K, class C, class A>
-struct std_parts<std::set<K, C, A>> : own_parts<K> {};
-template <class K, class C, class A>
-struct std_parts<std::multiset<K, C, A>> : own_parts<K> {};
-template <class K, class H, class E, class A>
-struct std_parts<std::unordered_set<K, H, E, A>> : own_parts<K> {};
-template <class K, class H, class E, class A>
-struct std_parts<std::unordered_multiset<K, H, E, A>> : own_parts<K> {};
-template <class K, class V, class C, class A>
-struct std_parts<std::map<K, V, C, A>> : own_parts<K, V> {};
-template <class K, class V, class C, class A>
-struct std_parts<std::multimap<K, V, C, A>> : own_parts<K, V> {};
-template <class K, class V, class H, class E, class A>
-struct std_parts<std::unordered_map<K, V, H, E, A>> : own_parts<K, V> {};
-template <class K, class V, class H, class E, class A>
-struct std_parts<std::unordered_multimap<K, V, H, E, A>> : own_parts<K, V> {};
-template <class T, class C>
-struct std_parts<std::queue<T, C>> : cereal_parts<C> {};
-template <class T, class C>
-struct std_parts<std::stack<T, C>> : cereal_parts<C> {};
-template <class T, class C, class Compare>
-struct std_parts<std::priority_queue<T, C, Compare>> : cereal_parts<Compare, C> {};
-template <class T, class U>
-struct std_parts<std::pair<T, U>> : cereal_parts<T, U> {};
-template <class... Ts>
-struct std_parts<std::tuple<Ts...>> : cereal_parts<Ts...> {};
-template <class... Ts>
-struct std_parts<std::variant<Ts...>> : cereal_parts<Ts...> {};
-template <>
-struct std_parts<std::monostate> : cereal_parts<> {};
+concept standard_type = std_kind_of<T> != std_kind::none;
+
+template <std_kind kind>
+inline constexpr bool holds_all_arguments = kind == std_kind::product || kind == std_kind::variant;
+
+/// `type` is `parts` of the types that a value of T holds.
 template <class T>
-struct std_parts<std::optional<T>> : cereal_parts<T> {};
-template <class T>
-struct std_parts<std::complex<T>> : cereal_parts<T> {};
-template <std::size_t n>
-struct std_parts<std::bitset<n>> : cereal_parts<> {};
-template <class Count, class Period>
-struct std_parts<std::chrono::duration<Count, Period>> : cereal_parts<Count> {};
-template <class Clock, class Duration>
-struct std_parts<std::chrono::time_point<Clock, Duration>> : cereal_parts<Duration> {};
+struct std_parts;
+template <class T, std::size_t n>
+struct std_parts<std::array<T, n>> : std::type_identity<parts<T>> {};
+template <template <std::size_t> class C, std::size_t n>
+struct std_parts<C<n>> : std::type_identity<parts<>> {};
+template <template <class...> class C, class T, class... More>
+  requires(!holds_all_arguments<kind_of_std_template<C>>)
+struct std_parts<C<T, More...>> : std::type_identity<parts<T>> {};
+template <template <class...> class C, class... Ts>
+  requires(holds_all_arguments<kind_of_std_template<C>>)
+struct std_parts<C<Ts...>> : std::type_identity<parts<Ts...>> {};
+template <template <class...> class C, class K, class V, class... More>
+  requires(kind_of_std_template<C> == std_kind::map)
+struct std_parts<C<K, V, More...>> : std::type_identity<parts<K, V>> {};
+template <template <class...> class C, class T, class Container>
+  requires(kind_of_std_template<C> == std_kind::adaptor)
+struct std_parts<C<T, Container>> : std::type_identity<parts<Container>> {};
+template <template <class...> class C, class T, class Container, class Compare>
+  requires(kind_of_std_template<C> == std_kind::priority_queue)
+struct std_parts<C<T, Container, Compare>> : std::type_identity<parts<Compare, Container>> {};
+template <template <class...> class C, class Clock, class Duration>
+  requires(kind_of_std_template<C> == std_kind::time_point)
+struct std_parts<C<Clock, Duration>> : std::type_identity<parts<Duration>> {};
 // The object that a unique_ptr points to is not checked as a part: it may be const and need not be movable.
 template <class T, class D>
-struct std_parts<std::unique_ptr<T, D>> : own_parts<> {};
-
-template <class T>
-concept standard_type = requires { typename std_parts<T>::type; };
-
-/// A standard type whose save and load are called without cereal's search for functions, which costs compile time.
-template <class T>
-concept own_standard_type = standard_type<T> && std_parts<T>::has_own_functions;
+struct std_parts<std::unique_ptr<T, D>> : std::type_identity<parts<>> {};
 
 /// True if a std::unique_ptr can be serialized. The size of an array is not known. A deleter of its own would have to
 /// come with the bytes. Of a polymorphic object only the static type is known, and the rest would be cut off.

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/core/std_template.hpp>
 #include <hfcomm/core/weighted_mean.hpp>
 #include <hfcomm/serialization/serializable.hpp>
 
@@ -24,8 +24,9 @@ inline constexpr bool is_single_leaf = reducible_element<T> || std::same_as<T, w
 /// A value of a dictionary: a number, a weighted mean, or a variant of such types.
 template <class T>
 inline constexpr bool is_leaf = is_single_leaf<T>;
-template <class T, class... More>
-inline constexpr bool is_leaf<std::variant<T, More...>> = is_single_leaf<T> && (is_single_leaf<More> && ...);
+template <template <class...> class C, class... Ts>
+  requires(std_template_name<C> == "variant")
+inline constexpr bool is_leaf<C<Ts...>> = (is_single_leaf<Ts> && ...);
 
 template <class M>
 concept map_of_sortable_keys = requires(const M& map, const typename M::key_type& key) {
@@ -108,7 +109,7 @@ void visit_leaf(Leaf& leaf, Use&& use) {
   if constexpr (is_single_leaf<std::remove_const_t<Leaf>>) {
     std::forward<Use>(use)(leaf);
   } else {
-    std::visit(std::forward<Use>(use), leaf);
+    visit(std::forward<Use>(use), leaf);  // std::visit
   }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <variant>
-
 #include <hfcomm/collectives/detail/dictionary.hpp>
+#include <hfcomm/core/std_template.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 
 /// The kernels of the values in a dictionary.
@@ -16,8 +15,9 @@ template <class Leaf>
 struct leaf_kernels {
   static reduction_kernel of(leaf_kind /*kind*/) noexcept { return kernel_of_single_leaf<Leaf>; }
 };
-template <class... T>
-struct leaf_kernels<std::variant<T...>> {
+template <template <class...> class C, class... T>
+  requires(std_template_name<C> == "variant")
+struct leaf_kernels<C<T...>> {
   static reduction_kernel of(leaf_kind kind) noexcept {
     reduction_kernel found = nullptr;
     ((found = leaf_kind_of<T> == kind ? kernel_of_single_leaf<T> : found), ...);

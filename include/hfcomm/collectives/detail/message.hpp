@@ -6,7 +6,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <source_location>
 #include <span>
 #include <string>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -50,12 +49,14 @@ template <class T>
 
 /// Fills memory with elements of that type, each of which is the reduction's identity.
 HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::span<std::byte> to) {
-  const auto fill = [&]<class T>(std::type_identity<T>) {
+  // The imaginary part of a complex identity is zero, as all bytes are.
+  const auto fill = [&]<class T>(std::type_identity<T>, std::size_t parts = 1) {
     const T identity = identity_of<T>(op);
-    for (std::size_t begin = 0; begin < to.size(); begin += sizeof(T)) {
+    for (std::size_t begin = 0; begin < to.size(); begin += parts * sizeof(T)) {
       std::memcpy(to.data() + begin, &identity, sizeof(T));
     }
   };
+  std::memset(to.data(), 0, to.size());
   switch (type) {
     case element_type::int8: return fill(std::type_identity<std::int8_t>{});
     case element_type::int16: return fill(std::type_identity<std::int16_t>{});
@@ -71,8 +72,8 @@ HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::sp
     case element_type::float64: return fill(std::type_identity<double>{});
     case element_type::float8_e4m3: return fill(std::type_identity<float8_e4m3>{});
     case element_type::float8_e5m2: return fill(std::type_identity<float8_e5m2>{});
-    case element_type::complex64: return fill(std::type_identity<std::complex<float>>{});
-    case element_type::complex128: return fill(std::type_identity<std::complex<double>>{});
+    case element_type::complex64: return fill(std::type_identity<float>{}, 2);
+    case element_type::complex128: return fill(std::type_identity<double>{}, 2);
     case element_type::none: break;
   }
 }

@@ -8,11 +8,11 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_template.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -24,9 +24,9 @@ namespace detail {
 
 template <class T>
 inline constexpr bool is_device_leaf = writable_reducible_device_range<T&>;
-template <class T, class... More>
-inline constexpr bool is_device_leaf<std::variant<T, More...>> =
-    writable_reducible_device_range<T&> && (writable_reducible_device_range<More&> && ...);
+template <template <class...> class C, class... Ts>
+  requires(std_template_name<C> == "variant")
+inline constexpr bool is_device_leaf<C<Ts...>> = (writable_reducible_device_range<Ts&> && ...);
 
 }  // namespace detail
 
@@ -57,7 +57,7 @@ void visit_device_leaf(Leaf& leaf, Use&& use) {
   if constexpr (device_range<Leaf&>) {
     std::forward<Use>(use)(as_device_span(leaf));
   } else {
-    std::visit([&](auto& one) { use(as_device_span(one)); }, leaf);
+    visit([&](auto& one) { use(as_device_span(one)); }, leaf);  // std::visit
   }
 }
 

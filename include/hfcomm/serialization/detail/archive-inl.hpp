@@ -50,6 +50,10 @@ HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::siz
   fail(hfcomm::detail::concat({keys, " keys are declared, but only ", different, " of them are distinct"}));
 }
 
+HFCOMM_INLINE void input_archive::fail_for_alternative(std::int32_t index, std::size_t count) {
+  fail(hfcomm::detail::concat({"a variant's alternative ", index, " is read where it has ", count}));
+}
+
 HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail(hfcomm::detail::concat({"a bool is ", value})); }
 
 HFCOMM_INLINE void input_archive::fail_for_depth() {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +18,12 @@
 
 namespace hfcomm::detail {
 
-/// The C++ type that the elements of an element type are calculated as.
+/// The C++ type that the elements of an element type are calculated as. Of a complex number: the type of both parts.
 template <element_type Type>
-using element_of_type =
-    std::tuple_element_t<static_cast<std::size_t>(Type),
-                         std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
-                                    std::uint16_t, std::uint32_t, std::uint64_t, float16, bfloat16, float, double,
-                                    float8_e4m3, float8_e5m2, std::complex<float>, std::complex<double>>>;
+using real_of_type = std::tuple_element_t<
+    static_cast<std::size_t>(Type),
+    std::tuple<void, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+               std::uint64_t, float16, bfloat16, float, double, float8_e4m3, float8_e5m2, float, double>>;
 
 /// Returns an element in the type that it is calculated in.
 template <class T>
@@ -235,15 +233,15 @@ template <element_type Type>
 void reduce_elements(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
                      std::size_t count, std::span<const double> factors, std::size_t divisor,
                      vector_unit unit) noexcept {
-  using T = element_of_type<Type>;
-  static_assert(element_type_of<T> == Type);
+  using T = real_of_type<Type>;
+  static_assert(size_of(Type) == (is_complex(Type) ? 2 : 1) * sizeof(T));
   if constexpr (!is_complex(Type)) {
     reduce_reals<T>(op, inputs, outs, count, factors, divisor, unit);
   } else if (op == reduce_kind::product) {
-    multiply_complex<typename T::value_type>(inputs, outs[0], count);
-    copy_to_other_outputs(outs, 0, count * sizeof(T));
+    multiply_complex<T>(inputs, outs[0], count);
+    copy_to_other_outputs(outs, 0, count * size_of(Type));
   } else {
-    reduce_reals<typename T::value_type>(op, inputs, outs, 2 * count, factors, divisor, unit);
+    reduce_reals<T>(op, inputs, outs, 2 * count, factors, divisor, unit);
   }
 }
 
