@@ -25,21 +25,21 @@
 /// std_types.hpp.
 namespace hfcomm::serialization {
 
-class input_archive;
-class output_archive;
+class encoder;
+class decoder;
 
 /// Saves `value` as an element of a container, a member or a whole object.
 template <class T>
-void save_value(output_archive& archive, const T& value);
+void save_value(encoder& archive, const T& value);
 /// Loads `value` as `save_value` saved it.
 template <class T>
-void load_value(input_archive& archive, T& value);
+void load_value(decoder& archive, T& value);
 /// Saves a value of a standard type.
 template <class T>
-void save_standard(output_archive& archive, const T& value);
+void save_standard(encoder& archive, const T& value);
 /// Loads `value` as `save_standard` saved it.
 template <class T>
-void load_standard(input_archive& archive, T& value);
+void load_standard(decoder& archive, T& value);
 
 /// The maximum nesting depth of objects of the user's classes, in encoding, too. Only such a class can contain itself,
 /// so this bounds the stack that decoding needs.
@@ -49,32 +49,10 @@ inline constexpr std::size_t max_depth = 256;
 /// class has no bytes.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
 
-/// An archive that writes objects as bytes, in this machine's representation. Nothing else may use its target
-/// meanwhile.
-class output_archive : public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
+/// Writes objects as bytes, in this machine's representation. Nothing else may use its target meanwhile.
+class encoder {
  public:
-  explicit output_archive(output_bytes& out) : OutputArchive(this), out_(&out) {}
-
-  /// Saves values in turn; users' functions call it. The operators are cereal's other names for it.
-  template <class... Ts>
-  output_archive& operator()(const Ts&... values) {
-    (save_value(*this, values), ...);
-    return *this;
-  }
-  template <class T>
-  output_archive& operator&(const T& value) {
-    return (*this)(value);
-  }
-  template <class T>
-  output_archive& operator<<(const T& value) {
-    return (*this)(value);
-  }
-
-  /// Saves a value by the functions that cereal finds.
-  template <class T>
-  void save_by_cereal(const T& value) {
-    OutputArchive::operator()(value);
-  }
+  explicit encoder(output_bytes& out) noexcept : out_(&out) {}
 
   void write(const void* data, std::size_t size) { out_->write(data, size); }
   void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
@@ -108,38 +86,12 @@ class output_archive : public cereal::OutputArchive<output_archive, cereal::Allo
   std::uint64_t most_ = 0;  // of the bytes before a container and its elements
 };
 
-/// An archive that reads objects from untrusted bytes. Throws decode_error with an empty context. Sizes are compared
-/// with the remaining bytes before anything is allocated. So it takes no more memory than the encoded elements need,
-/// plus the bytes' size.
-class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
+/// Reads objects from untrusted bytes. Throws decode_error with an empty context. Sizes are compared with the remaining
+/// bytes before anything is allocated. So it takes no more memory than the encoded elements need, plus the bytes' size.
+class decoder {
  public:
-  explicit input_archive(std::span<const std::byte> bytes)
-      : InputArchive(this),
-        bytes_(bytes),
-        elements_left_(bytes.size() + max_elements_without_bytes),
-        room_left_(bytes.size()) {}
-
-  /// Loads values in turn; users' functions call it. The operators are cereal's other names for it. A temporary is a
-  /// wrapper, such as cereal::make_nvp's.
-  template <class... Ts>
-  input_archive& operator()(Ts&&... values) {  // NOLINT(*missing-std-forward)
-    (load_value(*this, values), ...);
-    return *this;
-  }
-  template <class T>
-  input_archive& operator&(T&& value) {  // NOLINT(*missing-std-forward)
-    return (*this)(value);
-  }
-  template <class T>
-  input_archive& operator>>(T&& value) {  // NOLINT(*missing-std-forward)
-    return (*this)(value);
-  }
-
-  /// Loads a value by the functions that cereal finds.
-  template <class T>
-  void load_by_cereal(T& value) {
-    InputArchive::operator()(value);
-  }
+  explicit decoder(std::span<const std::byte> bytes) noexcept
+      : bytes_(bytes), elements_left_(bytes.size() + max_elements_without_bytes), room_left_(bytes.size()) {}
 
   [[nodiscard]] std::size_t remaining() const noexcept { return bytes_.size() - position_; }
 
@@ -233,6 +185,61 @@ class input_archive : public cereal::InputArchive<input_archive, cereal::AllowEm
   std::uint64_t elements_left_;
   std::size_t room_left_;
   std::size_t depth_ = 0;
+};
+
+/// An encoder that users' functions for cereal take.
+class output_archive : public encoder, public cereal::OutputArchive<output_archive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit output_archive(output_bytes& out) : encoder(out), OutputArchive(this) {}
+
+  /// Saves values in turn; users' functions call it. The operators are cereal's other names for it.
+  template <class... Ts>
+  output_archive& operator()(const Ts&... values) {
+    (save_value(*this, values), ...);
+    return *this;
+  }
+  template <class T>
+  output_archive& operator&(const T& value) {
+    return (*this)(value);
+  }
+  template <class T>
+  output_archive& operator<<(const T& value) {
+    return (*this)(value);
+  }
+
+  /// Saves a value by the functions that cereal finds.
+  template <class T>
+  void save_by_cereal(const T& value) {
+    OutputArchive::operator()(value);
+  }
+};
+
+/// A decoder that users' functions for cereal take.
+class input_archive : public decoder, public cereal::InputArchive<input_archive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit input_archive(std::span<const std::byte> bytes) : decoder(bytes), InputArchive(this) {}
+
+  /// Loads values in turn; users' functions call it. The operators are cereal's other names for it. A temporary is a
+  /// wrapper, such as cereal::make_nvp's.
+  template <class... Ts>
+  input_archive& operator()(Ts&&... values) {  // NOLINT(*missing-std-forward)
+    (load_value(*this, values), ...);
+    return *this;
+  }
+  template <class T>
+  input_archive& operator&(T&& value) {  // NOLINT(*missing-std-forward)
+    return (*this)(value);
+  }
+  template <class T>
+  input_archive& operator>>(T&& value) {  // NOLINT(*missing-std-forward)
+    return (*this)(value);
+  }
+
+  /// Loads a value by the functions that cereal finds.
+  template <class T>
+  void load_by_cereal(T& value) {
+    InputArchive::operator()(value);
+  }
 };
 
 // What a user's save_minimal may return: cereal does not give it to an archive's operators.
@@ -420,30 +427,34 @@ constexpr void require_no_pointer() {
 }  // namespace detail
 
 template <class T>
-void save_value(output_archive& archive, const T& value) {
+void save_value(encoder& archive, const T& value) {
   detail::require_no_pointer<T>();
-  if constexpr (plain<T> && !detail::level<T>) {
+  if constexpr (plain<T>) {
     archive.write(std::addressof(value), sizeof(value));
   } else if constexpr (std::is_arithmetic_v<T>) {
-    save(archive, value);
+    archive.write(std::addressof(value), detail::value_bytes<T>);
   } else if constexpr (hfcomm::detail::standard_type<T>) {
     save_standard(archive, value);
   } else {
-    archive.save_by_cereal(value);
+    static_assert(hfcomm::detail::goes_by_cereal<T>);
+    static_cast<output_archive&>(archive).save_by_cereal(value);
   }
 }
 
 template <class T>
-void load_value(input_archive& archive, T& value) {
+void load_value(decoder& archive, T& value) {
   detail::require_no_pointer<T>();
-  if constexpr (plain<T> && !detail::level<T>) {
+  if constexpr (plain<T>) {
     archive.read(static_cast<void*>(std::addressof(value)), sizeof(value));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    value = archive.read_bool();
   } else if constexpr (std::is_arithmetic_v<T>) {
-    load(archive, value);
+    archive.read(std::addressof(value), detail::value_bytes<T>);
   } else if constexpr (hfcomm::detail::standard_type<T>) {
     load_standard(archive, value);
   } else {
-    archive.load_by_cereal(value);
+    static_assert(hfcomm::detail::goes_by_cereal<T>);
+    static_cast<input_archive&>(archive).load_by_cereal(value);
   }
 }
 

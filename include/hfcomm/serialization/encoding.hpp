@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
@@ -23,7 +24,7 @@ void encode_to(const T& value, serialization::output_bytes& out) {
   if constexpr (plain<T>) {
     out.write(std::addressof(value), sizeof(value));
   } else {
-    output_archive archive(out);
+    std::conditional_t<goes_by_cereal<T>, output_archive, serialization::encoder> archive(out);
     serialization::save_value(archive, value);
     archive.require_decodable();
   }
@@ -71,7 +72,7 @@ void decode_into(T& value, std::span<const std::byte> bytes) {
     std::memcpy(static_cast<void*>(std::addressof(value)), bytes.data(), sizeof(T));
   } else {
     try {
-      input_archive archive(bytes);
+      std::conditional_t<detail::goes_by_cereal<T>, input_archive, serialization::decoder> archive(bytes);
       serialization::load_value(archive, value);
       archive.require_end();
     } catch (...) {

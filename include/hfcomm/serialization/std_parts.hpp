@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <hfcomm/core/plain.hpp>
 #include <hfcomm/core/std_template.hpp>
 
 /// The standard types that the archives know, and the types that their values consist of. They are recognized by name.
@@ -124,6 +125,17 @@ struct std_parts<C<Clock, Duration>> : std::type_identity<parts<Duration>> {};
 // The object that a unique_ptr points to is not checked as a part: it may be const and need not be movable.
 template <class T, class D>
 struct std_parts<std::unique_ptr<T, D>> : std::type_identity<parts<>> {};
+
+/// True if values of T are saved by functions that cereal finds, or hold such values. Where this is false, no archive
+/// of cereal's is made, whose tables of pointers and versions cost more compile time than the rest.
+template <class T>
+inline constexpr bool goes_by_cereal = !plain<T> && !std::is_arithmetic_v<T>;
+template <class... Ts>
+inline constexpr bool goes_by_cereal<parts<Ts...>> = (goes_by_cereal<Ts> || ...);
+template <standard_type T>
+inline constexpr bool goes_by_cereal<T> = !plain<T> && goes_by_cereal<typename std_parts<T>::type>;
+template <class T, class D>
+inline constexpr bool goes_by_cereal<std::unique_ptr<T, D>> = goes_by_cereal<std::remove_const_t<T>>;
 
 /// True if a std::unique_ptr can be serialized. The size of an array is not known. A deleter of its own would have to
 /// come with the bytes. Of a polymorphic object only the static type is known, and the rest would be cut off.

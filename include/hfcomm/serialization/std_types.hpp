@@ -25,7 +25,7 @@ namespace detail {
 using hfcomm::detail::std_kind;
 
 template <class C>
-void save_elements(output_archive& archive, const C& container, std::size_t size) {
+void save_elements(encoder& archive, const C& container, std::size_t size) {
   archive.write_size(size);
   archive.declare_elements(size);
   for (const auto& element : container) {
@@ -39,7 +39,7 @@ void save_elements(output_archive& archive, const C& container, std::size_t size
 }
 
 template <class C>
-void load_elements(input_archive& archive, C& container) {
+void load_elements(decoder& archive, C& container) {
   container.clear();
   std::size_t left = archive.read_size();
   if constexpr (requires { container.reserve(left); }) {
@@ -53,7 +53,7 @@ void load_elements(input_archive& archive, C& container) {
 // std::vector and std::basic_string
 
 template <class C>
-void save_block(output_archive& archive, const C& container) {
+void save_block(encoder& archive, const C& container) {
   using element = typename C::value_type;
   if constexpr (std::is_same_v<element, bool>) {
     archive.write_size(container.size());
@@ -69,7 +69,7 @@ void save_block(output_archive& archive, const C& container) {
 }
 
 template <class C>
-void load_plain_block(input_archive& archive, C& container) {
+void load_plain_block(decoder& archive, C& container) {
   using element = typename C::value_type;
   const std::size_t size = archive.read_size(sizeof(element));
   const std::byte* from = archive.take(size * sizeof(element));
@@ -87,7 +87,7 @@ void load_plain_block(input_archive& archive, C& container) {
 }
 
 template <class C>
-void load_block(input_archive& archive, C& container) {
+void load_block(decoder& archive, C& container) {
   using element = typename C::value_type;
   if constexpr (std::is_same_v<element, bool>) {
     container.resize(archive.read_size(1));
@@ -104,7 +104,7 @@ void load_block(input_archive& archive, C& container) {
 // std::forward_list
 
 template <class C>
-void save_forward_list(output_archive& archive, const C& list) {
+void save_forward_list(encoder& archive, const C& list) {
   std::size_t size = 0;
   for (auto at = list.begin(); at != list.end(); ++at) {
     ++size;
@@ -113,7 +113,7 @@ void save_forward_list(output_archive& archive, const C& list) {
 }
 
 template <class C>
-void load_forward_list(input_archive& archive, C& list) {
+void load_forward_list(decoder& archive, C& list) {
   list.clear();
   auto last = list.before_begin();
   for (std::size_t left = archive.read_size(); left != 0; --left) {
@@ -125,7 +125,7 @@ void load_forward_list(input_archive& archive, C& list) {
 // std::valarray cannot grow: elements that are not plain are decoded into a vector first.
 
 template <class C>
-void save_valarray(output_archive& archive, const C& values) {
+void save_valarray(encoder& archive, const C& values) {
   archive.write_size(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     save_value(archive, values[i]);
@@ -133,7 +133,7 @@ void save_valarray(output_archive& archive, const C& values) {
 }
 
 template <class C>
-void load_valarray(input_archive& archive, C& values) {
+void load_valarray(decoder& archive, C& values) {
   using element = typename C::value_type;
   if constexpr (plain<element>) {
     const std::size_t size = archive.read_size(sizeof(element));
@@ -159,7 +159,7 @@ void load_valarray(input_archive& archive, C& values) {
 // Sets and maps
 
 template <class C>
-void load_keys(input_archive& archive, C& container) {
+void load_keys(decoder& archive, C& container) {
   container.clear();
   const std::size_t size = archive.read_size();
   for (std::size_t i = 0; i < size; ++i) {
@@ -175,7 +175,7 @@ void load_keys(input_archive& archive, C& container) {
     }
   }
   if (container.size() != size) {
-    input_archive::fail_for_equal_keys(size, container.size());
+    decoder::fail_for_equal_keys(size, container.size());
   }
 }
 
@@ -198,7 +198,7 @@ template <template <class...> class C, class... Ts>
 inline constexpr std::size_t alternatives_of<C<Ts...>> = sizeof...(Ts);
 
 template <class V, std::size_t... index>
-void save_variant(output_archive& archive, const V& value, std::index_sequence<index...> /*indices*/) {
+void save_variant(encoder& archive, const V& value, std::index_sequence<index...> /*indices*/) {
   if (value.valueless_by_exception()) {
     static_cast<void>(get<0>(value));  // throws std::bad_variant_access
   }
@@ -207,21 +207,21 @@ void save_variant(output_archive& archive, const V& value, std::index_sequence<i
 }
 
 template <class V, std::size_t... index>
-void load_variant(input_archive& archive, V& value, std::index_sequence<index...> /*indices*/) {
+void load_variant(decoder& archive, V& value, std::index_sequence<index...> /*indices*/) {
   std::int32_t wanted = 0;
   load_value(archive, wanted);
   const bool is_known =
       ((wanted == static_cast<std::int32_t>(index) && (load_value(archive, value.template emplace<index>()), true)) ||
        ...);
   if (!is_known) {
-    input_archive::fail_for_alternative(wanted, sizeof...(index));
+    decoder::fail_for_alternative(wanted, sizeof...(index));
   }
 }
 
 // std::optional
 
 template <class O>
-void load_optional(input_archive& archive, O& optional) {
+void load_optional(decoder& archive, O& optional) {
   if (!archive.read_bool()) {
     optional.reset();
   } else if (optional.has_value()) {
@@ -243,7 +243,7 @@ constexpr void require_one_object() {
 }
 
 template <class Pointer>
-void save_pointer(output_archive& archive, const Pointer& pointer) {
+void save_pointer(encoder& archive, const Pointer& pointer) {
   require_one_object<Pointer>();
   save_value(archive, pointer != nullptr);
   if (pointer != nullptr) {
@@ -252,7 +252,7 @@ void save_pointer(output_archive& archive, const Pointer& pointer) {
 }
 
 template <class Pointer>
-void load_pointer(input_archive& archive, Pointer& pointer) {
+void load_pointer(decoder& archive, Pointer& pointer) {
   require_one_object<Pointer>();
   if (archive.read_bool()) {
     auto object = std::make_unique<std::remove_const_t<typename Pointer::element_type>>();
@@ -269,7 +269,7 @@ template <std::size_t bits>
 inline constexpr std::size_t bytes_of_bits = (bits + 7) / 8;
 
 template <template <std::size_t> class C, std::size_t n>
-void save_bitset(output_archive& archive, const C<n>& bits) {
+void save_bitset(encoder& archive, const C<n>& bits) {
   unsigned char bytes[bytes_of_bits<n> + 1] = {};
   for (std::size_t i = 0; i < n; ++i) {
     bytes[i / 8] = static_cast<unsigned char>(bytes[i / 8] | (bits[i] ? 1U << (i % 8) : 0U));
@@ -278,7 +278,7 @@ void save_bitset(output_archive& archive, const C<n>& bits) {
 }
 
 template <template <std::size_t> class C, std::size_t n>
-void load_bitset(input_archive& archive, C<n>& bits) {
+void load_bitset(decoder& archive, C<n>& bits) {
   const std::byte* bytes = archive.take(bytes_of_bits<n>);
   for (std::size_t i = 0; i < n; ++i) {
     bits[i] = (std::to_integer<unsigned>(bytes[i / 8]) >> (i % 8) & 1U) != 0;
@@ -288,7 +288,7 @@ void load_bitset(input_archive& archive, C<n>& bits) {
 }  // namespace detail
 
 template <class T>
-void save_standard(output_archive& archive, const T& value) {
+void save_standard(encoder& archive, const T& value) {
   using detail::std_kind;
   constexpr std_kind kind = hfcomm::detail::std_kind_of<T>;
   if constexpr (kind == std_kind::block) {
@@ -333,7 +333,7 @@ void save_standard(output_archive& archive, const T& value) {
 }
 
 template <class T>
-void load_standard(input_archive& archive, T& value) {
+void load_standard(decoder& archive, T& value) {
   using detail::std_kind;
   constexpr std_kind kind = hfcomm::detail::std_kind_of<T>;
   if constexpr (kind == std_kind::block) {

@@ -32,46 +32,46 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
   end_ = spill.data() + spill.size();
 }
 
-HFCOMM_INLINE void output_archive::fail_for_depth() {
+HFCOMM_INLINE void encoder::fail_for_depth() {
   hfcomm::detail::throw_error<usage_error>({"objects are nested more than ", max_depth, " deep"});
 }
 
-HFCOMM_INLINE void output_archive::fail_for_elements() {
+HFCOMM_INLINE void encoder::fail_for_elements() {
   hfcomm::detail::throw_error<usage_error>(
       {"more than ", max_elements_without_bytes,
        " elements of containers are of a class that serializes nothing; no rank would decode them"});
 }
 
-HFCOMM_INLINE void input_archive::fail(std::string detail) {  // NOLINT
+HFCOMM_INLINE void decoder::fail(std::string detail) {  // NOLINT
   hfcomm::detail::throw_error<decode_error>({detail});
 }
 
-HFCOMM_INLINE void input_archive::fail_for_equal_keys(std::size_t keys, std::size_t different) {
+HFCOMM_INLINE void decoder::fail_for_equal_keys(std::size_t keys, std::size_t different) {
   fail(hfcomm::detail::concat({keys, " keys are declared, but only ", different, " of them are distinct"}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_alternative(std::int32_t index, std::size_t count) {
+HFCOMM_INLINE void decoder::fail_for_alternative(std::int32_t index, std::size_t count) {
   fail(hfcomm::detail::concat({"a variant's alternative ", index, " is read where it has ", count}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_bool(unsigned value) { fail(hfcomm::detail::concat({"a bool is ", value})); }
+HFCOMM_INLINE void decoder::fail_for_bool(unsigned value) { fail(hfcomm::detail::concat({"a bool is ", value})); }
 
-HFCOMM_INLINE void input_archive::fail_for_depth() {
+HFCOMM_INLINE void decoder::fail_for_depth() {
   fail(hfcomm::detail::concat({"objects are nested more than ", max_depth, " deep"}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_bytes(std::uint64_t size) const {
+HFCOMM_INLINE void decoder::fail_for_bytes(std::uint64_t size) const {
   fail(hfcomm::detail::concat({"truncated: ", size, " bytes are read where ", remaining(), " are left"}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_elements(std::uint64_t count, std::size_t element_size) const {
+HFCOMM_INLINE void decoder::fail_for_elements(std::uint64_t count, std::size_t element_size) const {
   fail(hfcomm::detail::concat(
       {"truncated or corrupt: ", count, " elements ",
        element_size != 0 ? hfcomm::detail::concat({"of ", element_size, " bytes "}) : std::string(), "in ", remaining(),
        " bytes"}));
 }
 
-HFCOMM_INLINE void input_archive::fail_for_rest() const {
+HFCOMM_INLINE void decoder::fail_for_rest() const {
   fail(hfcomm::detail::concat({remaining(), " of ", bytes_.size(), " bytes are left over"}));
 }
 
