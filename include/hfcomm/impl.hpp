@@ -52,9 +52,7 @@
 #include <hfcomm/group/detail/environment-inl.hpp>
 #include <hfcomm/group/detail/identity-inl.hpp>
 #include <hfcomm/group/detail/launch-inl.hpp>
-#include <hfcomm/group/detail/launchers_mpi-inl.hpp>
-#include <hfcomm/group/detail/launchers_slurm-inl.hpp>
-#include <hfcomm/group/detail/launchers_torch-inl.hpp>
+#include <hfcomm/group/detail/launchers-inl.hpp>
 #include <hfcomm/group/detail/process_group-inl.hpp>
 #include <hfcomm/group/detail/resolve-inl.hpp>
 #include <hfcomm/group/detail/root_address-inl.hpp>

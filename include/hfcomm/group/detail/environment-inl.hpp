@@ -9,7 +9,8 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/group/detail/launchers.hpp>
+#include <hfcomm/group/detail/launcher_parser.hpp>
+#include <hfcomm/group/detail/launchers-inl.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
 
@@ -51,16 +52,21 @@ HFCOMM_INLINE void find_root(launch_environment& job, environment_reader read, s
 }  // namespace detail
 
 [[gnu::cold]] HFCOMM_INLINE launch_environment detect_environment(environment_reader read, std::source_location where) {
-  using namespace detail::launchers;
-  for (const auto launcher : {own, torchrun, open_mpi, flux, pals, jsrun, pmi, slurm}) {
-    if (auto job = launcher(read, where)) {
-      if (job->world_size > 1) {
-        detail::find_root(*job, read, where);
-      }
-      return *job;
+  for (const auto& launcher : detail::launchers::known) {
+    const detail::launcher_parser parser(launcher.variables, read, where);
+    if (!parser.present() || (launcher.is_outer != nullptr && launcher.is_outer(read))) {
+      continue;
     }
+    launch_environment job = parser.parse();
+    if (job.world_size > 1) {
+      if (launcher.complete != nullptr) {
+        launcher.complete(job, parser, read);
+      }
+      detail::find_root(job, read, where);
+    }
+    return job;
   }
-  refuse_unknown(read, where);
+  detail::launchers::refuse_unknown(read, where);
   launch_environment alone;
   alone.source = "none";
   return alone;

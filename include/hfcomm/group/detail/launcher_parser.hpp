@@ -8,7 +8,6 @@
 #include <source_location>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
@@ -24,8 +23,10 @@ struct launcher_variables {
   const char* source;
   const char* rank;
   const char* size;
+  const char* decisive = nullptr;  ///< Set by nobody else; null: rank or size is enough.
   const char* local_rank;
   const char* local_size;
+  const char* better_local_size = nullptr;  ///< Comes before `local_size`.
   const char* node_rank = nullptr;
   const char* node_count = nullptr;
   names job{};                ///< Variables that name the job; needed from two processes on.
@@ -39,10 +40,17 @@ struct launcher_variables {
 class launcher_parser {
  public:
   launcher_parser(const launcher_variables& variables, environment_reader read, std::source_location where)
-      : variables_(variables), read_(read), where_(where) {}
+      : variables_(variables), read_(read), where_(where) {
+    if (variables.better_local_size != nullptr && read(variables.better_local_size)) {
+      variables_.local_size = variables.better_local_size;
+    }
+  }
 
-  /// Returns whether the rank or the size is set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
-  [[nodiscard]] bool present() const { return read_(variables_.rank) || read_(variables_.size); }
+  /// Returns whether the launcher's variables are set. A MASTER_ADDR or LOCAL_RANK alone is often left over.
+  [[nodiscard]] bool present() const {
+    return variables_.decisive != nullptr ? read_(variables_.decisive).has_value()
+                                          : read_(variables_.rank) || read_(variables_.size);
+  }
 
   [[nodiscard, gnu::cold]] launch_environment parse() const {
     const auto given_size = number(variables_.size, 1);

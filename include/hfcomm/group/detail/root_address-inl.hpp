@@ -67,128 +67,61 @@ std::optional<Number> parse_digits(std::string_view text, Number most) {
 
 namespace host_list {
 
-/// The numbers of one item between brackets.
-struct number_range {
-  std::uint64_t first = 0;
-  std::uint64_t last = 0;
-  std::size_t width = 0;  ///< Least number of digits; the others are zeros before the number.
-};
-
-/// Removes the first item of "0-1,003", with the comma behind it. Returns false where the text is malformed.
-[[gnu::cold]] inline bool take_range(std::string_view& items, number_range& range) {
+/// Returns the first number of items between brackets, such as "01-04,7", with its zeros; nullopt where one of them is
+/// malformed.
+[[gnu::cold]] inline std::optional<std::string_view> first_number(std::string_view items) {
   constexpr std::uint64_t largest = 999'999'999;
-  const auto comma = items.find(',');
-  const auto item = items.substr(0, comma);
-  const auto dash = item.find('-');
-  const auto low = item.substr(0, dash);
-  const auto first = parse_digits(low, largest);
-  const auto last = dash == std::string_view::npos ? first : parse_digits(item.substr(dash + 1), largest);
-  items.remove_prefix(comma == std::string_view::npos ? items.size() : comma + 1);
-  if (!first || !last || *last < *first || low.size() > 9 || (comma != std::string_view::npos && items.empty())) {
-    return false;
-  }
-  range = {*first, *last, low.size()};
-  return true;
-}
-
-[[gnu::cold]] inline bool are_ranges(std::string_view items) {
-  number_range range;
+  std::string_view number;
   do {
-    if (!take_range(items, range)) {
-      return false;
+    const auto comma = items.find(',');
+    const auto item = items.substr(0, comma);
+    const auto dash = item.find('-');
+    const auto low = item.substr(0, dash);
+    const auto first = parse_digits(low, largest);
+    const auto last = dash == std::string_view::npos ? first : parse_digits(item.substr(dash + 1), largest);
+    items.remove_prefix(comma == std::string_view::npos ? items.size() : comma + 1);
+    if (!first || !last || *last < *first || low.size() > 9 || (comma != std::string_view::npos && items.empty())) {
+      return std::nullopt;
     }
+    number = number.empty() ? low : number;
   } while (!items.empty());
-  return true;
+  return number;
 }
 
-/// Returns the length of the first name, which ends at a comma outside of brackets; 0 where it is malformed.
-[[gnu::cold]] inline std::size_t length_of_name(std::string_view list) {
+/// Removes the first name of a list, which ends at a comma outside of brackets. Returns the first host that it stands
+/// for; nullopt where it is malformed.
+[[gnu::cold]] inline std::optional<std::string> take_name(std::string_view& list) {
   constexpr int most_pieces = 16;  // texts, and numbers between brackets
   constexpr auto is_in_no_name = [](unsigned char c) {
     return c <= ' ' || c == 0x7f || c == ']' || c == '(' || c == '/';
   };
-  std::size_t length = 0;
-  for (int pieces = 0; length < list.size() && list[length] != ','; ++pieces) {
-    const auto rest = list.substr(length);
-    if (pieces == most_pieces) {
-      return 0;
+  std::string host;
+  for (int pieces = 0; !list.empty() && list.front() != ','; ++pieces) {
+    const bool is_number = list.front() == '[';
+    const auto end = is_number ? list.find(']') : list.find_first_of(",[");
+    const auto piece = list.substr(0, end);
+    const auto text = !is_number                      ? std::optional(piece)
+                      : end != std::string_view::npos ? first_number(piece.substr(1))
+                                                      : std::nullopt;
+    if (pieces == most_pieces || !text || std::any_of(text->begin(), text->end(), is_in_no_name)) {
+      return std::nullopt;
     }
-    if (rest.front() == '[') {
-      const auto end = rest.find(']');
-      if (end == std::string_view::npos || !are_ranges(rest.substr(1, end - 1))) {
-        return 0;
-      }
-      length += end + 1;
-    } else {
-      const auto text = rest.substr(0, rest.find_first_of(",["));
-      if (std::any_of(text.begin(), text.end(), is_in_no_name)) {
-        return 0;
-      }
-      length += text.size();
-    }
+    host += *text;
+    list.remove_prefix(piece.size() + (is_number ? 1 : 0));
   }
-  return length;
-}
-
-inline std::string padded(std::uint64_t number, std::size_t width) {
-  std::string digits = std::to_string(number);
-  return concat({std::string(width > digits.size() ? width - digits.size() : 0, '0'), digits});
-}
-
-/// Adds the names that `begin` and the rest of a well-formed name stand for, the last numbers varying fastest, until
-/// there are `most`. Returns whether they all had room.
-[[gnu::cold]] inline bool add_names(const std::string& begin, std::string_view rest, std::vector<std::string>& names,
-                                    std::size_t most) {
-  if (rest.empty()) {
-    if (names.size() == most) {
-      return false;
-    }
-    names.push_back(begin);
-    return true;
-  }
-  if (rest.front() != '[') {
-    const auto text = rest.substr(0, rest.find('['));
-    return add_names(concat({begin, text}), rest.substr(text.size()), names, most);
-  }
-  const auto end = rest.find(']');
-  number_range range;
-  for (auto items = rest.substr(1, end - 1); take_range(items, range);) {
-    for (std::uint64_t number = range.first; number <= range.last; ++number) {
-      if (!add_names(begin + padded(number, range.width), rest.substr(end + 1), names, most)) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-/// Reads a whole list; collects up to `most` names. Returns whether it is well-formed, and whether all had room.
-inline std::pair<bool, bool> read(std::string_view list, std::vector<std::string>& names, std::size_t most) {
-  bool fits = true;
-  while (true) {
-    const std::size_t length = length_of_name(list);
-    if (length == 0) {
-      return {false, fits};
-    }
-    fits = fits && add_names({}, list.substr(0, length), names, most);
-    if (length == list.size()) {
-      return {true, fits};
-    }
-    list.remove_prefix(length + 1);
-  }
+  return host.empty() ? std::nullopt : std::optional(host);
 }
 
 }  // namespace host_list
 
 HFCOMM_INLINE std::optional<std::string> first_host(std::string_view list) {
-  std::vector<std::string> names;
-  return host_list::read(list, names, 1).first ? std::optional(names.front()) : std::nullopt;
-}
-
-HFCOMM_INLINE std::optional<std::vector<std::string>> expand_hosts(std::string_view list, std::size_t most) {
-  std::vector<std::string> names;
-  const auto [is_list, fits] = host_list::read(list, names, most);
-  return is_list && fits ? std::optional(std::move(names)) : std::nullopt;
+  auto first = host_list::take_name(list);
+  for (auto next = first; next && !list.empty();) {
+    list.remove_prefix(1);  // the comma
+    next = host_list::take_name(list);
+    first = next ? first : std::nullopt;
+  }
+  return first;
 }
 
 [[gnu::cold]] HFCOMM_INLINE std::vector<std::uint16_t> candidate_ports(std::string_view key, int epoch,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,9 +28,6 @@ inline bool is_loopback_host(std::string_view host) {
 /// Returns the first host of a list such as "mlt[0-1,3],other7" or "rack[1-2]n[01-04]-ib", as Slurm writes it; nullopt
 /// where the text is no such list.
 std::optional<std::string> first_host(std::string_view list);
-
-/// Returns all hosts of such a list, in its order; nullopt where the text is none, or has more than `most` hosts.
-std::optional<std::vector<std::string>> expand_hosts(std::string_view list, std::size_t most = 100'000);
 
 /// Returns 8 different ports from 20000 to 60999, in an order, that depend on the job's key and epoch, and are not
 /// `taken`.
