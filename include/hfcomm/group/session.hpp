@@ -5,26 +5,23 @@
 #include <optional>
 #include <source_location>
 #include <string_view>
+#include <utility>
 
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace hfcomm {
 
-namespace rendezvous {
-class roster;
-}  // namespace rendezvous
-
-namespace engines {
-class machine_connection;
-}  // namespace engines
+namespace detail {
+class job_part;
+}  // namespace detail
 
 /// The time during which this process is a rank of its job. The destructor ends it: the other ranks learn that, and
 /// also whether an exception was the reason. Then world() is a group of one again. Never waits for other ranks, never
 /// throws. The end of a group with a device plane takes up to nccl_options::teardown_timeout.
 class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]] session {
  public:
-  session(session&& other) noexcept;
+  session(session&& other) noexcept = default;
   session& operator=(session&&) = delete;
   ~session();
 
@@ -37,12 +34,9 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 
  private:
   friend session init(const init_options&, std::source_location);
-  explicit session(std::shared_ptr<rendezvous::roster> roster,
-                   std::shared_ptr<engines::machine_connection> connection = nullptr);
+  explicit session(std::shared_ptr<detail::job_part> part) noexcept : part_(std::move(part)) {}
 
-  std::shared_ptr<rendezvous::roster> roster_;
-  std::shared_ptr<engines::machine_connection> connection_;
-  bool active_;
+  std::shared_ptr<detail::job_part> part_;  // null after the end
 };
 
 /// Makes this process a rank of its job, and waits until all ranks have come. Without options, the environment decides

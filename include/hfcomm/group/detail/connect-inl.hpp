@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <source_location>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/detail/connect_by.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -22,37 +20,6 @@ namespace hfcomm {
 
 namespace detail {
 
-/// This process's part of a job that `connect` has joined.
-class connected_job {
- public:
-  explicit connected_job(const rendezvous::membership& joined)
-      : roster_(joined.roster), connection_(joined.connection), spans_machines_(joined.nodes > 1) {
-    terminate_reporter::report_to(roster_.get(), connection_.get());
-  }
-  connected_job(const connected_job&) = delete;
-  connected_job& operator=(const connected_job&) = delete;
-
-  ~connected_job() {
-    terminate_reporter::forget(*roster_);
-    if (std::uncaught_exceptions() > exceptions_) {
-      roster_->fail("an exception ended its group", true);
-    }
-    if (spans_machines_ && roster_->has_losses()) {
-      abandon_machines();
-    }
-    roster_->leave();
-    if (connection_) {
-      finish_connection(*connection_);
-    }
-  }
-
- private:
-  std::shared_ptr<rendezvous::roster> roster_;
-  std::shared_ptr<engines::machine_connection> connection_;
-  bool spans_machines_;
-  int exceptions_ = std::uncaught_exceptions();
-};
-
 HFCOMM_INLINE process_group connect_by(launch_environment who, const init_options& options,
                                        std::unique_ptr<rendezvous::address_exchange> exchange,
                                        const error_context& context) {
@@ -64,9 +31,9 @@ HFCOMM_INLINE process_group connect_by(launch_environment who, const init_option
   }
   who.rendezvous.insert(0, "connect ");  // init's jobs have names of their own
   auto joined = join_as(who, options, context, std::move(exchange));
-  auto job = std::make_shared<const connected_job>(joined);
+  auto part = std::make_shared<const job_part>(joined);
   auto group = group_access::make(std::move(joined.engine), options.timeout);
-  group_access::state(group).job = std::move(job);
+  group_access::state(group).job = std::move(part);
   return group;
 }
 

@@ -39,11 +39,13 @@ HFCOMM_INLINE const identity& current_identity() {
   return own != nullptr ? *own : process_identity();
 }
 
-/// Returns the identity of the rank; null where it is the process's, which is that of a job of one before its first
-/// use. A program that only asks for its rank has no code for groups.
-HFCOMM_INLINE const identity* identity_if_made() noexcept {
+/// Returns the numbers of the rank. A program that only asks for its rank has no code for groups: before its first use,
+/// the process's identity is that of a job of one.
+HFCOMM_INLINE const rank_numbers& current_numbers() noexcept {
+  static constexpr rank_numbers alone{};
   const identity* own = thread_identity();
-  return own != nullptr ? own : made_identity().load();
+  own = own != nullptr ? own : made_identity().load();
+  return own != nullptr ? own->numbers : alone;
 }
 
 HFCOMM_INLINE identity_scope::identity_scope(identity* own) noexcept
@@ -56,33 +58,12 @@ HFCOMM_INLINE const process_group& world() { return detail::current_identity().w
 HFCOMM_INLINE const process_group& local_group() { return detail::current_identity().local; }
 HFCOMM_INLINE const std::optional<process_group>& leader_group() { return detail::current_identity().leaders; }
 
-HFCOMM_INLINE int rank() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->world.rank() : 0;
-}
-HFCOMM_INLINE int world_size() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->world.size() : 1;
-}
-HFCOMM_INLINE int local_rank() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->local.rank() : 0;
-}
-HFCOMM_INLINE int local_size() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->local.size() : 1;
-}
-HFCOMM_INLINE int node_rank() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->node : 0;
-}
-HFCOMM_INLINE int node_count() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr ? own->nodes : 1;
-}
-HFCOMM_INLINE bool is_initialized() {
-  const auto* own = detail::identity_if_made();
-  return own != nullptr && own->initialized;
-}
+HFCOMM_INLINE int rank() { return detail::current_numbers().rank; }
+HFCOMM_INLINE int world_size() { return detail::current_numbers().world_size; }
+HFCOMM_INLINE int local_rank() { return detail::current_numbers().local_rank; }
+HFCOMM_INLINE int local_size() { return detail::current_numbers().local_size; }
+HFCOMM_INLINE int node_rank() { return detail::current_numbers().node; }
+HFCOMM_INLINE int node_count() { return detail::current_numbers().nodes; }
+HFCOMM_INLINE bool is_initialized() { return detail::current_numbers().initialized; }
 
 }  // namespace hfcomm

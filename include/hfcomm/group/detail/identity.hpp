@@ -12,15 +12,24 @@ struct membership;
 
 namespace hfcomm::detail {
 
-/// The groups of a rank, which is this process or, where ranks are threads, this thread. Before init() and after the
-/// session it is a job of one.
+/// The numbers of a rank. Those of a job of one are the defaults.
+struct rank_numbers {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int node = 0;
+  int nodes = 1;
+  bool initialized = false;
+};
+
+/// A rank, which is this process or, where ranks are threads, this thread. Before init() and after the session it is a
+/// job of one.
 struct identity {
   process_group world;
   process_group local = world;
   std::optional<process_group> leaders = world;
-  int node = 0;
-  int nodes = 1;
-  bool initialized = false;
+  rank_numbers numbers{};
 };
 
 /// Returns the identity of a rank that has joined its job. The deadline of its groups is `timeout`.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -149,16 +150,60 @@ HFCOMM_INLINE void finish_connection(engines::machine_connection& connection) no
   }
 }
 
+/// This process's part of a job that it has joined; of a job of one without a membership. It ends with this object, and
+/// the other ranks learn whether an exception was the reason.
+class job_part {
+ public:
+  job_part() = default;
+  explicit job_part(const rendezvous::membership& joined)
+      : roster_(joined.roster), connection_(joined.connection), spans_machines_(joined.nodes > 1) {
+    terminate_reporter::report_to(roster_.get(), connection_.get());
+  }
+  job_part(const job_part&) = delete;
+  job_part& operator=(const job_part&) = delete;
+  ~job_part() {
+    if (roster_ && std::uncaught_exceptions() > exceptions_) {
+      roster_->fail("an exception ended its group", true);
+    }
+    leave();
+    if (connection_) {
+      finish_connection(*connection_);
+    }
+  }
+
+  /// See session::fail.
+  void fail(std::string_view why, bool because_of_another) noexcept {
+    if (roster_) {
+      roster_->fail(why, because_of_another);
+      if (spans_machines_) {
+        abandon_machines();
+      }
+    }
+    if (connection_) {
+      connection_->report_endings(std::chrono::milliseconds(100));
+    }
+  }
+
+  /// Removes this rank from the job, whose groups may still be there. Idempotent.
+  void leave() noexcept {
+    if (roster_) {
+      terminate_reporter::forget(*roster_);
+      if (spans_machines_ && roster_->has_losses()) {
+        abandon_machines();
+      }
+      roster_->leave();
+      roster_.reset();
+    }
+  }
+
+ private:
+  std::shared_ptr<rendezvous::roster> roster_;
+  std::shared_ptr<engines::machine_connection> connection_;
+  bool spans_machines_ = false;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
 }  // namespace detail
-
-HFCOMM_INLINE session::session(std::shared_ptr<rendezvous::roster> roster,
-                               std::shared_ptr<engines::machine_connection> connection)
-    : roster_(std::move(roster)), connection_(std::move(connection)), active_(true) {}
-
-HFCOMM_INLINE session::session(session&& other) noexcept
-    : roster_(std::exchange(other.roster_, nullptr)),
-      connection_(std::exchange(other.connection_, nullptr)),
-      active_(std::exchange(other.active_, false)) {}
 
 HFCOMM_INLINE session::~session() {
   if (std::uncaught_exceptions() > 0) {
@@ -168,36 +213,17 @@ HFCOMM_INLINE session::~session() {
 }
 
 HFCOMM_INLINE void session::end() noexcept {
-  if (std::exchange(active_, false)) {
+  if (const auto ending = std::exchange(part_, nullptr)) {
     auto& process = detail::process_identity();
-    process.initialized = false;
-    if (roster_) {
-      detail::terminate_reporter::forget(*roster_);
-      if (process.nodes > 1 && roster_->has_losses()) {
-        detail::abandon_machines();
-      }
-      roster_->leave();
-      roster_.reset();
-    }
-    process.world = process_group();
-    process.local = process.world;
-    process.leaders = process.world;
-    if (connection_) {
-      detail::finish_connection(*connection_);
-      connection_.reset();
-    }
+    process.numbers.initialized = false;
+    ending->leave();
+    process = detail::identity();
   }
 }
 
 HFCOMM_INLINE void session::fail(std::string_view why, bool because_of_another) noexcept {
-  if (roster_) {
-    roster_->fail(why, because_of_another);
-    if (detail::process_identity().nodes > 1) {
-      detail::abandon_machines();
-    }
-  }
-  if (connection_) {
-    connection_->report_endings(std::chrono::milliseconds(100));
+  if (part_) {
+    part_->fail(why, because_of_another);
   }
 }
 
@@ -207,16 +233,20 @@ namespace detail {
   const auto group_of_one = [timeout] { return process_group().with_timeout(timeout); };
   identity own;
   own.world = group_access::make(std::move(joined.engine), timeout);
-  own.node = joined.node;
-  own.nodes = joined.nodes;
-  if (own.nodes == 1) {
+  if (joined.nodes == 1) {
     own.local = own.world;
     own.leaders = own.world.rank() == 0 ? std::optional(group_of_one()) : std::nullopt;
   } else {
     own.local = joined.local ? group_access::make(std::move(joined.local), timeout) : group_of_one();
     own.leaders = joined.leaders ? std::optional(group_access::make(std::move(joined.leaders), timeout)) : std::nullopt;
   }
-  own.initialized = true;
+  own.numbers = {.rank = own.world.rank(),
+                 .world_size = own.world.size(),
+                 .local_rank = own.local.rank(),
+                 .local_size = own.local.size(),
+                 .node = joined.node,
+                 .nodes = joined.nodes,
+                 .initialized = true};
   return own;
 }
 
@@ -279,25 +309,20 @@ namespace detail {
 [[gnu::cold]] HFCOMM_INLINE session init(const init_options& options, std::source_location where) {
   auto& process = detail::process_identity();
   const error_context context{-1, 0, "init", 0, where};
-  if (process.initialized || detail::thread_identity() != nullptr) {
+  if (process.numbers.initialized || detail::thread_identity() != nullptr) {
     detail::throw_error<usage_error>(
         context, {"this process is a rank already (is init called twice, or inside launch or run_ranks?)"});
   }
   const launch_environment who = detail::find_job(options, context);
   if (who.world_size == 1) {
-    process = detail::identity();
-    process.world = process_group().with_timeout(options.timeout);
-    process.local = process.world;
-    process.leaders = process.world;
-    process.initialized = true;
-    return session(nullptr);
+    process = detail::identity{process_group().with_timeout(options.timeout)};
+    process.numbers.initialized = true;
+    return session(std::make_shared<detail::job_part>());
   }
   auto joined = detail::join_as(who, options, context);
-  auto roster = joined.roster;
-  auto connection = joined.connection;
+  auto part = std::make_shared<detail::job_part>(joined);
   process = detail::identity_of(std::move(joined), options.timeout);
-  detail::terminate_reporter::report_to(roster.get(), connection.get());
-  return session(std::move(roster), std::move(connection));
+  return session(std::move(part));
 }
 
 }  // namespace hfcomm
