@@ -19,8 +19,8 @@
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/credentials.hpp>
 #include <hfcomm/rendezvous/crypto_libraries.hpp>
-#include <hfcomm/rendezvous/job_options.hpp>
 #include <hfcomm/rendezvous/job_plan.hpp>
+#include <hfcomm/rendezvous/machine_start.hpp>
 
 /// A job of many machines, of which the root's is real, and one thread plays the leaders of all others.
 namespace simulated {

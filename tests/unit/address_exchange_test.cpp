@@ -171,7 +171,7 @@ TEST_CASE("address exchange: an address becomes a text and the same address agai
 }
 
 TEST_CASE("address exchange: a known address is there at once") {
-  const auto exchange = exchange_known(somewhere);
+  const auto exchange = std::make_unique<hfcomm::rendezvous::address_exchange>(somewhere);
   exchange->look_up();
   CHECK(exchange->is_done());
   CHECK(exchange->found().hosts == somewhere.hosts);

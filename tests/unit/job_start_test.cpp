@@ -17,9 +17,9 @@
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_options.hpp>
 #include <hfcomm/rendezvous/job_start.hpp>
 #include <hfcomm/rendezvous/machine_leader.hpp>
+#include <hfcomm/rendezvous/machine_start.hpp>
 
 #include "side_peers.hpp"
 
@@ -37,7 +37,7 @@ rendezvous::job_options rank_1(const std::string& root_host) {
   options.rank = 1;
   options.world_size = 2;
   options.timeout = 500ms;
-  options.exchange = rendezvous::exchange_known({{root_host}, {1}, {}});
+  options.exchange = std::make_unique<rendezvous::address_exchange>(rendezvous::root_address{{root_host}, {1}, {}});
   options.root_ports = {1};
   return options;
 }

@@ -124,7 +124,7 @@ void check_plan(const job& what, const job_plan& plan) {
   CHECK(plan.machines[0].ranks == std::vector<int>{0});
   CHECK(plan.machines[0].link_address == what.link_address(0));
   for (int machine = 1; machine < what.machines; ++machine) {
-    CHECK(plan.machines[static_cast<std::size_t>(machine)].to_fields() == what.part(machine).to_fields());
+    CHECK(plan.machines[static_cast<std::size_t>(machine)].encode() == what.part(machine).encode());
   }
 }
 

@@ -103,7 +103,7 @@ class served_listener {
 };
 
 side_connection connect_to(std::uint16_t port, const admission& own = member(1), const char* host = "127.0.0.1") {
-  return connect_side(host, port, own, deadline::in(generous));
+  return connect_side(host, {port}, own, deadline::in(generous));
 }
 
 /// Both ends of a proven connection.
@@ -429,7 +429,7 @@ TEST_CASE("connect_side: waits for a listener that comes later, and calls back m
   }
   std::optional<side_listener> late;
   int calls = 0;
-  const auto connection = connect_side("127.0.0.1", port, member(1), deadline::in(generous), [&] {
+  const auto connection = connect_side("127.0.0.1", {port}, member(1), deadline::in(generous), [&] {
     if (++calls == 5) {
       late.emplace("127.0.0.1", std::vector<std::uint16_t>{port}, member(0));
     }
@@ -443,7 +443,7 @@ TEST_CASE("connect_side: waits for a listener that comes later, and calls back m
 
 TEST_CASE("connect_side: what the callback throws ends the attempt") {
   const side_listener listener("127.0.0.1", {0}, member(0));  // nobody serves it
-  CHECK_THROWS_AS(connect_side("127.0.0.1", listener.port(), member(1), deadline::in(generous),
+  CHECK_THROWS_AS(connect_side("127.0.0.1", {listener.port()}, member(1), deadline::in(generous),
                                [] { throw hfcomm::engine_error(hfcomm::error_context{}, "stop"); }),
                   hfcomm::engine_error);
 }
@@ -454,7 +454,7 @@ TEST_CASE("connect_side: the deadline names all addresses that were tried, and w
     port = side_listener("127.0.0.1", {0}, member(0)).port();
   }
   try {
-    connect_side("localhost", port, member(1), deadline::in(200ms));
+    connect_side("localhost", {port}, member(1), deadline::in(200ms));
     CHECK(false);
   } catch (const hfcomm::timeout_error& problem) {
     CHECK(says(problem.detail(), "timed out: cannot connect to rank 0 at localhost:" + std::to_string(port)));
@@ -462,9 +462,9 @@ TEST_CASE("connect_side: the deadline names all addresses that were tried, and w
     CHECK(says(problem.detail(), "a loopback address"));
     CHECK(problem.missing() == std::vector<int>{0});
   }
-  CHECK(says(
-      problem_of<hfcomm::timeout_error>([&] { connect_side("no.such.host.invalid", 1, member(1), deadline::in(1ms)); }),
-      "no.such.host.invalid:1: "));
+  CHECK(says(problem_of<hfcomm::timeout_error>(
+                 [&] { connect_side("no.such.host.invalid", {1}, member(1), deadline::in(1ms)); }),
+             "no.such.host.invalid:1: "));
 }
 
 TEST_CASE("connect_side: a wrong secret is a usage_error that says so, at both ends") {
@@ -490,7 +490,7 @@ TEST_CASE("connect_side: a listener of another start of the job is waited for to
   earlier.epoch = 6;
   served_listener served(earlier);
   CHECK(says(problem_of<hfcomm::timeout_error>(
-                 [&] { connect_side("127.0.0.1", served.port(), member(1), deadline::in(300ms)); }),
+                 [&] { connect_side("127.0.0.1", {served.port()}, member(1), deadline::in(300ms)); }),
              "belongs to start 6 of the job, this process to start 7"));
 }
 
@@ -500,9 +500,9 @@ TEST_CASE("connect_side: a listener that is not hfcomm's, or is silent, is named
   REQUIRE(::bind(fd.get(), address.get(), address.length) == 0);
   REQUIRE(::listen(fd.get(), 16) == 0);
   const auto port = rendezvous::address_of(fd.get(), ::getsockname).port();
-  CHECK(
-      says(problem_of<hfcomm::timeout_error>([&] { connect_side("127.0.0.1", port, member(1), deadline::in(100ms)); }),
-           "it is there, but did not answer in time"));
+  CHECK(says(
+      problem_of<hfcomm::timeout_error>([&] { connect_side("127.0.0.1", {port}, member(1), deadline::in(100ms)); }),
+      "it is there, but did not answer in time"));
   std::atomic<bool> stop = false;
   std::thread web_server([&] {
     const auto text = bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n");

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/machine/unix_socket.hpp>
@@ -42,9 +43,11 @@ std::optional<root_address> parse_root_address(std::string_view text);
 ///
 /// An exchange that needs all ranks takes each rank's part only once, and a leader does its own before it knows whether
 /// rank 0 will come to its machine. So there rank 0 itself publishes, also where another process is the root.
+///
+/// This base is the exchange of an address that each rank knows.
 class address_exchange {
  public:
-  address_exchange() = default;
+  explicit address_exchange(root_address known = {}) : found_(std::move(known)) {}
   address_exchange(const address_exchange&) = delete;
   address_exchange& operator=(const address_exchange&) = delete;
   /// Removes what publish() has left. The root destroys it when all leaders have come.
@@ -52,17 +55,17 @@ class address_exchange {
 
   /// Returns whether the ranks that neither publish nor look up must attend. Then none learns the address before all
   /// ranks have started.
-  [[nodiscard]] virtual bool needs_all_ranks() const noexcept = 0;
+  [[nodiscard]] virtual bool needs_all_ranks() const noexcept { return false; }
 
   /// Makes an address known. For the root, once it listens there; for rank 0 where all ranks are needed.
-  virtual void publish(const root_address& address) = 0;
+  virtual void publish(const root_address& /*address*/) {}
   /// Starts to look for the address. For the leaders of the other machines.
-  virtual void look_up() = 0;
+  virtual void look_up() {}
   /// Takes part without learning the address. For all other ranks.
-  virtual void attend() = 0;
+  virtual void attend() {}
 
   /// Returns whether this rank's part is over.
-  virtual bool is_done() = 0;
+  virtual bool is_done() { return true; }
   /// Returns the address that was looked up, or is known from the beginning. Empty before.
   [[nodiscard]] const root_address& found() const noexcept { return found_; }
 
@@ -71,14 +74,11 @@ class address_exchange {
   virtual void refresh() {}
 
  protected:
-  root_address found_{};
+  root_address found_;
 };
 
 /// Waits until this rank's part is over. Throws timeout_error, with `whom` it has waited for.
 void finish_exchange(address_exchange& exchange, deadline give_up, std::string_view whom);
-
-/// Returns an exchange of an address that each rank knows.
-std::unique_ptr<address_exchange> exchange_known(root_address address);
 
 /// Returns an exchange through a file on a file system that all machines share. The root writes it in one step, with
 /// mode 0600, and removes it in the end. The file of a job that was killed stays until the next root replaces it (see

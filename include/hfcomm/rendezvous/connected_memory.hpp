@@ -3,7 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
 
+#include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -43,6 +48,23 @@ inline machine_memory make_connected_memory(const job_plan& plan, int self, int 
     }
   }
   return made;
+}
+
+/// Makes the agent of a machine, with the groups that agents carry from the start. `from` need not have what the plan
+/// and the memory tell.
+inline std::shared_ptr<engines::machine_agent> make_agent(const job_plan& plan, const machine_memory& memory,
+                                                          int world_size, engines::machine_agent::parts from) {
+  const int leader = plan.machines[static_cast<std::size_t>(from.self)].leader;
+  from.machine_of = plan.machine_of(world_size);
+  from.leaders = plan.leaders();
+  from.roster = std::make_shared<roster>(memory.roster, world_size, leader);
+  from.bell = memory.bell;
+  auto agent = std::make_shared<engines::machine_agent>(std::move(from));
+  std::vector<int> all(static_cast<std::size_t>(world_size));
+  std::iota(all.begin(), all.end(), 0);
+  agent->add_group(world_group_id, all, memory.world);
+  agent->add_group(leader_group_id, plan.first_ranks(), memory.leaders);
+  return agent;
 }
 
 }  // namespace hfcomm::rendezvous

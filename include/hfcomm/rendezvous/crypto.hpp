@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,11 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include <sys/random.h>
-#include <sys/types.h>
-
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/random_id.hpp>
 
 namespace hfcomm::rendezvous {
 
@@ -77,12 +75,7 @@ class crypto {
 
 /// Returns 32 random bytes from the system. Throws engine_error where it has none.
 inline bytes_32 random_bytes() {
-  bytes_32 result;
-  // The system gives so few bytes at once, without an interruption.
-  if (::getrandom(result.data(), result.size(), 0) != static_cast<::ssize_t>(result.size())) {
-    throw_system("asking the system for random bytes");
-  }
-  return result;
+  return std::bit_cast<bytes_32>(std::array{random_word(), random_word(), random_word(), random_word()});
 }
 
 }  // namespace hfcomm::rendezvous

@@ -149,13 +149,11 @@ class follower_start {
     send_join(root);
     plan_receiver plan;
     while (true) {
-      while (const auto message = root.receive()) {
+      while (const auto message = receive(root)) {
         if (plan.take(*message)) {
           return take_part(decode_plan(plan.bytes()), root);
         }
-        machine_start::throw_if_error(*message);
       }
-      require_open(root);
       if (mine_.ranks.admit(std::chrono::milliseconds(1))) {
         send_join(root);
       }
@@ -166,17 +164,13 @@ class follower_start {
   membership take_part(const job_plan& plan, side_connection& root) {
     mine_.prepare(plan);
     while (!mine_.ranks.all_are_ready(machine_start::slice)) {
-      receive_error(root);
+      static_cast<void>(receive(root));
     }
     root.send(static_cast<std::uint8_t>(start_kind::ready), {});
     while (true) {
-      if (const auto message = root.receive()) {
-        machine_start::throw_if_error(*message);
-        if (static_cast<start_kind>(message->kind) == start_kind::go) {
-          return mine_.finish(plan);
-        }
+      if (const auto message = receive(root); message && static_cast<start_kind>(message->kind) == start_kind::go) {
+        return mine_.finish(plan);
       }
-      require_open(root);
       wait_for(root);
     }
   }
@@ -185,14 +179,13 @@ class follower_start {
     root.send(static_cast<std::uint8_t>(start_kind::join), mine_.describe().encode());
   }
 
-  void receive_error(side_connection& root) {
-    if (const auto message = root.receive()) {
+  /// Returns what the root has sent; nullopt where that is nothing. Throws the error that it has sent, and where it is
+  /// gone or silent.
+  std::optional<side_message> receive(side_connection& root) {
+    if (auto message = root.receive()) {
       machine_start::throw_if_error(*message);
+      return message;
     }
-    require_open(root);
-  }
-
-  void require_open(const side_connection& root) {
     if (root.is_closed()) {
       detail::throw_error<engine_error>(
           {"rank 0's machine went away while the job was starting (", root.close_reason(), ')'});
@@ -203,6 +196,7 @@ class follower_start {
           {"timed out: the job did not start in time: rank 0's machine is there, but does not answer"},
           std::vector<int>{0});
     }
+    return std::nullopt;
   }
 
   static void wait_for(const side_connection& root) {

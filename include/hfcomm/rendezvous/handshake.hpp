@@ -81,9 +81,10 @@ struct hello {
 
 /// The first byte of every other packet. The leader sends `admitted` at once, and `welcome` with the job's memory when
 /// all ranks have come. The other ranks answer `ready`, and the leader lets them `go`. A leader that is not rank 0
-/// sends rank 0 the `root`'s address, for it to publish. The last three are errors with a text.
-inline constexpr std::byte admitted{'s'}, root{'a'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{'x'}, failed{'e'},
-    timed_out{'t'};
+/// sends rank 0 the `root`'s address, for it to publish. The last three are errors with a text, and the leaders of
+/// several machines have the same ones: usage_error, engine_error and timeout_error.
+inline constexpr std::byte admitted{'s'}, root{'a'}, welcome{'w'}, ready{'r'}, go{'g'}, refused{6}, failed{7},
+    timed_out{8};
 
 /// Prints one line about the ranks that have not come, after the usual time.
 class start_warning {
@@ -152,6 +153,23 @@ inline std::string text_of(const packet& message) {
   }
   if (kind == timed_out) {
     throw_timed_out(text);
+  }
+}
+
+/// Returns `start()`. Where that throws, all who take part in the start get the reason first, by `tell(kind, text)`.
+template <class Start, class Tell>
+membership start_or_tell(Start&& start, Tell&& tell) {
+  try {
+    return std::forward<Start>(start)();
+  } catch (const timeout_error& problem) {
+    tell(timed_out, timed_out_text(problem.missing(), problem.detail()));
+    throw;
+  } catch (const usage_error& problem) {
+    tell(refused, problem.detail());
+    throw;
+  } catch (const error& problem) {
+    tell(failed, problem.detail());
+    throw;
   }
 }
 

@@ -6,11 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/rendezvous/handshake.hpp>
 #include <hfcomm/rendezvous/side_stream.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 #include <hfcomm/serialization/std_types.hpp>
@@ -25,9 +24,9 @@ enum class start_kind : std::uint8_t {
   plan,       ///< The last part of the plan: the machines of the job.
   ready,      ///< The machine's ranks have their memory.
   go,         ///< All machines are ready.
-  refused,    ///< The ranks do not fit together: usage_error.
-  failed,     ///< engine_error.
-  timed_out,  ///< timeout_error; the text begins with the missing ranks.
+  refused = std::to_integer<std::uint8_t>(local::refused),      ///< The ranks do not fit together.
+  failed = std::to_integer<std::uint8_t>(local::failed),        ///< Another error.
+  timed_out = std::to_integer<std::uint8_t>(local::timed_out),  ///< The text begins with the missing ranks.
 };
 
 /// One machine of a job, as its leader describes it.
@@ -40,26 +39,19 @@ struct machine_part {
   std::vector<std::byte> link_address;
   int milliseconds_left = -1;  ///< Until the first of its ranks gives up; negative: never.
 
-  using fields =
-      std::tuple<int, std::string, std::vector<int>, std::vector<int>, std::string, std::vector<std::byte>, int>;
-  [[nodiscard]] fields to_fields() const { return {leader, host, ranks, pids, link, link_address, milliseconds_left}; }
-  static machine_part from(fields all) {
-    machine_part part;
-    std::tie(part.leader, part.host, part.ranks, part.pids, part.link, part.link_address, part.milliseconds_left) =
-        std::move(all);
-    return part;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(leader, host, ranks, pids, link, link_address, milliseconds_left);
   }
 
   [[nodiscard]] std::vector<std::byte> encode() const {
     std::vector<std::byte> bytes;
-    hfcomm::encode(to_fields(), bytes);
+    hfcomm::encode(*this, bytes);
     return bytes;
   }
   /// Throws decode_error.
   static machine_part decode(std::span<const std::byte> bytes, int world_size) {
-    fields all;
-    decode_into(all, bytes);
-    auto part = from(std::move(all));
+    auto part = hfcomm::decode<machine_part>(bytes);
     part.require_valid(world_size);
     return part;
   }
@@ -109,25 +101,17 @@ struct job_plan {
   }
 
   [[nodiscard]] std::vector<std::byte> encode() const {
-    std::vector<machine_part::fields> all;
-    all.reserve(machines.size());
-    for (const machine_part& part : machines) {
-      all.push_back(part.to_fields());
-    }
     std::vector<std::byte> bytes;
-    hfcomm::encode(all, bytes);
+    hfcomm::encode(machines, bytes);
     return bytes;
   }
   /// Throws decode_error where a rank is on no machine, or on several.
   static job_plan decode(std::span<const std::byte> bytes, int world_size) {
-    std::vector<machine_part::fields> all;
-    decode_into(all, bytes);
-    job_plan plan;
+    job_plan plan{hfcomm::decode<std::vector<machine_part>>(bytes)};
     std::size_t ranks = 0;
-    for (auto& fields : all) {
-      plan.machines.push_back(machine_part::from(std::move(fields)));
-      plan.machines.back().require_valid(world_size);
-      ranks += plan.machines.back().ranks.size();
+    for (const machine_part& part : plan.machines) {
+      part.require_valid(world_size);
+      ranks += part.ranks.size();
     }
     const auto machine = plan.machine_of(world_size);
     if (ranks != static_cast<std::size_t>(world_size) || std::count(machine.begin(), machine.end(), -1) != 0) {

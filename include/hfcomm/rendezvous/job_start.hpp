@@ -2,19 +2,21 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/hierarchical/agent_socket.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
-#include <hfcomm/rendezvous/connected_member.hpp>
 #include <hfcomm/rendezvous/follower_start.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_options.hpp>
-#include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
 #include <hfcomm/rendezvous/machine_member.hpp>
 #include <hfcomm/rendezvous/machine_start.hpp>
@@ -22,40 +24,59 @@
 
 namespace hfcomm::rendezvous {
 
-/// The start of a job that may have several machines, as the leader of one of them takes part: the first process of the
-/// machine that has the job's local socket.
+/// Starts a job that may have several machines, as the leader of one of them: the first process of the machine that has
+/// the job's local socket.
 ///
 /// The leader on the machine of rank 0 is the root. It listens for the other leaders, unless all ranks come to its own
 /// machine soon. Each of them tells which ranks have come to its machine. When the root knows all, it sends each the
 /// plan of the job. The leaders make their machines' memory and hand it over; when all ranks are ready, the root lets
 /// all go. Its connections stay, for the agents.
-class job_start {
- public:
-  job_start(job_options options, local_listener listener) : mine_(std::move(options), std::move(listener)) {}
-
-  membership run() {
-    try {
-      while (!mine_.ranks.has(0)) {
-        if (auto joined = others_.run()) {
-          return std::move(*joined);
-        }
+inline membership lead_machine(job_options options, local_listener listener) {
+  machine_start mine(std::move(options), std::move(listener));
+  const auto start = [&] {
+    follower_start others(mine);
+    while (!mine.ranks.has(0)) {
+      if (auto joined = others.run()) {
+        return std::move(*joined);
       }
-      return root_start(mine_).run();
-    } catch (const timeout_error& problem) {
-      mine_.tell(start_kind::timed_out, local::timed_out_text(problem.missing(), problem.detail()));
-      throw;
-    } catch (const usage_error& problem) {
-      mine_.tell(start_kind::refused, problem.detail());
-      throw;
-    } catch (const error& problem) {
-      mine_.tell(start_kind::failed, problem.detail());
-      throw;
     }
-  }
+    return root_start(mine).run();
+  };
+  return local::start_or_tell(start, [&](std::byte kind, const std::string& text) { mine.tell(kind, text); });
+}
+
+/// A machine_member of a job that may have several machines. Takes this rank's part in the exchange of the root's
+/// address.
+class connected_member final : public machine_member {
+ public:
+  connected_member(local_connection leader, parts from, address_exchange& exchange)
+      : machine_member(std::move(leader), from), exchange_(exchange) {}
 
  private:
-  machine_start mine_;
-  follower_start others_{mine_};
+  void attend() override { attends_ = exchange_.needs_all_ranks() && !exchange_.is_done(); }
+  void finish_attending() override {
+    if (attends_) {
+      finish_exchange(exchange_, own().give_up, "all ranks");
+    }
+  }
+  void publish(const std::string& text) override {
+    if (text.empty()) {
+      exchange_.attend();
+      return;
+    }
+    const auto address = parse_root_address(text);
+    if (!address) {
+      detail::throw_error<engine_error>({"the leader of this machine has sent no address: \"", text, '"'});
+    }
+    exchange_.publish(*address);
+  }
+  std::shared_ptr<engines::agent_port> connect_to_agent(std::shared_ptr<const agent_bell> bell,
+                                                        const std::string& socket) override {
+    return std::make_shared<engines::socket_agent_port>(std::move(bell), socket);
+  }
+
+  address_exchange& exchange_;
+  bool attends_ = false;
 };
 
 /// Joins a job that may have several machines, and waits until all of its ranks have come. Throws as join_local_job
@@ -66,7 +87,7 @@ inline membership join_job(job_options options) {
   const auto introduction = local::hello::of(options.rank, options.world_size, give_up);
   while (true) {
     if (auto listener = local_listener::try_at(name)) {
-      return job_start(std::move(options), std::move(*listener)).run();
+      return lead_machine(std::move(options), std::move(*listener));
     }
     auto connection = connect_to(name);
     if (connection && local::introduce(*connection, introduction, give_up, std::nullopt)) {

@@ -3,17 +3,22 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
-#include <hfcomm/rendezvous/coordinator.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
+#include <hfcomm/rendezvous/machine_leader.hpp>
 #include <hfcomm/rendezvous/machine_member.hpp>
+#include <hfcomm/rendezvous/machine_memory.hpp>
 
 /// The start of a job whose processes are on one machine.
 ///
@@ -24,6 +29,8 @@ namespace hfcomm::rendezvous {
 
 namespace local {
 
+inline constexpr std::chrono::milliseconds slice{20};
+
 /// Introduces this rank to the leader. Returns false where the other end closes the connection without an answer: it is
 /// at the end of an earlier job of this name, or of its life, and the leader is yet to come. Throws the error that the
 /// leader sends. `leader` is its rank, where that is known.
@@ -31,7 +38,7 @@ inline bool introduce(local_connection& connection, const hello& introduction, d
                       std::optional<int> leader) {
   connection.send(std::as_bytes(std::span(&introduction, 1)));
   while (!give_up.passed()) {
-    if (const auto answer = connection.receive(std::chrono::milliseconds(20))) {
+    if (const auto answer = connection.receive(slice)) {
       if (answer->bytes.empty()) {
         return false;
       }
@@ -65,11 +72,52 @@ inline bool introduce(local_connection& connection, const hello& introduction, d
   }
 }
 
-/// The side of every rank but rank 0 (see coordinator).
-inline membership join(const std::string& key, int rank, int world_size, deadline give_up, const std::string& hint) {
-  return machine_member(connect_to_rank_0(key, hello::of(rank, world_size, give_up), give_up, hint),
-                        {.rank = rank, .world_size = world_size, .give_up = give_up, .leader = 0})
-      .run();
+/// Takes all ranks in. `hint` ends the error about those that did not come.
+[[gnu::cold]] inline void admit_all(machine_ranks& ranks, const std::string& hint) {
+  start_warning warning;
+  for (auto absent = ranks.absent(); !absent.empty(); absent = ranks.absent()) {
+    warning.check([&] { return engines::list_ranks(absent); });
+    if (ranks.give_up().passed()) {
+      detail::throw_error<timeout_error>({"timed out: the job did not start in time: ", engines::list_ranks(absent),
+                                          " did not come; were all ranks started, with the same job key?", hint},
+                                         absent);
+    }
+    ranks.admit(slice);
+  }
+}
+
+/// Makes the roster and the world group's memory, and sends both to all ranks.
+[[gnu::cold]] inline membership hand_over_memory(machine_ranks& ranks) {
+  constexpr const char* what = "rank 0 cannot make the job's memory: ";
+  try {
+    const auto memory = machine_memory::make(ranks.world_size());
+    ranks.hand_over(memory, {}, 0);
+    return enter_machine(memory, nullptr, 0, 0, ranks.world_size());
+  } catch (const error& problem) {
+    detail::throw_error<engine_error>({what, problem.detail()});
+  } catch (const std::exception& problem) {
+    detail::throw_error<engine_error>({what, problem.what()});
+  }
+}
+
+/// Rank 0's side of the start. Every error goes to all ranks that have come, and is thrown.
+[[gnu::cold]] inline membership lead(machine_ranks ranks, const std::string& hint) {
+  const auto start = [&] {
+    admit_all(ranks, hint);
+    ranks.close();
+    membership made = hand_over_memory(ranks);
+    while (!ranks.all_are_ready(slice)) {
+      if (ranks.give_up().passed()) {
+        const std::vector missing{ranks.unready()};
+        detail::throw_error<timeout_error>(
+            {"timed out: the job did not start in time: ", engines::list_ranks(missing), " came but did not sign in"},
+            missing);
+      }
+    }
+    ranks.let_go();
+    return made;
+  };
+  return start_or_tell(start, [&](std::byte kind, const std::string& text) { ranks.tell(kind, text); });
 }
 
 }  // namespace local
@@ -80,8 +128,12 @@ inline membership join(const std::string& key, int rank, int world_size, deadlin
 [[gnu::cold]] inline membership join_local_job(const std::string& key, int rank, int world_size,
                                                std::chrono::nanoseconds timeout, const std::string& hint = {}) {
   const auto give_up = deadline::in(timeout);
-  return rank == 0 ? local::coordinator(key, world_size, give_up, hint).run()
-                   : local::join(key, rank, world_size, give_up, hint);
+  if (rank == 0) {
+    return local::lead({local_listener(socket_name(key)), 0, world_size, give_up}, hint);
+  }
+  return machine_member(local::connect_to_rank_0(key, local::hello::of(rank, world_size, give_up), give_up, hint),
+                        {.rank = rank, .world_size = world_size, .give_up = give_up, .leader = 0})
+      .run();
 }
 
 }  // namespace hfcomm::rendezvous

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +56,7 @@ class machine_ranks {
   [[nodiscard]] int pid(int rank) const { return rank == leader_ ? static_cast<int>(::getpid()) : member_of(rank).pid; }
 
   /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the
-  /// job cannot start, after it has told the ranks.
+  /// job cannot start.
   [[gnu::cold]] bool admit(std::chrono::milliseconds slice) {
     bool any = false;
     detail::plain_list<pollfd> events;
@@ -66,7 +65,7 @@ class machine_ranks {
     try {
       accept_all();
     } catch (const engine_error& problem) {
-      fail(detail::concat({"rank ", leader_, " cannot take a connection: ", problem.detail()}));
+      detail::throw_error<engine_error>({"rank ", leader_, " cannot take a connection: ", problem.detail()});
     }
     for (std::size_t index = 0; index < unidentified_.size();) {
       auto message = unidentified_[index].receive(std::chrono::milliseconds(0));
@@ -142,10 +141,10 @@ class machine_ranks {
         return false;
       }
       if (!answer->bytes.empty() && answer->bytes.front() == local::failed) {
-        fail(local::text_of(*answer));
+        detail::throw_error<engine_error>({local::text_of(*answer)});
       }
       if (answer->bytes.empty() || answer->bytes.front() != local::ready) {
-        fail(detail::concat({"rank ", rank, " went away while the job was starting"}));
+        fail_without(rank);
       }
       member.is_ready = true;
     }
@@ -187,14 +186,6 @@ class machine_ranks {
     for (auto& connection : unidentified_) {
       tell(connection, kind, text);
     }
-  }
-  [[noreturn, gnu::cold]] void fail(const std::string& why) {
-    tell(local::failed, why);
-    detail::throw_error<engine_error>({why});
-  }
-  [[noreturn]] void refuse(const std::string& why) {
-    tell(local::refused, why);
-    detail::throw_error<usage_error>({why});
   }
 
   /// The packet with which a leader hands over the machine's memory. Its descriptors: roster, world, then the board and
@@ -260,10 +251,14 @@ class machine_ranks {
     }
   }
 
+  [[noreturn, gnu::cold]] static void fail_without(int rank) {
+    detail::throw_error<engine_error>({"rank ", rank, " went away while the job was starting"});
+  }
+
   void take(const local::hello& peer, local_connection connection) {
     if (const std::string problem = why_it_does_not_fit(peer); !problem.empty()) {
       local::send_text(connection, local::refused, problem);
-      refuse(problem);
+      detail::throw_error<usage_error>({problem});
     }
     if (peer.milliseconds_left >= 0) {
       give_up_.at = std::min(give_up_.at, clock::now() + std::chrono::milliseconds(peer.milliseconds_left));
@@ -302,7 +297,7 @@ class machine_ranks {
           message && message->bytes.empty()) {
         member.has_come = false;
         --count_;
-        fail(detail::concat({"rank ", rank, " went away while the job was starting"}));
+        fail_without(rank);
       }
     }
   }

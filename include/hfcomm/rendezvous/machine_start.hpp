@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,9 +22,10 @@
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/random_id.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
+#include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/connected_memory.hpp>
+#include <hfcomm/rendezvous/credentials.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>
-#include <hfcomm/rendezvous/job_options.hpp>
 #include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/machine_leader.hpp>
 #include <hfcomm/rendezvous/machine_memory.hpp>
@@ -32,6 +33,23 @@
 #include <hfcomm/rendezvous/side_control.hpp>
 
 namespace hfcomm::rendezvous {
+
+/// A process's part of the start of a job that may have several machines.
+struct job_options {
+  std::string local_key;  ///< Equal on the ranks of one machine, different for other jobs.
+  std::string job_key;    ///< Equal on all ranks.
+  int rank = 0;
+  int world_size = 1;
+  std::uint64_t epoch = 0;
+  std::chrono::nanoseconds timeout{};
+  std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
+  bool has_several_machines = false;  ///< True where the launcher says so; false where it does not know.
+  std::unique_ptr<address_exchange> exchange;
+  std::vector<std::uint16_t> root_ports;                      ///< Empty where the exchange tells the port.
+  std::optional<credentials> proof;                           ///< Needed where there are several machines.
+  std::function<std::unique_ptr<engines::link>()> make_link;  ///< Called where there are several machines.
+  std::function<std::vector<std::string>()> own_addresses;    ///< By which other machines reach this one.
+};
 
 /// The start of one machine, as its leader sees it: the parts that are the same for the root and for all others.
 class machine_start {
@@ -56,7 +74,7 @@ class machine_start {
 
   /// Throws the error that another leader has sent, if the message is one.
   static void throw_if_error(const side_message& message) {
-    local::throw_if_error(local_kind(static_cast<start_kind>(message.kind)),
+    local::throw_if_error(std::byte{message.kind},
                           {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()});
   }
 
@@ -115,12 +133,12 @@ class machine_start {
   }
 
   /// Sends an error to the other leaders, as far as they are connected, and to this machine's ranks.
-  void tell(start_kind kind, const std::string& text) noexcept {
+  void tell(std::byte kind, const std::string& text) noexcept {
     try {
-      ranks.tell(local_kind(kind), text);
+      ranks.tell(kind, text);
       for (auto& connection : connections) {
         if (connection) {
-          connection->send(static_cast<std::uint8_t>(kind), std::as_bytes(std::span(text)));
+          connection->send(std::to_integer<std::uint8_t>(kind), std::as_bytes(std::span(text)));
         }
       }
       close_when_read(connections, std::chrono::milliseconds(500));
@@ -140,38 +158,18 @@ class machine_start {
   // NOLINTEND(*non-private-member*)
 
  private:
-  /// Returns the kind of a local packet with the same error; 0 where there is none.
-  static std::byte local_kind(start_kind kind) {
-    switch (kind) {
-      case start_kind::refused: return local::refused;
-      case start_kind::failed: return local::failed;
-      case start_kind::timed_out: return local::timed_out;
-      default: return {};
-    }
-  }
-
   std::shared_ptr<engines::machine_agent> start_agent(const job_plan& plan) {
     std::vector<std::optional<side_connection>> by_machine(plan.machines.size());
     for (std::size_t index = 0; index < connections.size(); ++index) {
       by_machine[self_ == 0 ? index + 1 : 0] = std::move(connections[index]);
     }
     connections.clear();
-    auto table = std::make_shared<roster>(memory_.roster, options.world_size, options.rank);
-    auto agent = std::make_shared<engines::machine_agent>(
-        engines::machine_agent::parts{.self = self_,
-                                      .machine_of = plan.machine_of(options.world_size),
-                                      .leaders = plan.leaders(),
-                                      .roster = std::move(table),
-                                      .link = std::move(link),
-                                      .control = std::make_unique<side_control>(std::move(by_machine)),
-                                      .bell = memory_.bell,
-                                      .socket = agent_socket_,
-                                      .silence_limit = options.silence_limit});
-    std::vector<int> all(static_cast<std::size_t>(options.world_size));
-    std::iota(all.begin(), all.end(), 0);
-    agent->add_group(world_group_id, all, memory_.world);
-    agent->add_group(leader_group_id, plan.first_ranks(), memory_.leaders);
-    return agent;
+    return make_agent(plan, memory_, options.world_size,
+                      {.self = self_,
+                       .link = std::move(link),
+                       .control = std::make_unique<side_control>(std::move(by_machine)),
+                       .socket = agent_socket_,
+                       .silence_limit = options.silence_limit});
   }
 
   int self_ = 0;

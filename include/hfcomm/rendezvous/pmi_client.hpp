@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include <sys/types.h>
 
 #include <hfcomm/machine/shared_segment.hpp>
 

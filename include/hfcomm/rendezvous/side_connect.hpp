@@ -212,10 +212,4 @@ inline side_connection connect_side(
     function_ref<void()> while_waiting = [] {}) {
   return side_connector(host, std::move(ports), own, give_up, while_waiting).run();
 }
-inline side_connection connect_side(
-    const std::string& host, std::uint16_t port, const admission& own, deadline give_up,
-    function_ref<void()> while_waiting = [] {}) {
-  return connect_side(host, std::vector{port}, own, give_up, while_waiting);
-}
-
 }  // namespace hfcomm::rendezvous

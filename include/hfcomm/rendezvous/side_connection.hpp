@@ -15,7 +15,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/types.h>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/plain_list.hpp>

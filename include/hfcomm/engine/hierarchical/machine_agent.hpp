@@ -41,12 +41,12 @@ class machine_agent final : public machine_connection, private frame_target, pri
  public:
   struct parts {
     int self = 0;
-    std::vector<int> machine_of;  ///< The machine of each rank of the job.
-    std::vector<int> leaders;     ///< The rank of each machine whose process has its agent.
-    std::shared_ptr<rendezvous::roster> roster;
+    std::vector<int> machine_of{};  ///< The machine of each rank of the job.
+    std::vector<int> leaders{};     ///< The rank of each machine whose process has its agent.
+    std::shared_ptr<rendezvous::roster> roster{};
     std::unique_ptr<engines::link> link;       ///< Open.
     std::unique_ptr<control_channel> control;  ///< Connected.
-    std::shared_ptr<const rendezvous::agent_bell> bell;
+    std::shared_ptr<const rendezvous::agent_bell> bell{};
     std::string socket{};  ///< The name at which other processes of this machine give it groups; empty: there are none.
     std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
   };

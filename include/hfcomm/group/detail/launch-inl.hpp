@@ -7,7 +7,6 @@
 #include <exception>
 #include <iostream>
 #include <source_location>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -53,7 +53,9 @@ HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchang
                                                                                   const error_context& context) {
   static std::atomic<int> starts{0};  // equal on all ranks, because each start is of all of them
   switch (job.lookup) {
-    case root_lookup::address: return rendezvous::exchange_known({{job.root_host}, job.root_ports, {}});
+    case root_lookup::address:
+      return std::make_unique<rendezvous::address_exchange>(
+          rendezvous::root_address{{job.root_host}, job.root_ports, {}});
     case root_lookup::file: return rendezvous::exchange_in_file(job.root_file);
     case root_lookup::pmi: return rendezvous::exchange_by_pmi(rendezvous::pmi_client::of_process(), ++starts);
     case root_lookup::pmix: return rendezvous::exchange_by_pmix(++starts, job.world_size);

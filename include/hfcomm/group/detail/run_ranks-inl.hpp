@@ -2,16 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <source_location>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,30 +27,21 @@
 
 namespace hfcomm::detail {
 
-/// Ranks of one machine, as threads of this process.
-class pretended_machine final : public pretended_job {
- public:
-  explicit pretended_machine(int ranks)
-      : memory_(rendezvous::machine_memory::make(ranks, &rendezvous::shared_segment::anonymous)) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      memberships_.push_back(rendezvous::enter_machine(memory_, nullptr, 0, rank, ranks, broker_));
-    }
+/// Makes a job of ranks of one machine, as threads of this process.
+HFCOMM_INLINE pretended_job pretend_machine(int ranks) {
+  const auto memory = rendezvous::machine_memory::make(ranks, &rendezvous::shared_segment::anonymous);
+  const auto broker = std::make_shared<rendezvous::thread_broker>();
+  pretended_job job;
+  for (int rank = 0; rank < ranks; ++rank) {
+    job.memberships.push_back(rendezvous::enter_machine(memory, nullptr, 0, rank, ranks, broker));
   }
-
-  [[nodiscard]] rendezvous::membership take(int rank) override {
-    return std::move(memberships_[static_cast<std::size_t>(rank)]);
-  }
-
- private:
-  rendezvous::machine_memory memory_;
-  std::shared_ptr<rendezvous::segment_broker> broker_ = std::make_shared<rendezvous::thread_broker>();
-  std::vector<rendezvous::membership> memberships_;  // by rank
-};
+  return job;
+}
 
 /// Makes the job whose machines have so many ranks. Throws usage_error.
-inline std::unique_ptr<pretended_job> pretend_machines(const std::vector<int>& sizes, const error_context& context) {
+inline pretended_job pretend_machines(const std::vector<int>& sizes, const error_context& context) {
   if (sizes.size() == 1) {
-    return std::make_unique<pretended_machine>(sizes.front());
+    return pretend_machine(sizes.front());
   }
   const several_machines* const several = find_several_machines();
   if (several == nullptr) {
@@ -86,13 +74,13 @@ HFCOMM_INLINE void run_ranks(int ranks, function_ref<void(const process_group&)>
     throw_error<usage_error>({-1, 0, "run_ranks", 0, where},
                              {"the machines must have at least 1 rank each and ", ranks, " altogether"});
   }
-  const auto job = pretend_machines(options.machines.empty() ? usual_machines(ranks) : options.machines,
-                                    {-1, 0, "run_ranks", 0, where});
+  auto job = pretend_machines(options.machines.empty() ? usual_machines(ranks) : options.machines,
+                              {-1, 0, "run_ranks", 0, where});
   std::mutex mutex;
   std::exception_ptr own_fault;
   std::exception_ptr consequence;
   const auto run = [&](int rank) {
-    auto joined = job->take(rank);
+    auto joined = std::move(job.memberships[static_cast<std::size_t>(rank)]);
     const auto roster = joined.roster;
     identity own = identity_of(std::move(joined), options.timeout);
     thread_identity() = &own;

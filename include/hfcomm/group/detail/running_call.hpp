@@ -2,11 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory_resource>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>

@@ -12,40 +12,25 @@
 
 namespace hfcomm::detail {
 
-/// A job whose ranks are threads of this process. Its destructor waits until what the ranks wrote has arrived.
-class pretended_job {
- public:
-  pretended_job() = default;
-  pretended_job(const pretended_job&) = delete;
-  pretended_job& operator=(const pretended_job&) = delete;
-  virtual ~pretended_job() = default;
-
-  /// Takes what `rank` has of its job. Once for each rank.
-  [[nodiscard]] virtual rendezvous::membership take(int rank) = 0;
+/// A job whose ranks are threads of this process. Its end waits until what the ranks wrote has arrived.
+struct pretended_job {
+  std::shared_ptr<const void> machines{};           ///< Ends after the memberships; null where there is one machine.
+  std::vector<rendezvous::membership> memberships;  ///< By rank. Each is to be taken from here.
 };
 
-/// The interface to all that only jobs of several machines need. Everything else knows one machine.
-class several_machines {
- public:
-  several_machines() = default;
-  several_machines(const several_machines&) = delete;
-  several_machines& operator=(const several_machines&) = delete;
-
+/// All that only jobs of several machines need. Everything else knows one machine.
+struct several_machines {
   /// Joins the job that `who` describes, which may have several machines. Its ranks find the root by `exchange`; where
   /// that is null, as `who` says. Throws as `init` does.
-  [[nodiscard]] virtual rendezvous::membership join(const launch_environment& who, const init_options& options,
-                                                    std::unique_ptr<rendezvous::address_exchange> exchange,
-                                                    const error_context& context) const = 0;
+  rendezvous::membership (*join)(const launch_environment& who, const init_options& options,
+                                 std::unique_ptr<rendezvous::address_exchange> exchange, const error_context& context);
 
   /// Tells the libraries between machines that ranks of the job are lost, so that they do not wait for them at their
   /// end. Any process of the job may call.
-  virtual void abandon() const noexcept = 0;
+  void (*abandon)() noexcept;
 
   /// Makes a job of ranks as threads, on pretended machines with as many ranks each as `sizes` has.
-  [[nodiscard]] virtual std::unique_ptr<pretended_job> pretend(const std::vector<int>& sizes) const = 0;
-
- protected:
-  ~several_machines() = default;
+  pretended_job (*pretend)(const std::vector<int>& sizes);
 };
 
 /// Returns what the program has for several machines. A program without <hfcomm/machines.hpp> does not have this

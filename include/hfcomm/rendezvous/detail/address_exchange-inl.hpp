@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -118,20 +117,53 @@ HFCOMM_INLINE void finish_exchange(address_exchange& exchange, deadline give_up,
 
 namespace exchanges {
 
-class known final : public address_exchange {
+/// An exchange through a launcher's server: all ranks pass a fence there, and can then get what was put before it.
+class by_fence : public address_exchange {
  public:
-  explicit known(root_address address) { found_ = std::move(address); }
-  void publish(const root_address& /*address*/) override {}
-  void look_up() override {}
-  void attend() override {}
-  [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
-  bool is_done() override { return true; }
+  /// `server` is its name for error texts.
+  by_fence(const char* server, std::string key) : server_(server), key_(std::move(key)) {}
+
+  [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
+  void publish(const root_address& address) override { enter_fence(to_text(address)); }
+  void look_up() override {
+    looks_up_ = true;
+    attend();
+  }
+  void attend() override { enter_fence({}); }
+
+  bool is_done() override {
+    if (!is_done_ && has_fence_ended()) {
+      is_done_ = true;
+      if (looks_up_) {
+        const auto text = get(key_);
+        auto address = text ? parse_root_address(*text) : std::nullopt;
+        if (!address) {
+          detail::throw_error<engine_error>({"the launcher's ", server_,
+                                             " server has no address of rank 0's machine under ", key_, " (\"",
+                                             text.value_or(""), "\"); set HFCOMM_ADDRESS to do without it"});
+        }
+        found_ = std::move(*address);
+      }
+    }
+    return is_done_;
+  }
+
+ protected:
+  [[nodiscard]] const std::string& key() const noexcept { return key_; }
+
+ private:
+  /// Puts the root's address, which is empty on the other ranks, and enters the fence.
+  virtual void enter_fence(const std::string& address) = 0;
+  virtual bool has_fence_ended() = 0;
+  /// Returns what was put; nullopt where nothing was.
+  virtual std::optional<std::string> get(const std::string& key) = 0;
+
+  const char* server_;
+  std::string key_;
+  bool looks_up_ = false;
+  bool is_done_ = false;
 };
 
 }  // namespace exchanges
-
-HFCOMM_INLINE std::unique_ptr<address_exchange> exchange_known(root_address address) {
-  return std::make_unique<exchanges::known>(std::move(address));
-}
 
 }  // namespace hfcomm::rendezvous

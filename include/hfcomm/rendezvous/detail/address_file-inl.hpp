@@ -49,7 +49,6 @@ class in_file final : public address_exchange {
 
   void look_up() override { is_done_ = false; }
   void attend() override { is_done_ = true; }
-  [[nodiscard]] bool needs_all_ranks() const noexcept override { return false; }
 
   bool is_done() override {
     if (is_done_ || clock::now() < next_) {

@@ -23,6 +23,7 @@
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
+#include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
 #include <hfcomm/rendezvous/pmi_client.hpp>
 
 namespace hfcomm::rendezvous {
@@ -50,10 +51,8 @@ HFCOMM_INLINE pmi_client::~pmi_client() {
 }
 
 HFCOMM_INLINE std::shared_ptr<pmi_client> pmi_client::of_process() {
-  static const std::shared_ptr<pmi_client> client = [] {
-    const char* const text = std::getenv("PMI_FD");
-    return std::make_shared<pmi_client>(text != nullptr ? std::atoi(text) : -1);
-  }();
+  const char* const text = std::getenv("PMI_FD");
+  static const auto client = std::make_shared<pmi_client>(text != nullptr ? std::atoi(text) : -1);
   return client;
 }
 
@@ -148,44 +147,22 @@ HFCOMM_INLINE std::string pmi_client::ask(const std::string& command, std::strin
 
 namespace exchanges {
 
-class by_pmi final : public address_exchange {
+class by_pmi final : public by_fence {
  public:
   by_pmi(std::shared_ptr<pmi_client> client, int number)
-      : client_(std::move(client)), key_(detail::concat({"hfcomm-root-", number})) {}
-
-  [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
-
-  void publish(const root_address& address) override {
-    client_->put(key_, to_text(address));
-    attend();
-  }
-  void look_up() override {
-    looks_up_ = true;
-    attend();
-  }
-  void attend() override { client_->enter_barrier(); }
-
-  bool is_done() override {
-    if (!is_done_ && client_->has_barrier_ended()) {
-      is_done_ = true;
-      if (looks_up_) {
-        const auto text = client_->get(key_);
-        auto address = text ? parse_root_address(*text) : std::nullopt;
-        if (!address) {
-          detail::throw_error<engine_error>({"the launcher's PMI server has no address of rank 0's machine under ",
-                                             key_, " (\"", text.value_or(""), "\")"});
-        }
-        found_ = std::move(*address);
-      }
-    }
-    return is_done_;
-  }
+      : by_fence("PMI", detail::concat({"hfcomm-root-", number})), client_(std::move(client)) {}
 
  private:
+  void enter_fence(const std::string& address) override {
+    if (!address.empty()) {
+      client_->put(key(), address);
+    }
+    client_->enter_barrier();
+  }
+  bool has_fence_ended() override { return client_->has_barrier_ended(); }
+  std::optional<std::string> get(const std::string& key) override { return client_->get(key); }
+
   std::shared_ptr<pmi_client> client_;
-  std::string key_;
-  bool looks_up_ = false;
-  bool is_done_ = false;
 };
 
 }  // namespace exchanges

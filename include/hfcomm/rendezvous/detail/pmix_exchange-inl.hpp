@@ -3,14 +3,12 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
+#include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
 
 namespace hfcomm::rendezvous {
 
@@ -179,34 +178,12 @@ class library {
 
 namespace exchanges {
 
-class by_pmix final : public address_exchange {
+class by_pmix final : public by_fence {
  public:
   by_pmix(int number, int world_size)
-      : library_(pmix::library::of_process()),
-        key_(detail::concat({"hfcomm.root.", number})),
+      : by_fence("PMIx", detail::concat({"hfcomm.root.", number})),
+        library_(pmix::library::of_process()),
         world_size_(static_cast<std::uint32_t>(world_size)) {}
-
-  [[nodiscard]] bool needs_all_ranks() const noexcept override { return true; }
-
-  void publish(const root_address& address) override { start(to_text(address)); }
-  void look_up() override {
-    looks_up_ = true;
-    start(no_root);
-  }
-  void attend() override { start(no_root); }
-
-  bool is_done() override {
-    const int status = status_->load();
-    if (is_done_ || status == under_way) {
-      return is_done_;
-    }
-    library_.check(status, "PMIx_Fence");
-    is_done_ = true;
-    if (looks_up_) {
-      find_root();
-    }
-    return true;
-  }
 
  private:
   static constexpr int under_way = 1;  // no status of PMIx
@@ -214,33 +191,33 @@ class by_pmix final : public address_exchange {
 
   /// A rank gets what others have put by their numbers only, and the root's is not known. So each puts something: a get
   /// of what was not put may take long.
-  void start(const std::string& text) {
-    library_.put(key_, text);
+  void enter_fence(const std::string& address) override {
+    library_.put(key(), address.empty() ? no_root : address);
     library_.start_fence(status_);
   }
 
-  void find_root() {
+  bool has_fence_ended() override {
+    const int status = status_->load();
+    if (status != under_way) {
+      library_.check(status, "PMIx_Fence");
+    }
+    return status != under_way;
+  }
+
+  std::optional<std::string> get(const std::string& key) override {
     std::optional<std::string> text;
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-      text = library_.get(rank, key_);
+      text = library_.get(rank, key);
       if (text != no_root) {
         break;
       }
     }
-    auto address = text ? parse_root_address(*text) : std::nullopt;
-    if (!address) {
-      detail::throw_error<engine_error>({"the launcher's PMIx server has no address of rank 0's machine under ", key_,
-                                         " (\"", text.value_or(""), "\"); set HFCOMM_ADDRESS to do without it"});
-    }
-    found_ = std::move(*address);
+    return text;
   }
 
   pmix::library& library_;
-  std::string key_;
   std::uint32_t world_size_;
   std::shared_ptr<std::atomic<int>> status_ = std::make_shared<std::atomic<int>>(under_way);
-  bool looks_up_ = false;
-  bool is_done_ = false;
 };
 
 }  // namespace exchanges
