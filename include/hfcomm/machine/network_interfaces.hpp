@@ -25,4 +25,8 @@ std::vector<interface_address> network_addresses();
 /// all that are up and neither loopback nor link-local. Empty where there are none.
 std::vector<interface_address> reachable_addresses(const std::vector<interface_address>& all, std::string_view chosen);
 
+/// Returns the address over which a link of this machine goes: the first of those by which other machines may reach it,
+/// as HFCOMM_INTERFACE chooses. Without an address where there is none. Throws engine_error.
+interface_address chosen_interface();
+
 }  // namespace hfcomm::rendezvous

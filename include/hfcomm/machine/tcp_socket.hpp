@@ -134,6 +134,13 @@ inline unique_fd tcp_socket(int family) {
   return unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+/// Returns the error of what the socket has done without waiting, of a connect for instance; 0 where there is none.
+inline int error_of(int fd) {
+  int problem = 0;
+  socklen_t length = sizeof(problem);
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &length) == 0 ? problem : errno;
+}
+
 /// Returns whether a host name or numeric address leads to this machine, as far as the system knows: an address that a
 /// gateway translates is not known here. True where the name has no address. May wait for a name server.
 inline bool may_be_this_machine(const std::string& host) {

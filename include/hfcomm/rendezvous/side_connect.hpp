@@ -154,22 +154,13 @@ class side_connector {
     }
     int problem = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     if (problem == EINPROGRESS) {
-      problem = result_of_connect(fd);
+      problem = wait(fd, POLLOUT, limited(connect_limit)) ? error_of(fd) : ETIMEDOUT;
     }
     // The system may have given the port, at which nobody listens, to this very socket: it connects to itself.
     if (problem == 0 && address_of(fd, ::getsockname) == address_of(fd, ::getpeername)) {
       return ECONNREFUSED;
     }
     return problem;
-  }
-
-  int result_of_connect(int fd) {
-    if (!wait(fd, POLLOUT, limited(connect_limit))) {
-      return ETIMEDOUT;
-    }
-    int problem = 0;
-    socklen_t length = sizeof(problem);
-    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &length) == 0 ? problem : errno;
   }
 
   /// Waits until the connection is proven or closed. Returns whether the other end has answered.

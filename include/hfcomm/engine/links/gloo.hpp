@@ -29,8 +29,8 @@
 #include <hfcomm/engine/links/gloo_mesh.hpp>
 #include <hfcomm/engine/links/gloo_waiters.hpp>
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/engine/links/network_interface.hpp>
 #include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/machine/network_interfaces.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
@@ -125,7 +125,7 @@ class gloo final : public link {
     const without_sigpipe guard;
     try {
       if (is_gone_[static_cast<std::size_t>(one.machine)]) {
-        finish(one, false);
+        one.finish(false);
         return;
       }
       auto buffer = context_->createUnboundBuffer(one.bytes.data(), one.bytes.size());
@@ -136,7 +136,7 @@ class gloo final : public link {
       }
       waiters_.add(one, std::move(buffer));
     } catch (const std::exception&) {  // the connection is broken
-      finish(one, false);
+      one.finish(false);
     }
   }
 
@@ -165,7 +165,7 @@ class gloo final : public link {
   /// Returns the address to listen at. Gloo would take the host's name, which is often an address of the loopback
   /// interface.
   static std::string numeric_host() {
-    auto chosen = chosen_interface();
+    auto chosen = rendezvous::chosen_interface();
     if (chosen.address.empty()) {
       throw_link_error("gloo", chosen.interface.empty() ? "this machine has no network interface but the loopback one"
                                                         : detail::concat({"HFCOMM_INTERFACE=", chosen.interface,
@@ -190,11 +190,6 @@ class gloo final : public link {
       }
     }
     return all;
-  }
-
-  static void finish(link_transfer& one, bool succeeds) noexcept {
-    one.failed = !succeeds;
-    one.done.store(true, std::memory_order_release);
   }
 
   gloo_mesh mesh_;

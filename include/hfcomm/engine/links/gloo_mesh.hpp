@@ -2,25 +2,25 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
-#include <hfcomm/engine/links/network_interface.hpp>
 #include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/tcp_socket.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
 
 namespace hfcomm::engines {
 
@@ -33,115 +33,102 @@ class gloo_mesh {
   static constexpr std::size_t address_bytes = 256;
 
   /// Listens at a numeric address.
-  explicit gloo_mesh(std::string host) : host_(std::move(host)), listener_(make_socket(host_, "0", true)) {
-    sockaddr_storage bound{};
-    socklen_t length = sizeof(bound);
-    std::array<char, NI_MAXSERV> port{};
-    if (::getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &length) != 0 ||
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), length, nullptr, 0, port.data(), port.size(),
-                      NI_NUMERICSERV) != 0) {
-      throw_link_error("gloo", detail::concat({"cannot listen at ", host_, ": ", std::strerror(errno)}));
+  explicit gloo_mesh(std::string host) : host_(std::move(host)) {
+    const auto found = rendezvous::resolve(host_, 0);
+    bool listens = false;
+    if (!found.addresses.empty()) {
+      const auto& address = found.addresses.front();
+      listener_ = rendezvous::tcp_socket(address.family());
+      listens = listener_ && ::bind(listener_.get(), address.get(), address.length) == 0 &&
+                ::listen(listener_.get(), 128) == 0;
     }
-    port_ = port.data();
+    if (!listens) {
+      const std::string problem = found.problem.empty() ? std::strerror(errno) : found.problem;
+      throw_link_error("gloo", detail::concat({"cannot listen at ", host_, ": ", problem}));
+    }
   }
-  gloo_mesh(const gloo_mesh&) = delete;
-  gloo_mesh& operator=(const gloo_mesh&) = delete;
-  ~gloo_mesh() { ::close(listener_); }
 
   /// Returns "HOST PORT".
-  [[nodiscard]] std::string address() const { return detail::concat({host_, ' ', port_}); }
+  [[nodiscard]] std::string address() const {
+    return detail::concat({host_, ' ', rendezvous::address_of(listener_.get(), ::getsockname).port()});
+  }
 
   /// Returns the addresses of all machines' pairs, `own` of each machine one after the other. `root` is the address of
   /// machine 0.
   std::vector<std::byte> all_gather(int self, int count, const std::vector<std::byte>& own, const std::string& root) {
-    end_ = clock::now() + std::chrono::seconds(60);
+    end_ = rendezvous::deadline::in(std::chrono::seconds(60));
     std::vector<std::byte> all(own.size() * static_cast<std::size_t>(count));
-    std::vector<int> sockets;
-    try {
-      if (self == 0) {
-        std::memcpy(all.data(), own.data(), own.size());
-        std::vector<bool> has_come(static_cast<std::size_t>(count));
-        while (sockets.size() + 1 < static_cast<std::size_t>(count)) {
-          take_part(all, own.size(), has_come, sockets);
-        }
-        for (const int one : sockets) {
-          send(one, all);
-        }
-      } else {
-        const auto blank = root.find(' ');
-        sockets.push_back(make_socket(root.substr(0, blank), root.substr(blank + 1), false));
-        const auto number = static_cast<std::uint32_t>(self);
-        send(sockets[0], std::as_bytes(std::span(&number, 1)));
-        send(sockets[0], own);
-        receive(sockets[0], all);
+    if (self == 0) {
+      std::memcpy(all.data(), own.data(), own.size());
+      std::vector<bool> has_come(static_cast<std::size_t>(count));
+      std::vector<rendezvous::unique_fd> sockets;
+      while (sockets.size() + 1 < static_cast<std::size_t>(count)) {
+        take_part(all, own.size(), has_come, sockets);
       }
-    } catch (...) {
-      close_all(sockets);
-      throw;
+      for (const auto& one : sockets) {
+        send(one.get(), all);
+      }
+    } else {
+      const auto socket = connect_to(root);
+      const auto number = static_cast<std::uint32_t>(self);
+      send(socket.get(), std::as_bytes(std::span(&number, 1)));
+      send(socket.get(), own);
+      receive(socket.get(), all);
     }
-    close_all(sockets);
     return all;
   }
 
  private:
-  using clock = std::chrono::steady_clock;
-
-  static int make_socket(const std::string& host, const std::string& port, bool listens) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    int made = -1;
-    const int unresolved = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-    bool succeeds = unresolved == 0;
-    if (succeeds) {
-      made = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      succeeds =
-          made >= 0 && (listens ? ::bind(made, found->ai_addr, found->ai_addrlen) == 0 && ::listen(made, 128) == 0
-                                : ::connect(made, found->ai_addr, found->ai_addrlen) == 0);
-      ::freeaddrinfo(found);
+  [[nodiscard]] rendezvous::unique_fd connect_to(const std::string& root) const {
+    const auto blank = root.find(' ');
+    const std::string host = root.substr(0, blank);
+    const std::string port = root.substr(blank + 1);
+    const auto found = rendezvous::resolve(host, static_cast<std::uint16_t>(std::atoi(port.c_str())));
+    rendezvous::unique_fd made;
+    int problem = 0;
+    if (!found.addresses.empty()) {
+      const auto& address = found.addresses.front();
+      made = rendezvous::tcp_socket(address.family());
+      problem = made && ::connect(made.get(), address.get(), address.length) == 0 ? 0 : errno;
+      if (problem == EINPROGRESS) {
+        wait(made.get(), POLLOUT);
+        problem = rendezvous::error_of(made.get());
+      }
     }
-    if (!succeeds) {
-      const std::string problem = unresolved != 0 ? ::gai_strerror(unresolved) : std::strerror(errno);
-      ::close(made);
-      throw_link_error("gloo", detail::concat({listens ? "cannot listen at " : "cannot connect to ", host, " port ",
-                                               port, ": ", problem}));
+    if (found.addresses.empty() || problem != 0) {
+      const std::string text = found.problem.empty() ? std::strerror(problem) : found.problem;
+      throw_link_error("gloo", detail::concat({"cannot connect to ", host, " port ", port, ": ", text}));
     }
     return made;
   }
 
   /// Takes the next connection, if it is that of a machine that has not come yet, with its part. Others are closed.
   void take_part(std::vector<std::byte>& all, std::size_t length, std::vector<bool>& has_come,
-                 std::vector<int>& sockets) {
-    wait(listener_, POLLIN);
-    const int one = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (one < 0) {
+                 std::vector<rendezvous::unique_fd>& sockets) {
+    wait(listener_.get(), POLLIN);
+    rendezvous::unique_fd one(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!one) {
       return;
     }
-    const auto end = std::exchange(end_, std::min(end_, clock::now() + std::chrono::seconds(2)));
-    bool is_machine = false;
+    const auto end = end_;
+    end_.at = std::min(end_.at, rendezvous::clock::now() + std::chrono::seconds(2));
     try {
       std::uint32_t machine = 0;
-      receive(one, std::as_writable_bytes(std::span(&machine, 1)));
+      receive(one.get(), std::as_writable_bytes(std::span(&machine, 1)));
       if (machine != 0 && machine < has_come.size() && !has_come[machine]) {
-        receive(one, std::span(all).subspan(machine * length, length));
+        receive(one.get(), std::span(all).subspan(machine * length, length));
         has_come[machine] = true;
-        is_machine = true;
+        sockets.push_back(std::move(one));
       }
     } catch (const engine_error&) {  // NOLINT(bugprone-empty-catch): a stranger, who is silent or has gone
     }
     end_ = end;
-    if (is_machine) {
-      sockets.push_back(one);
-    } else {
-      ::close(one);
-    }
   }
 
   void wait(int socket, short events) const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - clock::now()).count();
+    const auto left = end_.milliseconds_left();
     pollfd event{socket, events, 0};
-    if (left <= 0 || ::poll(&event, 1, static_cast<int>(left)) == 0) {
+    if (left <= 0 || ::poll(&event, 1, left) == 0) {
       throw_link_error(
           "gloo", detail::concat({"timed out: not all machines have connected to the one at ", host_, " within 60 s"}));
     }
@@ -170,16 +157,9 @@ class gloo_mesh {
     }
   }
 
-  static void close_all(const std::vector<int>& sockets) noexcept {
-    for (const int one : sockets) {
-      ::close(one);
-    }
-  }
-
   std::string host_;
-  std::string port_;
-  int listener_;
-  clock::time_point end_{};
+  rendezvous::unique_fd listener_;
+  rendezvous::deadline end_;
 };
 
 }  // namespace hfcomm::engines

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -130,8 +129,7 @@ class gloo_waiters {
     memory.reset();  // waits until Gloo's own thread lets go of it
     lock.lock();
     served.pop_front();
-    one.failed = !succeeds;
-    one.done.store(true, std::memory_order_release);
+    one.finish(succeeds);
     const std::uint64_t news = 1;
     [[maybe_unused]] const auto written = ::write(descriptor_, &news, sizeof(news));
     given_up_.notify_all();

@@ -21,6 +21,12 @@ struct link_transfer {
   bool failed = false;           ///< Set before `done`.
   std::atomic<bool> done{false};
   void* native = nullptr;  ///< For the link.
+
+  /// For the link. From then on, the object is its user's.
+  void finish(bool succeeds) noexcept {
+    failed = !succeeds;
+    done.store(true, std::memory_order_release);
+  }
 };
 
 /// Carries bytes between the machines of a job, one process of each. Knows nothing of ranks and operations, and need

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,11 +74,11 @@ class memory_network {
     void start(link_transfer& one) noexcept override {
       const std::scoped_lock lock(network_.mutex_);
       if (std::count(given_up_.begin(), given_up_.end(), one.machine) != 0) {
-        finish(one, false);
+        one.finish(false);
       } else if (one.sends) {
         auto& to = network_.channels_[{self_, one.machine, one.channel}];
         to.messages.push_back({network_.arrival(), {one.bytes.begin(), one.bytes.end()}});
-        finish(one, true);
+        one.finish(true);
         if (const auto receiver = network_.ends_.find(one.machine); receiver != network_.ends_.end()) {
           receiver->second->wake();
         }
@@ -102,7 +101,7 @@ class memory_network {
           link_transfer& receive = *one.receives.front();
           one.receives.pop_front();
           std::memcpy(receive.bytes.data(), bytes.data(), std::min(bytes.size(), receive.bytes.size()));
-          finish(receive, bytes.size() == receive.bytes.size());
+          receive.finish(bytes.size() == receive.bytes.size());
           moved = true;
         }
       }
@@ -124,11 +123,6 @@ class memory_network {
     [[nodiscard]] int failing_machine() const noexcept override { return -1; }
 
    private:
-    static void finish(link_transfer& one, bool succeeded) noexcept {
-      one.failed = !succeeded;
-      one.done.store(true, std::memory_order_release);
-    }
-
     void wake() const noexcept {
       const std::uint64_t one = 1;
       [[maybe_unused]] const auto written = ::write(descriptor_, &one, sizeof(one));
@@ -139,7 +133,7 @@ class memory_network {
       for (auto& [key, one] : network_.channels_) {
         if (std::get<1>(key) == self_ && is_chosen(std::get<0>(key))) {
           for (link_transfer* receive : std::exchange(one.receives, {})) {
-            finish(*receive, false);
+            receive->finish(false);
           }
         }
       }

@@ -13,8 +13,8 @@
 #include <ucp/api/ucp.h>
 
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/links/network_interface.hpp>
 #include <hfcomm/machine/library.hpp>
+#include <hfcomm/machine/network_interfaces.hpp>
 
 namespace hfcomm::engines {
 
@@ -95,7 +95,7 @@ class ucx_settings {
     set("UCX_TCP_TX_SEG_SIZE", segment);
     set("UCX_TCP_RX_SEG_SIZE", segment);
     const auto chosen =
-        std::getenv("HFCOMM_INTERFACE") != nullptr ? chosen_interface() : rendezvous::interface_address{};
+        std::getenv("HFCOMM_INTERFACE") != nullptr ? rendezvous::chosen_interface() : rendezvous::interface_address{};
     if (!chosen.interface.empty()) {
       set("UCX_NET_DEVICES", chosen.interface);
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -71,6 +72,13 @@ HFCOMM_INLINE std::vector<interface_address> reachable_addresses(const std::vect
     });
   }
   return result;
+}
+
+HFCOMM_INLINE interface_address chosen_interface() {
+  const char* const variable = std::getenv("HFCOMM_INTERFACE");
+  const std::string wanted = variable != nullptr ? variable : "";
+  const auto found = reachable_addresses(network_addresses(), wanted);
+  return found.empty() ? interface_address{.interface = wanted, .address = {}} : found.front();
 }
 
 }  // namespace hfcomm::rendezvous
