@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <cstdio>
 #include <memory>
 #include <random>
@@ -187,8 +188,8 @@ TEST_CASE("side claims: another version of hfcomm is named with both versions") 
 TEST_CASE("side claims: control characters of a job key do not get into error texts") {
   admission own = member(1);
   own.job_key = "a\x1b[2Jb\xff";
-  CHECK(rendezvous::side_claims::decode(rendezvous::side_claims(own).encode()).job_beginning == "a?[2Jb?");
-  CHECK(rendezvous::side_claims(own).job_beginning == "a?[2Jb?");
+  CHECK(rendezvous::side_claims::decode(rendezvous::side_claims(own).encode()).job() == "a?[2Jb?");
+  CHECK(rendezvous::side_claims(own).job() == "a?[2Jb?");
 }
 
 TEST_CASE("side stream: an end with a secret and one without name HFCOMM_AUTH") {
@@ -307,7 +308,7 @@ TEST_CASE("side stream: a message of impossible length ends the stream before it
     pair_of_streams ends;
     ends.carry();
     std::vector<std::byte> bytes(4);
-    rendezvous::put_integer(bytes.data(), length);
+    std::memcpy(bytes.data(), &length, sizeof(length));
     ends.listener.receive(bytes);
     CHECK(!ends.listener.next());
     CHECK(says(ends.listener.problem(), "impossible length: " + std::to_string(length)));

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/hash.hpp>
@@ -26,69 +24,30 @@ struct admission {
   int rank = 0;  ///< This process's own.
 };
 
-/// Writes an integer, its least significant byte first.
-template <class Integer>
-void put_integer(std::byte* to, Integer value) {
-  for (std::size_t index = 0; index < sizeof(Integer); ++index) {
-    to[index] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * index));
-  }
-}
-
-/// Returns an integer that put_integer has written.
-template <class Integer>
-Integer take_integer(const std::byte* from) {
-  std::uint64_t value = 0;
-  for (std::size_t index = 0; index < sizeof(Integer); ++index) {
-    value |= std::to_integer<std::uint64_t>(from[index]) << (8 * index);
-  }
-  return static_cast<Integer>(value);
-}
-
 /// The claims of a process, as the handshake sends them. They have a fixed length whatever the job key's.
 struct side_claims {
   static constexpr std::size_t encoded_bytes = 104;
-  static constexpr std::size_t most_of_job_key = 64;
   using encoded = std::array<std::byte, encoded_bytes>;
 
   std::uint32_t version = wire_version;
   std::int32_t world_size = 0;
   std::int32_t rank = 0;
+  std::uint32_t unused = 0;
   std::uint64_t epoch = 0;
   std::uint64_t job_hash[2] = {};
-  std::string job_beginning;  ///< At most 64 bytes of the job key, for error texts.
+  char job_beginning[64] = {};  ///< Of the job key, for error texts.
 
   side_claims() = default;
   explicit side_claims(const admission& own)
       : world_size(own.world_size),
         rank(own.rank),
         epoch(own.epoch),
-        job_hash{hfcomm::detail::fnv1a(own.job_key), hfcomm::detail::fnv1a(own.job_key, 0x6c62272e07bb0142ULL)},
-        job_beginning(printable(std::string_view(own.job_key).substr(0, most_of_job_key))) {}
-
-  [[nodiscard]] encoded encode() const {
-    encoded bytes{};
-    put_integer(&bytes[0], version);
-    put_integer(&bytes[4], world_size);
-    put_integer(&bytes[8], rank);  // [12] to [15] are zero
-    put_integer(&bytes[16], epoch);
-    put_integer(&bytes[24], job_hash[0]);
-    put_integer(&bytes[32], job_hash[1]);
-    std::memcpy(&bytes[40], job_beginning.data(), std::min(job_beginning.size(), most_of_job_key));
-    return bytes;
+        job_hash{hfcomm::detail::fnv1a(own.job_key), hfcomm::detail::fnv1a(own.job_key, 0x6c62272e07bb0142ULL)} {
+    own.job_key.copy(job_beginning, sizeof(job_beginning));
   }
 
-  static side_claims decode(std::span<const std::byte, encoded_bytes> bytes) {
-    side_claims result;
-    result.version = take_integer<std::uint32_t>(&bytes[0]);
-    result.world_size = take_integer<std::int32_t>(&bytes[4]);
-    result.rank = take_integer<std::int32_t>(&bytes[8]);
-    result.epoch = take_integer<std::uint64_t>(&bytes[16]);
-    result.job_hash[0] = take_integer<std::uint64_t>(&bytes[24]);
-    result.job_hash[1] = take_integer<std::uint64_t>(&bytes[32]);
-    const std::string_view text(reinterpret_cast<const char*>(&bytes[40]), most_of_job_key);
-    result.job_beginning = printable(text.substr(0, text.find('\0')));
-    return result;
-  }
+  [[nodiscard]] encoded encode() const { return std::bit_cast<encoded>(*this); }
+  static side_claims decode(const encoded& bytes) { return std::bit_cast<side_claims>(bytes); }
 
   /// Returns "rank 3 of 8".
   [[nodiscard]] std::string who() const { return detail::concat({"rank ", rank, " of ", world_size}); }
@@ -103,8 +62,7 @@ struct side_claims {
                              " has ", version});
     }
     if (peer.job_hash[0] != job_hash[0] || peer.job_hash[1] != job_hash[1]) {
-      return detail::concat(
-          {them, " belongs to the job \"", peer.job_beginning, '"', us, " to the job \"", job_beginning, '"'});
+      return detail::concat({them, " belongs to the job \"", peer.job(), '"', us, " to the job \"", job(), '"'});
     }
     if (peer.world_size != world_size) {
       return detail::concat({them, " disagrees about the size of the job with this process, ", who()});
@@ -117,14 +75,14 @@ struct side_claims {
     return {};
   }
 
- private:
-  /// Returns a text for people: who chose it may be somebody else.
-  static std::string printable(std::string_view text) {
-    std::string result(text);
-    for (char& letter : result) {
+  /// Returns the beginning of the job key for people: who chose it may be somebody else.
+  [[nodiscard]] std::string job() const {
+    std::string text(job_beginning, sizeof(job_beginning));
+    text.resize(std::min(text.find('\0'), text.size()));
+    for (char& letter : text) {
       letter = letter < ' ' || letter > '~' ? '?' : letter;
     }
-    return result;
+    return text;
   }
 };
 

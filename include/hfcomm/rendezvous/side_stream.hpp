@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,12 +76,13 @@ class side_stream {
     if (!problem_.empty() || unread.size() < length_bytes) {
       return std::nullopt;
     }
-    const std::size_t length = take_integer<std::uint32_t>(unread.data());
+    std::uint32_t length = 0;
+    std::memcpy(&length, unread.data(), length_bytes);
     if (length < 1 || length > side_message::most_bytes + 1) {
       problem_ = detail::concat({"the other end sent a message of impossible length: ", length, " bytes"});
       return std::nullopt;
     }
-    const std::size_t sent = length + (is_sealed() ? crypto::tag_bytes : 0);
+    const std::size_t sent = std::size_t{length} + (is_sealed() ? crypto::tag_bytes : 0);
     if (unread.size() - length_bytes < sent) {
       return std::nullopt;
     }
@@ -112,7 +113,8 @@ class side_stream {
       output_.reserve(std::max(needed, 2 * output_.capacity()));
     }
     output_.resize(begin);
-    put_integer(&output_[begin - length_bytes], static_cast<std::uint32_t>(bytes.size() + 1));
+    const auto length = static_cast<std::uint32_t>(bytes.size() + 1);
+    std::memcpy(&output_[begin - length_bytes], &length, length_bytes);
     output_.push_back(static_cast<std::byte>(kind));
     append(bytes);
     if (is_sealed()) {
@@ -134,7 +136,7 @@ class side_stream {
   }
 
  private:
-  static constexpr std::size_t length_bytes = 4;
+  static constexpr std::size_t length_bytes = sizeof(std::uint32_t);
 
   struct direction {
     bytes_32 key{};
