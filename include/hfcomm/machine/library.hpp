@@ -19,9 +19,10 @@ namespace hfcomm::detail {
 class library {
  public:
   /// Loads one of `names`. The environment variable `variable` may name another file. The process has the library
-  /// already where it has its function `known_function`.
-  library(const char* what, const char* variable, const char* known_function, std::initializer_list<const char*> names)
-      : what_(what), variable_(variable) {
+  /// already where it has its function `known_function`. RTLD_GLOBAL is for a library whose plugins need its functions.
+  library(const char* what, const char* variable, const char* known_function, std::initializer_list<const char*> names,
+          int visibility = RTLD_LOCAL)
+      : what_(what), variable_(variable), visibility_(visibility) {
     if (const char* path = std::getenv(variable); path != nullptr && *path != '\0') {
       open(path);
       return;
@@ -60,7 +61,7 @@ class library {
  private:
   void open(const char* name) {
     // Never closed, because other libraries, and the library's own threads, may use it until the process ends.
-    handle_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    handle_ = ::dlopen(name, RTLD_NOW | visibility_);
     is_found_ = handle_ != nullptr;
     if (!is_found_) {
       const char* const text = ::dlerror();
@@ -70,6 +71,7 @@ class library {
 
   const char* what_;
   const char* variable_;
+  int visibility_;
   void* handle_ = nullptr;
   bool is_found_ = false;
   std::string searched_;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include <dlfcn.h>
@@ -16,6 +17,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/machine/library.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/detail/address_exchange-inl.hpp>
 
@@ -126,33 +128,22 @@ class library {
   using end_of_fence = void (*)(int status, void* data);
 
   library() : process_(::getpid()) {
-    // MPI may have brought the library along.
-    const bool is_here = ::dlsym(RTLD_DEFAULT, "PMIx_Init") != nullptr;
-    if (!is_here) {
-      handle_ = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
-    }
-    if (!is_here && handle_ == nullptr) {
+    // Its plugins need its functions, too.
+    const hfcomm::detail::library found("PMIx", "HFCOMM_PMIX_LIBRARY", "PMIx_Init", {"libpmix.so.2"}, RTLD_GLOBAL);
+    if (!found.is_found()) {
       detail::throw_error<engine_error>(
-          {"the launcher has a PMIx server, which tells where rank 0 is, but libpmix.so.2 cannot be "
-           "loaded (",
-           ::dlerror(), "); install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"});
+          {"the launcher has a PMIx server, which tells where rank 0 is, but ", found.problem(),
+           "; or install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"});
     }
-    take(error_string_, "PMIx_Error_string");
-    take(init_, "PMIx_Init");
-    take(finalize_, "PMIx_Finalize");
-    take(put_, "PMIx_Put");
-    take(commit_, "PMIx_Commit");
-    take(fence_, "PMIx_Fence_nb");
-    take(get_, "PMIx_Get");
+    const auto here = std::source_location::current();
+    found.fill(error_string_, "PMIx_Error_string", false, here);
+    found.fill(init_, "PMIx_Init", false, here);
+    found.fill(finalize_, "PMIx_Finalize", false, here);
+    found.fill(put_, "PMIx_Put", false, here);
+    found.fill(commit_, "PMIx_Commit", false, here);
+    found.fill(fence_, "PMIx_Fence_nb", false, here);
+    found.fill(get_, "PMIx_Get", false, here);
     check(init_(&self_, nullptr, 0), "PMIx_Init");
-  }
-
-  template <class Function>
-  void take(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(::dlsym(handle_ != nullptr ? handle_ : RTLD_DEFAULT, name));
-    if (function == nullptr) {
-      detail::throw_error<engine_error>({"PMIx's library has no ", name});
-    }
   }
 
   static void end_fence(int status, void* data) {
@@ -161,7 +152,6 @@ class library {
     (*shared)->store(status);
   }
 
-  void* handle_ = nullptr;
   pid_t process_;
   process self_{};
   const char* (*error_string_)(int status) = nullptr;
