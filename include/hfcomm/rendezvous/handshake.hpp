@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +12,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
@@ -122,19 +121,14 @@ class start_warning {
 
 /// Throws timeout_error from the text of a `timed_out` packet.
 [[noreturn, gnu::cold]] inline void throw_timed_out(const std::string& text) {
-  const char* at = text.data();
-  const char* const last = at + text.size();
-  const char* const end = std::find(at, last, '\n');
+  const auto end = text.find('\n');
+  std::string_view ranks = std::string_view(text).substr(0, end);
   std::vector<int> missing;
-  for (int rank = 0; at != end;) {
-    const auto [behind, problem] = std::from_chars(at, end, rank);
-    if (problem != std::errc()) {
-      break;
-    }
-    missing.push_back(rank);
-    at = behind == end ? end : behind + 1;
+  while (const auto rank = detail::take_number(ranks)) {
+    missing.push_back(*rank);
+    ranks.remove_prefix(std::min<std::size_t>(ranks.size(), 1));
   }
-  const std::string_view reason(end == last ? last : end + 1, last);
+  const auto reason = end != std::string::npos ? std::string_view(text).substr(end + 1) : std::string_view();
   detail::throw_error<timeout_error>({reason}, missing);
 }
 

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <array>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <source_location>
 #include <string>
-#include <system_error>
+#include <string_view>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/environment.hpp>
 
@@ -100,10 +100,8 @@ class launcher_parser {
     if (!value) {
       return std::nullopt;
     }
-    int result = 0;
-    const char* const end = value->data() + value->size();
-    const auto [stop, problem] = std::from_chars(value->data(), end, result);
-    if (problem != std::errc() || stop != end || result < least || result > most) {
+    const auto result = whole_number(*value);
+    if (!result || *result < least || *result > most) {
       fail(concat({shown(name), " is no whole number from ", least, " to ", most}));
     }
     return result;
@@ -141,42 +139,22 @@ class launcher_parser {
     if (!list) {
       return std::nullopt;
     }
-    const auto wrong = [this] {
-      fail(concat({shown(variables_.local_size), " is no list of numbers such as 4(x2),3"}));
-    };
     int machine = number("SLURM_NODEID", 0).value_or(0);
-    const char* at = list->data();
-    const char* const end = at + list->size();
-    const auto read_number = [&] {
-      int value = 0;
-      const auto [stop, problem] = std::from_chars(at, end, value);
-      if (problem != std::errc() || value < 1) {
-        wrong();
+    for (std::string_view rest = *list; !rest.empty();) {
+      const auto size = take_number(rest);
+      auto times = std::optional(1);
+      if (rest.starts_with("(x")) {
+        rest.remove_prefix(2);
+        times = take_number(rest);
+        times = take_character(rest, ')') ? times : std::nullopt;
       }
-      at = stop;
-      return value;
-    };
-    while (at != end) {
-      const int size = read_number();
-      int times = 1;
-      if (end - at >= 2 && at[0] == '(' && at[1] == 'x') {
-        at += 2;
-        times = read_number();
-        if (at == end || *at != ')') {
-          wrong();
-        }
-        ++at;
-      }
-      if (machine < times) {
+      if (size > 0 && times > machine) {
         return size;
       }
-      machine -= times;
-      if (at != end) {
-        if (*at != ',' || at + 1 == end) {
-          wrong();
-        }
-        ++at;
+      if (!(size > 0) || !(times > 0) || (!rest.empty() && (!take_character(rest, ',') || rest.empty()))) {
+        fail(concat({shown(variables_.local_size), " is no list of numbers such as 4(x2),3"}));
       }
+      machine -= *times;
     }
     fail(concat({shown(variables_.local_size), " has no number for ", shown("SLURM_NODEID")}));
   }

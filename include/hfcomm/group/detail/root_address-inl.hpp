@@ -2,32 +2,22 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
 
 namespace hfcomm::detail {
-
-/// Returns the whole text as a number; nullopt where it is none, or more than `most`.
-template <class Number>
-std::optional<Number> parse_digits(std::string_view text, Number most) {
-  Number value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value);  // NOLINT(*stringview-data-usage): has the end
-  return problem == std::errc() && stop == end && value <= most ? std::optional(value) : std::nullopt;
-}
 
 [[gnu::cold]] HFCOMM_INLINE std::optional<host_and_port> parse_host_and_port(std::string_view text) {
   host_and_port result;
@@ -57,7 +47,7 @@ std::optional<Number> parse_digits(std::string_view text, Number most) {
     return std::nullopt;
   }
   if (has_port) {
-    result.port = parse_digits<std::uint16_t>(port, 65535);
+    result.port = whole_number<std::uint16_t>(port);
     if (!result.port || *result.port == 0) {
       return std::nullopt;
     }
@@ -77,10 +67,11 @@ namespace host_list {
     const auto item = items.substr(0, comma);
     const auto dash = item.find('-');
     const auto low = item.substr(0, dash);
-    const auto first = parse_digits(low, largest);
-    const auto last = dash == std::string_view::npos ? first : parse_digits(item.substr(dash + 1), largest);
+    const auto first = whole_number<std::uint64_t>(low);
+    const auto last = dash == std::string_view::npos ? first : whole_number<std::uint64_t>(item.substr(dash + 1));
     items.remove_prefix(comma == std::string_view::npos ? items.size() : comma + 1);
-    if (!first || !last || *last < *first || low.size() > 9 || (comma != std::string_view::npos && items.empty())) {
+    if (!first || !last || *last < *first || *last > largest || low.size() > 9 ||
+        (comma != std::string_view::npos && items.empty())) {
       return std::nullopt;
     }
     number = number.empty() ? low : number;

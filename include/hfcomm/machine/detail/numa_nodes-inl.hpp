@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
-#include <system_error>
 
 #include <dirent.h>
 #include <sys/syscall.h>
@@ -18,28 +16,11 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/numa_nodes.hpp>
 
 namespace hfcomm::detail {
-
-/// Takes a number from the beginning of a text.
-inline std::optional<int> take_number(std::string_view& text) noexcept {
-  int number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc()) {
-    return std::nullopt;
-  }
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-/// Takes a character from the beginning of a text, if it is there.
-inline bool take_character(std::string_view& text, char wanted) noexcept {
-  const bool is_there = text.starts_with(wanted);
-  text.remove_prefix(is_there ? 1 : 0);
-  return is_there;
-}
 
 /// Returns the nodes of HFCOMM_NUMA_NODES by rank of this machine; nullopt where it is not set.
 [[gnu::cold]] inline std::optional<std::vector<int>> pretended_numa_nodes() {

@@ -2,20 +2,19 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 
@@ -94,12 +93,11 @@ HFCOMM_INLINE std::optional<root_address> parse_root_address(std::string_view te
     result.hosts.emplace_back(host);
   }
   for (const auto digits : *ports) {
-    std::uint16_t port = 0;
-    const auto [stop, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    if (problem != std::errc() || stop != digits.data() + digits.size() || port == 0) {
+    const auto port = detail::whole_number<std::uint16_t>(digits);
+    if (port.value_or(0) == 0) {
       return std::nullopt;
     }
-    result.ports.push_back(port);
+    result.ports.push_back(*port);
   }
   return result;
 }
