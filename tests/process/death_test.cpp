@@ -174,7 +174,7 @@ TEST_CASE("launch: it waits for a core file, and blames the rank that crashed") 
   const auto outcome = [&] {
     processes::child_processes launcher(1, [&](int) {
       ::dup2(processes::report_pipe(), STDERR_FILENO);
-      const detail::exit_record_table table(2);
+      const auto table = detail::make_exit_records(2);
       const launch_options options{.processes = 2};
       detail::rank_output output(options);
       detail::child_processes children(2, table.get(), output);

@@ -129,11 +129,7 @@ class roster {
   /// Enters this rank. From now on the other ranks notice when it ends.
   void enter() {
     if (ranks_are_processes()) {
-      struct flock lock{};
-      lock.l_type = F_WRLCK;
-      lock.l_whence = SEEK_SET;
-      lock.l_start = index_;
-      lock.l_len = 1;
+      struct flock lock = lock_of(index_);
       if (::fcntl(segment_->fd(), F_SETLK, &lock) != 0) {
         throw_system("locking this rank's byte of the roster");
       }
@@ -283,6 +279,10 @@ class roster {
                                        "), which connects this machine, ", end->text})};
   }
 
+  /// Returns the lock of a rank's byte.
+  [[nodiscard]] static struct flock lock_of(int index) noexcept {
+    return {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = index, .l_len = 1, .l_pid = 0};
+  }
   [[nodiscard]] static bool is_over(process_state state) noexcept {
     return state != process_state::running && state != process_state::unknown;
   }
@@ -291,11 +291,7 @@ class roster {
     if (!ranks_are_processes() || index == index_) {
       return process_state::unknown;
     }
-    struct flock lock{};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = index;
-    lock.l_len = 1;
+    struct flock lock = lock_of(index);
     if (::fcntl(segment_->fd(), F_GETLK, &lock) != 0) {
       return process_state::unknown;
     }

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {

@@ -57,23 +57,16 @@ class child_status_scope {
   bool changed_ = false;
 };
 
-/// The exit records of all ranks, in memory that parent and children share.
-class exit_record_table {
- public:
-  explicit exit_record_table(int ranks)
-      : segment_(
-            rendezvous::shared_segment::anonymous(sizeof(rendezvous::exit_record) * static_cast<std::size_t>(ranks))),
-        table_(reinterpret_cast<rendezvous::exit_record*>(segment_->data())) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      ::new (table_ + rank) rendezvous::exit_record{};
-    }
+/// Makes the exit records of all ranks, in memory that parent and children share.
+inline std::shared_ptr<rendezvous::exit_record> make_exit_records(int ranks) {
+  auto memory =
+      rendezvous::shared_segment::anonymous(sizeof(rendezvous::exit_record) * static_cast<std::size_t>(ranks));
+  auto* const table = reinterpret_cast<rendezvous::exit_record*>(memory->data());
+  for (int rank = 0; rank < ranks; ++rank) {
+    ::new (table + rank) rendezvous::exit_record{};
   }
-  [[nodiscard]] rendezvous::exit_record* get() const noexcept { return table_; }
-
- private:
-  std::shared_ptr<rendezvous::shared_segment> segment_;
-  rendezvous::exit_record* table_;
-};
+  return {std::move(memory), table};
+}
 
 /// The processes that launch() has forked, and the exit record of each.
 class child_processes {

@@ -103,7 +103,7 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
 [[gnu::cold]] HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main,
                                              std::source_location where) {
   flush_output();
-  const exit_record_table table(options.processes);
+  const auto table = make_exit_records(options.processes);
   init_options job;
   job.init_method = concat({"job://", rendezvous::random_id()});
   job.world_size = options.processes;
