@@ -76,8 +76,8 @@ void progress(side_listener& listener, std::chrono::milliseconds most = 5ms) {
 /// A listener of rank 0 with a thread that takes care of it.
 class served_listener {
  public:
-  explicit served_listener(admission own = member(0), const std::string& host = "127.0.0.1", side_limits limits = {})
-      : listener_(host, {0}, std::move(own), limits), thread_([this] {
+  explicit served_listener(admission own = member(0), side_limits limits = {})
+      : listener_({0}, std::move(own), limits), thread_([this] {
           while (!stop_) {
             progress(listener_);
           }
@@ -109,7 +109,7 @@ side_connection connect_to(std::uint16_t port, const admission& own = member(1),
 /// Both ends of a proven connection.
 struct connected_pair {
   explicit connected_pair(const credentials& proof = with_secret(), const char* host = "127.0.0.1")
-      : served(member(0, proof), host), connector(connect_to(served.port(), member(1, proof), host)) {
+      : served(member(0, proof)), connector(connect_to(served.port(), member(1, proof), host)) {
     side_listener& listener = served.stop();
     std::optional<side_connection> taken;
     go_on_until([&] { return (taken = listener.take()).has_value(); }, [&] { progress(listener); });
@@ -290,7 +290,7 @@ TEST_CASE("side connection: IPv6 works, and a listener at all addresses takes bo
   connected_pair ends(with_secret(), "::1");
   CHECK(ends.connector.peer_address() == "[::1]:" + std::to_string(ends.served.port()));
 
-  served_listener everywhere(member(0), "");
+  served_listener everywhere(member(0));
   const auto by_4 = connect_to(everywhere.port(), member(1));
   const auto by_6 = connect_to(everywhere.port(), member(2), "::1");
   CHECK(by_4.verdict() == side_verdict::proven);
@@ -303,18 +303,16 @@ TEST_CASE("side connection: IPv6 works, and a listener at all addresses takes bo
 }
 
 TEST_CASE("side listener: a port that is taken is followed by the next") {
-  const side_listener first("127.0.0.1", {0}, member(0));
-  const side_listener second("127.0.0.1", {first.port(), 0}, member(0));
+  const side_listener first({0}, member(0));
+  const side_listener second({first.port(), 0}, member(0));
   CHECK(second.port() != first.port());
-  CHECK(second.address() == "127.0.0.1:" + std::to_string(second.port()));
+  CHECK(second.address().ends_with(":" + std::to_string(second.port())));
   const auto problem =
-      problem_of<hfcomm::engine_error>([&] { side_listener("127.0.0.1", {first.port(), second.port()}, member(0)); });
+      problem_of<hfcomm::engine_error>([&] { side_listener({first.port(), second.port()}, member(0)); });
   for (const side_listener* one : {&first, &second}) {
     CHECK(says(problem, one->address() + ": Address already in use"));
   }
-  CHECK(says(problem_of<hfcomm::engine_error>([&] { side_listener("127.0.0.1", {}, member(0)); }), "no port to try"));
-  CHECK(says(problem_of<hfcomm::engine_error>([&] { side_listener("no.such.host.invalid", {0}, member(0)); }),
-             "cannot listen at no.such.host.invalid"));
+  CHECK(says(problem_of<hfcomm::engine_error>([&] { side_listener({}, member(0)); }), "no port to try"));
 }
 
 TEST_CASE("side listener: a port is free again as soon as its job has ended") {
@@ -325,11 +323,11 @@ TEST_CASE("side listener: a port is free again as soon as its job has ended") {
     ends.accepted->close("the listening end closes first, which keeps the port busy for a minute");
     CHECK(!wait_for_message(ends.connector));
   }
-  CHECK(side_listener("127.0.0.1", {port}, member(0)).port() == port);
+  CHECK(side_listener({port}, member(0)).port() == port);
 }
 
 TEST_CASE("side listener: each kind of stranger is turned away") {
-  served_listener served(member(0), "127.0.0.1", {.handshake = 300ms});
+  served_listener served(member(0), {.handshake = 300ms});
   std::vector<unique_fd> strangers;
   for (const auto& bytes : strange_bytes()) {
     strangers.push_back(stranger(served.port(), bytes));
@@ -368,7 +366,7 @@ TEST_CASE("side listener: a process of the job gets in among 1000 strangers") {
 }
 
 TEST_CASE("side listener: more strangers than allowed end the oldest ones") {
-  side_listener listener("127.0.0.1", {0}, member(0), {.unproven = 3});
+  side_listener listener({0}, member(0), {.unproven = 3});
   std::vector<unique_fd> strangers;
   for (int index = 0; index < 5; ++index) {
     strangers.push_back(stranger(listener.port()));
@@ -387,8 +385,8 @@ TEST_CASE("side listener: where descriptors run out, the oldest stranger goes; w
     const auto address = rendezvous::resolve("127.0.0.1", listener.port()).addresses.at(0);
     REQUIRE(::connect(fd.get(), address.get(), address.length) == 0);
   };
-  side_listener busy("127.0.0.1", {0}, member(0));
-  side_listener idle("127.0.0.1", {0}, member(0));
+  side_listener busy({0}, member(0));
+  side_listener idle({0}, member(0));
   const auto first = stranger(busy.port());
   go_on_until([&] { return busy.unproven() == 1; }, [&] { progress(busy); });
   const unique_fd second(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -414,7 +412,7 @@ TEST_CASE("side listener: where descriptors run out, the oldest stranger goes; w
 }
 
 TEST_CASE("side listener: a handshake that takes too long ends, the others go on") {
-  side_listener listener("127.0.0.1", {0}, member(0), {.handshake = 100ms});
+  side_listener listener({0}, member(0), {.handshake = 100ms});
   const auto silent = stranger(listener.port());
   go_on_until([&] { return listener.unproven() == 1; }, [&] { progress(listener); });
   go_on_until([&] { return listener.unproven() == 0; }, [&] { progress(listener); });
@@ -425,13 +423,13 @@ TEST_CASE("side listener: a handshake that takes too long ends, the others go on
 TEST_CASE("connect_side: waits for a listener that comes later, and calls back meanwhile") {
   std::uint16_t port = 0;
   {
-    port = side_listener("127.0.0.1", {0}, member(0)).port();  // free again
+    port = side_listener({0}, member(0)).port();  // free again
   }
   std::optional<side_listener> late;
   int calls = 0;
   const auto connection = connect_side("127.0.0.1", {port}, member(1), deadline::in(generous), [&] {
     if (++calls == 5) {
-      late.emplace("127.0.0.1", std::vector<std::uint16_t>{port}, member(0));
+      late.emplace(std::vector<std::uint16_t>{port}, member(0));
     }
     if (late) {
       late->progress();
@@ -442,7 +440,7 @@ TEST_CASE("connect_side: waits for a listener that comes later, and calls back m
 }
 
 TEST_CASE("connect_side: what the callback throws ends the attempt") {
-  const side_listener listener("127.0.0.1", {0}, member(0));  // nobody serves it
+  const side_listener listener({0}, member(0));  // nobody serves it
   CHECK_THROWS_AS(connect_side("127.0.0.1", {listener.port()}, member(1), deadline::in(generous),
                                [] { throw hfcomm::engine_error(hfcomm::error_context{}, "stop"); }),
                   hfcomm::engine_error);
@@ -451,7 +449,7 @@ TEST_CASE("connect_side: what the callback throws ends the attempt") {
 TEST_CASE("connect_side: the deadline names all addresses that were tried, and why each failed") {
   std::uint16_t port = 0;
   {
-    port = side_listener("127.0.0.1", {0}, member(0)).port();
+    port = side_listener({0}, member(0)).port();
   }
   try {
     connect_side("localhost", {port}, member(1), deadline::in(200ms));

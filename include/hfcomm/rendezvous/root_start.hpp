@@ -25,7 +25,7 @@
 #include <hfcomm/rendezvous/job_plan.hpp>
 #include <hfcomm/rendezvous/machine_start.hpp>
 #include <hfcomm/rendezvous/side_connection.hpp>
-#include <hfcomm/rendezvous/side_events.hpp>
+#include <hfcomm/rendezvous/side_control.hpp>
 #include <hfcomm/rendezvous/side_listener.hpp>
 
 namespace hfcomm::rendezvous {
@@ -92,7 +92,7 @@ class root_start {
       address.nonce = random_id();
       address.ports = {0};
     }
-    listener_.emplace("", address.ports, mine_.admission_of(*mine_.options.proof, address.nonce));
+    listener_.emplace(address.ports, mine_.admission_of(*mine_.options.proof, address.nonce));
     if (is_published) {
       address.ports = {listener_->port()};
       tell_exchange(address);

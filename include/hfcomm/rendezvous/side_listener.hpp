@@ -48,10 +48,9 @@ struct side_limits {
 /// time may use it.
 class side_listener {
  public:
-  /// Listens at the first of `ports` that is free; 0 is a port that the system chooses. An empty `host` is all
-  /// addresses of this machine, of IPv4 and IPv6. Throws engine_error where none is free, with the reason for each.
-  side_listener(const std::string& host, const std::vector<std::uint16_t>& ports, admission own,
-                side_limits limits = {})
+  /// Listens at the first of `ports` that is free, on all addresses of this machine, of IPv4 and IPv6; 0 is a port that
+  /// the system chooses. Throws engine_error where none is free, with the reason for each.
+  side_listener(const std::vector<std::uint16_t>& ports, admission own, side_limits limits = {})
       : own_(std::make_shared<const admission>(std::move(own))),
         limits_(limits),
         events_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -62,12 +61,12 @@ class side_listener {
     if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
       limits_.unproven = std::clamp<std::size_t>(descriptors.rlim_cur / 4, 1, limits_.unproven);
     }
-    listen_at_one_of(host, ports);
+    listen_at_one_of(ports);
     watch(fd_.get(), nullptr);
   }
 
   [[nodiscard]] std::uint16_t port() const { return address_.port(); }
-  /// Returns "[::]:29600", or "10.0.0.1:29600".
+  /// Returns "[::]:29600".
   [[nodiscard]] std::string address() const { return address_.text(); }
 
   /// Appends what poll should wait for before `progress`: one descriptor for everything.
@@ -126,9 +125,9 @@ class side_listener {
     std::list<candidate>::iterator self;
   };
 
-  void listen_at_one_of(const std::string& host, const std::vector<std::uint16_t>& ports) {
+  void listen_at_one_of(const std::vector<std::uint16_t>& ports) {
     std::string problems;
-    for (const tcp_address& address : addresses_of(host)) {
+    for (const tcp_address& address : any_addresses()) {
       for (const std::uint16_t port : ports) {
         const tcp_address one = address.with_port(port);
         if (const int problem = listen_at(one); problem == 0) {
@@ -144,15 +143,7 @@ class side_listener {
   }
 
   /// Returns the addresses to try in turn. A socket of IPv6 takes connections of IPv4, too.
-  static std::vector<tcp_address> addresses_of(const std::string& host) {
-    if (!host.empty()) {
-      auto found = resolve(host, 0);
-      if (!found.problem.empty()) {
-        detail::throw_error<engine_error>(
-            {"cannot listen at ", host, " for the other machines of the job: ", found.problem});
-      }
-      return std::move(found.addresses);
-    }
+  static std::vector<tcp_address> any_addresses() {
     std::vector<tcp_address> any(2);
     any[0].storage.ss_family = AF_INET6;
     any[0].length = sizeof(sockaddr_in6);
