@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
@@ -48,10 +49,18 @@ class crypto {
                     std::size_t begin) const = 0;
 
   /// Returns what was sealed with that key and number; nullopt where these are other bytes.
-  [[nodiscard]] virtual std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,
-                                                                   byte_view sealed) const = 0;
+  [[nodiscard]] std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,
+                                                           byte_view sealed) const {
+    std::vector<std::byte> plain(sealed.size() - std::min(sealed.size(), tag_bytes));
+    const bool is_authentic = sealed.size() >= tag_bytes && decrypt(key, number, sealed, plain);
+    return is_authentic ? std::optional(std::move(plain)) : std::nullopt;
+  }
 
  protected:
+  /// Decrypts into `plain`, which has the right size; returns whether the tag is right.
+  [[nodiscard]] virtual bool decrypt(const bytes_32& key, std::uint64_t number, byte_view sealed,
+                                     std::span<std::byte> plain) const = 0;
+
   static const unsigned char* source_of(byte_view bytes) {
     return reinterpret_cast<const unsigned char*>(bytes.data());
   }

@@ -7,11 +7,9 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <source_location>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
@@ -72,15 +70,11 @@ class libsodium final : public crypto {
     require(has_worked, "crypto_aead_chacha20poly1305_ietf_encrypt");
   }
 
-  [[nodiscard]] std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,
-                                                           byte_view sealed) const override {
-    if (sealed.size() < tag_bytes) {
-      return std::nullopt;
-    }
-    std::vector<std::byte> plain(sealed.size() - tag_bytes);
-    const bool is_authentic = decrypt_(target_of(plain), nullptr, nullptr, source_of(sealed), sealed.size(), nullptr, 0,
-                                       nonce_of(number).data(), source_of(key)) == 0;
-    return is_authentic ? std::optional(std::move(plain)) : std::nullopt;
+ protected:
+  [[nodiscard]] bool decrypt(const bytes_32& key, std::uint64_t number, byte_view sealed,
+                             std::span<std::byte> plain) const override {
+    return decrypt_(target_of(plain), nullptr, nullptr, source_of(sealed), sealed.size(), nullptr, 0,
+                    nonce_of(number).data(), source_of(key)) == 0;
   }
 
  private:
@@ -149,19 +143,15 @@ class libcrypto final : public crypto {
     require(has_worked, "EVP_chacha20_poly1305");
   }
 
-  [[nodiscard]] std::optional<std::vector<std::byte>> open(const bytes_32& key, std::uint64_t number,
-                                                           byte_view sealed) const override {
-    if (sealed.size() < tag_bytes) {
-      return std::nullopt;
-    }
-    const byte_view text = sealed.first(sealed.size() - tag_bytes);
-    std::vector<std::byte> plain(text.size());
+ protected:
+  [[nodiscard]] bool decrypt(const bytes_32& key, std::uint64_t number, byte_view sealed,
+                             std::span<std::byte> plain) const override {
     bytes_32 tag{};
     std::memcpy(tag.data(), sealed.last(tag_bytes).data(), tag_bytes);
     const auto context = start(key, number, false);
     require(control_(context.get(), set_tag, int{tag_bytes}, tag.data()) == 1, "EVP_CIPHER_CTX_ctrl");
-    require(update(context, text, plain), "EVP_CipherUpdate");
-    return finish(context) ? std::optional(std::move(plain)) : std::nullopt;
+    require(update(context, sealed.first(plain.size()), plain), "EVP_CipherUpdate");
+    return finish(context);
   }
 
  private:

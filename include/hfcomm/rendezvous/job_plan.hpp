@@ -83,21 +83,11 @@ struct job_plan {
   }
   /// Returns the rank of each machine whose process connects it to the others.
   [[nodiscard]] std::vector<int> leaders() const {
-    std::vector<int> result;
-    result.reserve(machines.size());
-    for (const machine_part& part : machines) {
-      result.push_back(part.leader);
-    }
-    return result;
+    return of_machines([](const machine_part& part) { return part.leader; });
   }
   /// Returns the lowest rank of each machine.
   [[nodiscard]] std::vector<int> first_ranks() const {
-    std::vector<int> result;
-    result.reserve(machines.size());
-    for (const machine_part& part : machines) {
-      result.push_back(part.ranks.front());
-    }
-    return result;
+    return of_machines([](const machine_part& part) { return part.ranks.front(); });
   }
 
   [[nodiscard]] std::vector<std::byte> encode() const {
@@ -126,6 +116,13 @@ struct job_plan {
     if (std::none_of(machines.begin(), machines.end(), leads) || machines.front().ranks.front() != 0) {
       detail::throw_error<decode_error>({"a plan in which this rank does not lead its machine"});
     }
+  }
+
+ private:
+  [[nodiscard]] std::vector<int> of_machines(int (*number)(const machine_part& part)) const {
+    std::vector<int> result(machines.size());
+    std::transform(machines.begin(), machines.end(), result.begin(), number);
+    return result;
   }
 };
 

@@ -110,22 +110,17 @@ class machine_ranks {
     if (memory.local != nullptr) {
       fds.push_back(memory.local->fd());
     }
-    const welcome_packet content{.agent = memory.bell != nullptr ? leader_ : -1,
-                                 .has_local = memory.local != nullptr,
-                                 .has_leaders = false,
-                                 .socket = agent_socket};
+    const auto content =
+        welcome_packet{.agent = memory.bell != nullptr ? leader_ : -1, .socket = agent_socket}.encode();
     for (int rank = 0; rank < world_size(); ++rank) {
       joined_rank& member = member_of(rank);
-      if (!member.has_come) {
-        continue;
+      if (member.has_come) {
+        auto with = fds;
+        if (rank == first_rank && memory.leaders != nullptr) {
+          with.push_back(memory.leaders->fd());
+        }
+        member.connection.send(content, with);
       }
-      auto mine = content;
-      auto with = fds;
-      if (rank == first_rank && memory.leaders != nullptr) {
-        mine.has_leaders = true;
-        with.push_back(memory.leaders->fd());
-      }
-      member.connection.send(mine.encode(), with);
     }
   }
 
@@ -188,17 +183,15 @@ class machine_ranks {
     }
   }
 
-  /// The packet with which a leader hands over the machine's memory. Its descriptors: roster, world, then the board and
-  /// the event of the agent's bell, the local group and the leaders' group, as far as they are there.
+  /// The packet with which a leader hands over the machine's memory. Its descriptors: roster, world, then, where there
+  /// are several machines, the board and the event of the agent's bell, the group of the machine's ranks if they are
+  /// several, and the leaders' group if the rank is the machine's first.
   struct welcome_packet {
     std::int32_t agent = -1;  ///< The agent's rank; -1 where there is one machine.
-    bool has_local = false;
-    bool has_leaders = false;
-    std::string socket;  ///< Of the agent.
+    std::string socket;       ///< Of the agent.
 
     [[nodiscard]] std::vector<std::byte> encode() const {
-      std::vector<std::byte> bytes{local::welcome, static_cast<std::byte>(has_local),
-                                   static_cast<std::byte>(has_leaders)};
+      std::vector<std::byte> bytes{local::welcome};
       const auto agent_bytes = std::as_bytes(std::span(&agent, 1));
       bytes.insert(bytes.end(), agent_bytes.begin(), agent_bytes.end());
       const auto text = std::as_bytes(std::span(socket));
@@ -206,19 +199,14 @@ class machine_ranks {
       return bytes;
     }
     static std::optional<welcome_packet> decode(std::span<const std::byte> bytes) {
-      constexpr std::size_t fixed = 3 + sizeof(std::int32_t);
+      constexpr std::size_t fixed = 1 + sizeof(std::int32_t);
       if (bytes.size() < fixed || bytes.front() != local::welcome) {
         return std::nullopt;
       }
       welcome_packet packet;
-      packet.has_local = bytes[1] != std::byte{0};
-      packet.has_leaders = bytes[2] != std::byte{0};
-      std::memcpy(&packet.agent, bytes.data() + 3, sizeof(packet.agent));
+      std::memcpy(&packet.agent, bytes.data() + 1, sizeof(packet.agent));
       packet.socket.assign(reinterpret_cast<const char*>(bytes.data()) + fixed, bytes.size() - fixed);
       return packet;
-    }
-    [[nodiscard]] std::size_t descriptors() const {
-      return std::size_t{2} + (agent >= 0 ? 2 : 0) + (has_local ? 1 : 0) + (has_leaders ? 1 : 0);
     }
   };
 

@@ -102,39 +102,44 @@ class machine_member {
 
   [[gnu::cold]] membership enter(packet& answer) {
     const auto content = machine_ranks::welcome_packet::decode(answer.bytes);
-    if (!content || answer.fds.size() != content->descriptors() ||
-        std::any_of(answer.fds.begin(), answer.fds.end(), [](const unique_fd& fd) { return !fd; })) {
-      detail::throw_error<engine_error>(
-          {"it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)"});
-    }
-    const bool has_agent = content->agent >= 0;
     std::size_t next = 0;
-    const auto take = [&](std::size_t bytes) { return shared_segment::adopt(std::move(answer.fds[next++]), bytes); };
+    const auto take_descriptor = [&] {
+      if (!content || next == answer.fds.size() || !answer.fds[next]) {
+        detail::throw_error<engine_error>(
+            {"it did not come; this process may not open another file (descriptors in use, limit: ulimit -n)"});
+      }
+      return std::move(answer.fds[next++]);
+    };
+    const auto take = [&](std::size_t bytes) { return shared_segment::adopt(take_descriptor(), bytes); };
     const auto group = [&](int ranks, bool spans) {
       return (spans ? engines::layout::dimensions::for_machines(ranks) : engines::layout::dimensions::for_ranks(ranks))
           .total_bytes();
     };
     machine_memory memory;
     memory.roster = take(roster::bytes_for(own_.world_size));
+    const bool has_agent = content->agent >= 0;
     memory.world = take(group(own_.world_size, has_agent));
     std::shared_ptr<engines::agent_port> port;
     if (has_agent) {
       auto board = take(sizeof(agent_board));
-      memory.bell = std::make_shared<const agent_bell>(std::move(board), std::move(answer.fds[next++]));
+      memory.bell = std::make_shared<const agent_bell>(std::move(board), take_descriptor());
       port = connect_to_agent(memory.bell, content->socket);
-    }
-    const roster table(memory.roster, own_.world_size, own_.rank);
-    int local_ranks = 0;
-    int machines = 0;
-    for (int rank = 0; rank < own_.world_size; ++rank) {
-      local_ranks += table.machine(rank) == table.machine(own_.rank) ? 1 : 0;
-      machines = std::max(machines, table.machine(rank) + 1);
-    }
-    if (content->has_local) {
-      memory.local = take(group(local_ranks, false));
-    }
-    if (content->has_leaders) {
-      memory.leaders = take(group(machines, true));
+      const roster table(memory.roster, own_.world_size, own_.rank);
+      int local_ranks = 0;
+      int machines = 0;
+      bool is_first = true;
+      for (int rank = 0; rank < own_.world_size; ++rank) {
+        const bool is_here = table.machine(rank) == table.machine(own_.rank);
+        local_ranks += is_here ? 1 : 0;
+        is_first = is_first && (!is_here || rank >= own_.rank);
+        machines = std::max(machines, table.machine(rank) + 1);
+      }
+      if (local_ranks > 1) {
+        memory.local = take(group(local_ranks, false));
+      }
+      if (is_first) {
+        memory.leaders = take(group(machines, true));
+      }
     }
     return enter_machine(memory, std::move(port), content->agent, own_.rank, own_.world_size);
   }
