@@ -29,7 +29,6 @@
 #include <hfcomm/engine/links/gloo_mesh.hpp>
 #include <hfcomm/engine/links/gloo_waiters.hpp>
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/engine/links/registry.hpp>
 #include <hfcomm/machine/network_interfaces.hpp>
 #include <hfcomm/machine/waiting.hpp>
 

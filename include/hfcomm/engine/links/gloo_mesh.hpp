@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include <hfcomm/core/detail/concat.hpp>
-#include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/tcp_socket.hpp>
 #include <hfcomm/machine/unix_socket.hpp>

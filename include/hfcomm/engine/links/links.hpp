@@ -12,7 +12,6 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/engine/links/registry.hpp>
 
 // The headers of UCX are enough to have its link. Define HFCOMM_UCX as 0 to do without.
 #if !defined(HFCOMM_UCX) && __has_include(<ucp/api/ucp_version.h>)

@@ -16,7 +16,6 @@
 
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/mpi_library.hpp>
-#include <hfcomm/engine/links/registry.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {

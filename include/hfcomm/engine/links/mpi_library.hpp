@@ -9,7 +9,7 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
-#include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
 namespace hfcomm::engines {

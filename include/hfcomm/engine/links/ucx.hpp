@@ -16,8 +16,6 @@
 #include <ucp/api/ucp.h>
 
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/engine/links/registry.hpp>
-#include <hfcomm/engine/links/ucx_api.hpp>
 #include <hfcomm/engine/links/ucx_worker.hpp>
 
 namespace hfcomm::engines {
