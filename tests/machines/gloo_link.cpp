@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gives a rank the link over Gloo, which the library need not have been compiled with.
 #include <hfcomm/engine/links/gloo.hpp>
-#include <hfcomm/engine/links/registry.hpp>
+#include <hfcomm/engine/links/link.hpp>
 
 namespace {
 

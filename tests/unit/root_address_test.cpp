@@ -12,7 +12,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/options.hpp>
-#include <hfcomm/group/detail/resolve.hpp>
+#include <hfcomm/group/detail/connect_by.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
 

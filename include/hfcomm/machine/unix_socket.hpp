@@ -154,6 +154,15 @@ class local_connection {
   unique_fd fd_;
 };
 
+/// Returns a socket for packets, with more of `flags`. Throws engine_error.
+inline unique_fd local_socket(int flags = 0) {
+  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  if (!fd) {
+    throw_system("creating a local socket");
+  }
+  return fd;
+}
+
 /// Returns an address in the abstract namespace: no file, gone with the process. Such names have no permissions either,
 /// so both ends ask the kernel for the other's user before they trust it.
 inline std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
@@ -182,7 +191,7 @@ inline std::string hexadecimal(std::uint64_t value) {
 class local_listener {
  public:
   /// Throws engine_error where another process has the name.
-  [[gnu::cold]] explicit local_listener(const std::string& name) : local_listener(make_socket()) {
+  [[gnu::cold]] explicit local_listener(const std::string& name) : local_listener(local_socket()) {
     if (!listen_at(name)) {
       detail::throw_error<engine_error>({"another process already waits for the ranks of this job (socket @", name,
                                          " is taken): is a second job starting with the same address, port or "
@@ -191,7 +200,7 @@ class local_listener {
   }
   /// Returns nullopt where another process has the name.
   static std::optional<local_listener> try_at(const std::string& name) {
-    local_listener listener(make_socket());
+    local_listener listener(local_socket());
     return listener.listen_at(name) ? std::optional<local_listener>(std::move(listener)) : std::nullopt;
   }
 
@@ -218,14 +227,6 @@ class local_listener {
  private:
   [[gnu::cold]] explicit local_listener(unique_fd fd) : fd_(std::move(fd)) {}
 
-  static unique_fd make_socket() {
-    unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (!fd) {
-      throw_system("creating a local socket");
-    }
-    return fd;
-  }
-
   /// Returns false where another process has the name.
   [[gnu::cold]] bool listen_at(const std::string& name) {
     const auto [address, length] = abstract_address(name);
@@ -247,10 +248,7 @@ class local_listener {
 /// Connects to `name`; returns nullopt where no process listens there yet, or where it has to accept others first. Does
 /// not wait. Throws engine_error where another user's process listens.
 [[gnu::cold]] inline std::optional<local_connection> connect_to(const std::string& name) {
-  unique_fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) {
-    throw_system("creating a local socket");
-  }
+  unique_fd fd = local_socket(SOCK_NONBLOCK);
   const auto [address, length] = abstract_address(name);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     return std::nullopt;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <hfcomm/machine/worker.hpp>
@@ -98,11 +99,11 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   /// Makes sure that a thread runs the first operation.
   void start_thread_if_none_is_free() {
     if (!items_.empty() && !is_running_ && free_threads_ == 0) {
-      // The threads share the queue, which outlives its group while they are busy.
-      worker::start_detached([queue = shared_from_this()] {
+      // The threads share the queue, which outlives its group while they are busy. They end by themselves.
+      std::thread([queue = shared_from_this()] {
         queue->on_start_();
         queue->run_items();
-      });
+      }).detach();
       ++threads_;
       ++free_threads_;
     }

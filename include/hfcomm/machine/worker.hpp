@@ -67,13 +67,6 @@ class worker {
     }
   }
 
-  /// Starts one more thread, which nobody joins: `body` has to keep this worker alive. Such threads may stay away for
-  /// long, and end by themselves after `request_stop`. Throws std::system_error where the system has no thread to give.
-  template <class Body>
-  static void start_detached(Body body) {
-    std::thread(std::move(body)).detach();
-  }
-
   /// Waits until `is_ready()` holds. For threads that wait for the worker.
   template <class Ready>
   void wait(held_lock& held, Ready is_ready) {

@@ -17,8 +17,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
-#include <hfcomm/group/detail/running_call.hpp>
-#include <hfcomm/group/detail/served_group.hpp>
+#include <hfcomm/group/detail/running_call-inl.hpp>
 #include <hfcomm/group/detail/work-inl.hpp>
 
 namespace hfcomm::detail {

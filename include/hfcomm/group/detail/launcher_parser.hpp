@@ -179,16 +179,14 @@ class launcher_parser {
         append(missing, {missing.empty() ? "" : ", ", name});
       }
     };
-    classify(variables_.rank, true);
-    classify(variables_.size, true);
+    for (const char* name : {variables_.rank, variables_.size}) {
+      classify(name, true);
+    }
     for (const char* name : variables_.job) {
       classify(name, job_needed);
     }
-    classify(variables_.local_rank, false);
-    classify(variables_.local_size, false);
-    classify(variables_.node_rank, false);
-    classify(variables_.node_count, false);
-    for (const char* name : variables_.refine) {
+    for (const char* name : {variables_.local_rank, variables_.local_size, variables_.node_rank, variables_.node_count,
+                             variables_.refine[0], variables_.refine[1]}) {
       classify(name, false);
     }
     if (!missing.empty()) {

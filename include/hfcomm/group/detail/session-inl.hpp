@@ -22,9 +22,9 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
+#include <hfcomm/group/detail/connect_by.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
-#include <hfcomm/group/detail/resolve.hpp>
 #include <hfcomm/group/detail/several_machines.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/session.hpp>
