@@ -105,7 +105,6 @@ class roster {
     }
   }
 
-  /// Makes a view of `segment` for rank `index`.
   roster(std::shared_ptr<shared_segment> segment, int size, int index)
       : segment_(std::move(segment)),
         entries_(reinterpret_cast<entry*>(segment_->data())),
@@ -115,7 +114,6 @@ class roster {
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
-  /// Returns the number of ranks on this machine.
   [[nodiscard]] int local_size() const noexcept {
     int count = 0;
     for (int rank = 0; rank < size_; ++rank) {
@@ -214,9 +212,8 @@ class roster {
       case presence::absent: return std::nullopt;
       case presence::left: return rank_ending{kind::left, "has left the job"};
       case presence::failed:
-        return rank_ending{kind::failed, detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::failed_because_of_another:
-        return rank_ending{kind::failed_because_of_another,
+        return rank_ending{other.state.load() == presence::failed ? kind::failed : kind::failed_because_of_another,
                            detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
@@ -279,7 +276,6 @@ class roster {
                                        "), which connects this machine, ", end->text})};
   }
 
-  /// Returns the lock of a rank's byte.
   [[nodiscard]] static struct flock lock_of(int index) noexcept {
     return {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = index, .l_len = 1, .l_pid = 0};
   }

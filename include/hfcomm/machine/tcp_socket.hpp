@@ -21,7 +21,6 @@
 
 namespace hfcomm::rendezvous {
 
-/// The address of a TCP socket, of IPv4 or IPv6.
 struct tcp_address {
   sockaddr_storage storage{};
   socklen_t length = sizeof(sockaddr_storage);
@@ -34,7 +33,6 @@ struct tcp_address {
     return ntohs(family() == AF_INET6 ? as<sockaddr_in6>().sin6_port : as<sockaddr_in>().sin_port);
   }
 
-  /// Returns the same address with another port.
   [[nodiscard]] tcp_address with_port(std::uint16_t port) const noexcept {
     tcp_address result = *this;
     // Both families have the port at the same place.

@@ -52,7 +52,6 @@ struct deadline {
   }
 };
 
-/// A received message and its file descriptors.
 struct packet {
   std::vector<std::byte> bytes;
   std::vector<unique_fd> fds;

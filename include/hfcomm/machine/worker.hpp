@@ -37,7 +37,6 @@ class worker {
   worker() = default;
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
-  /// Stops the thread.
   ~worker() {
     stop();
     if (!creator_.in_creating_process()) {

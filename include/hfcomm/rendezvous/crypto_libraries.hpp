@@ -95,7 +95,6 @@ class libsodium final : public crypto {
 
 class libcrypto final : public crypto {
  public:
-  /// Takes the functions of the library. Throws engine_error where one is missing.
   explicit libcrypto(const hfcomm::detail::library& found) {
     const auto here = std::source_location::current();
     found.fill(memcmp_, "CRYPTO_memcmp", false, here);
@@ -110,7 +109,6 @@ class libcrypto final : public crypto {
     found.fill(final_, "EVP_CipherFinal_ex", false, here);
   }
 
-  /// Returns the library; null where this machine has none.
   static std::unique_ptr<crypto> load() {
     const hfcomm::detail::library found("libcrypto", "HFCOMM_LIBCRYPTO_LIBRARY", "EVP_chacha20_poly1305",
                                         {"libcrypto.so.3"});

@@ -56,7 +56,6 @@ struct hello {
   std::int32_t pid = 0;
   std::int32_t milliseconds_left = -1;  // until it gives up; negative: it waits for ever
 
-  /// Returns this process's introduction.
   [[nodiscard]] static hello of(int rank, int world_size, deadline give_up) {
     hello introduction;
     introduction.rank = rank;
@@ -132,7 +131,6 @@ class start_warning {
   detail::throw_error<timeout_error>({reason}, missing);
 }
 
-/// Returns the text of a packet that has one.
 inline std::string text_of(const packet& message) {
   return {reinterpret_cast<const char*>(message.bytes.data()) + 1, message.bytes.size() - 1};
 }

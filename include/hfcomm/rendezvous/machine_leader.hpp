@@ -52,7 +52,6 @@ class machine_ranks {
   /// The time at which the first rank of the machine gives up.
   [[nodiscard]] const deadline& give_up() const noexcept { return give_up_; }
 
-  /// Returns the process of a rank that has come.
   [[nodiscard]] int pid(int rank) const { return rank == leader_ ? static_cast<int>(::getpid()) : member_of(rank).pid; }
 
   /// Takes processes that come, for `slice` at most. Returns whether one was admitted. Throws the reason for which the

@@ -264,15 +264,9 @@ class root_start {
   }
 
   [[nodiscard]] std::vector<int> absent_ranks() const {
-    std::vector<bool> there(static_cast<std::size_t>(mine_.options.world_size));
-    for (const auto& part : parts_) {
-      for (const int rank : part.ranks) {
-        there[static_cast<std::size_t>(rank)] = true;
-      }
-    }
     std::vector<int> absent;
     for (int rank = 0; rank < mine_.options.world_size; ++rank) {
-      if (!there[static_cast<std::size_t>(rank)] && !mine_.ranks.has(rank)) {
+      if (claimed_by_[static_cast<std::size_t>(rank)] == nobody && !mine_.ranks.has(rank)) {
         absent.push_back(rank);
       }
     }

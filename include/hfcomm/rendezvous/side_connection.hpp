@@ -62,11 +62,9 @@ class side_connection {
       close(stream_.problem());
     }
   }
-  /// Returns what the handshake has found.
+  // See side_handshake.
   [[nodiscard]] side_verdict verdict() const noexcept { return stream_.verdict(); }
-  /// Returns whether the other end has begun its part of the handshake.
   [[nodiscard]] bool has_hello() const noexcept { return stream_.has_hello(); }
-  /// Returns what the proven peer says of itself: its rank.
   [[nodiscard]] const side_claims& peer() const noexcept { return stream_.peer(); }
 
   /// Queues a message of at most 16 MiB, and sends what the system takes at once. Does nothing after the end.

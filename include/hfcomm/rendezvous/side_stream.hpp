@@ -40,10 +40,9 @@ class side_stream {
     append(handshake_.take_output());
   }
 
+  // See side_handshake.
   [[nodiscard]] side_verdict verdict() const noexcept { return handshake_.verdict(); }
-  /// Returns whether the other end has begun its part of the handshake.
   [[nodiscard]] bool has_hello() const noexcept { return handshake_.has_hello(); }
-  /// Returns what a proven peer says of itself.
   [[nodiscard]] const side_claims& peer() const noexcept { return handshake_.peer(); }
   /// Returns why the stream is useless; empty where it is not.
   [[nodiscard]] const std::string& problem() const noexcept {

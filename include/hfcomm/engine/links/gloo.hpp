@@ -203,9 +203,6 @@ inline link_kind gloo_kind() {
       .name = "gloo",
       .how_to_install = "libgloo-dev",
       .place = 3,
-      .is_meant = []() noexcept { return true; },
-      .prepare = nullptr,
-      .abandon = nullptr,
       .make = []() -> std::unique_ptr<link> { return std::make_unique<gloo>(); },
   };
 }

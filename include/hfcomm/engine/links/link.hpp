@@ -85,13 +85,15 @@ class link {
 
 /// A library that links can be made of.
 struct link_kind {
-  std::string_view name;            ///< As `link::name` returns it.
-  std::string_view how_to_install;  ///< For the error where no link can be made.
-  int place = 0;                    ///< The kind with the lowest one that works is taken.
-  bool (*is_meant)() noexcept;      ///< Whether to try this kind where the user has named none.
-  void (*prepare)();           ///< Does what every process of the job has to do; null: nothing. Throws engine_error.
-  void (*abandon)() noexcept;  ///< Says that processes of the job are lost, in any process; null: nothing.
-  std::unique_ptr<link> (*make)();  ///< Throws engine_error.
+  std::string_view name;                      ///< As `link::name` returns it.
+  std::string_view how_to_install;            ///< For the error where no link can be made.
+  int place = 0;                              ///< The kind with the lowest one that works is taken.
+  bool (*is_meant)() noexcept = nullptr;      ///< Whether to try it where the user has named none; null: always.
+  void (*prepare)() = nullptr;                ///< Does what every process of the job has to do. Throws engine_error.
+  void (*abandon)() noexcept = nullptr;       ///< Says that processes of the job are lost, in any process.
+  std::unique_ptr<link> (*make)() = nullptr;  ///< Throws engine_error. The only one that is never null.
+
+  [[nodiscard]] bool is_tried() const noexcept { return is_meant == nullptr || is_meant(); }
 };
 
 /// Returns the kinds that entrances which the program includes have registered before main.

@@ -72,7 +72,7 @@ inline const link_kind* named_link(std::string_view name) {
 inline void prepare_link(std::string_view name = {}) {
   const auto* const named = named_link(name);
   for (const auto& kind : link_kinds()) {
-    if (kind.prepare != nullptr && (named != nullptr ? &kind == named : kind.is_meant())) {
+    if (kind.prepare != nullptr && (named != nullptr ? &kind == named : kind.is_tried())) {
       kind.prepare();
     }
   }
@@ -96,7 +96,7 @@ inline std::unique_ptr<link> make_link(std::string_view name = {}) {
   }
   std::string reports;
   for (const auto& kind : link_kinds()) {
-    if (!kind.is_meant()) {
+    if (!kind.is_tried()) {
       continue;
     }
     try {

@@ -278,9 +278,6 @@ inline link_kind ucx_kind() {
       .name = "ucx",
       .how_to_install = "libucx0 (Debian, Ubuntu), ucx (Fedora, RHEL, conda)",
       .place = 2,
-      .is_meant = []() noexcept { return true; },
-      .prepare = nullptr,
-      .abandon = nullptr,
       .make = []() -> std::unique_ptr<link> { return std::make_unique<ucx>(); },
   };
 }

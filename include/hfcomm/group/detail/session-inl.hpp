@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -52,24 +51,20 @@ class terminate_reporter {
  public:
   /// Both must live until `forget`. `connection` is null where another process, or none, connects this machine.
   [[gnu::cold]] static void report_to(rendezvous::roster* roster, engines::machine_connection* connection) {
-    static const std::terminate_handler previous = std::get_terminate();
-    static std::atomic<bool> installed{false};
     {
       const std::scoped_lock lock(reported().mutex);
       reported().jobs.push_back({roster, connection});
     }
-    if (!installed.exchange(true)) {
-      std::set_terminate([] {
-        const bool thrown = std::current_exception() != nullptr;
-        const bool is_consequence = thrown && current_exception_is_consequence();
-        const bool has_reported =
-            report(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
-        if (has_reported && is_consequence && is_default(previous)) {
-          end_survivor();
-        }
-        previous();
-      });
-    }
+    static const std::terminate_handler previous = std::get_terminate();
+    [[maybe_unused]] static const std::terminate_handler replaced = std::set_terminate([] {
+      const bool thrown = std::current_exception() != nullptr;
+      const bool is_consequence = thrown && current_exception_is_consequence();
+      const bool has_reported = report(thrown ? current_exception_text() : "std::terminate was called", is_consequence);
+      if (has_reported && is_consequence && is_default(previous)) {
+        end_survivor();
+      }
+      previous();
+    });
   }
   static void forget(const rendezvous::roster& roster) noexcept {
     const std::scoped_lock lock(reported().mutex);

@@ -55,7 +55,6 @@ inline constexpr std::uint16_t type_int = 6;
 inline constexpr std::uint8_t scope_global = 3;
 inline constexpr std::uint32_t all_ranks = 0xfffffffe;
 
-/// Returns an attribute with that key.
 inline info make_info(const char* key, std::uint16_t type) {
   info result{};
   std::strncpy(result.key.data(), key, result.key.size() - 1);
