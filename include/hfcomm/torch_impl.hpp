@@ -10,15 +10,9 @@
 #include <hfcomm/torch.hpp>
 
 #include <hfcomm/torch/detail/collectives-inl.hpp>
-#include <hfcomm/torch/detail/collectives_async-inl.hpp>
 #include <hfcomm/torch/detail/distributed_data_parallel-inl.hpp>
 #include <hfcomm/torch/detail/distributed_sampler-inl.hpp>
 #include <hfcomm/torch/detail/messages-inl.hpp>
-#include <hfcomm/torch/detail/module_parts-inl.hpp>
-#include <hfcomm/torch/detail/module_state-inl.hpp>
 #include <hfcomm/torch/detail/serialization-inl.hpp>
-#include <hfcomm/torch/detail/sparse_gradients-inl.hpp>
 #include <hfcomm/torch/detail/streams-inl.hpp>
-#include <hfcomm/torch/detail/tensor_memory-inl.hpp>
-#include <hfcomm/torch/detail/tensor_operation-inl.hpp>
 #include <hfcomm/torch/detail/threads-inl.hpp>

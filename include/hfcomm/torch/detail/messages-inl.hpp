@@ -11,7 +11,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/device/detail/device_message.hpp>
-#include <hfcomm/torch/detail/streams.hpp>
+#include <hfcomm/torch/detail/streams-inl.hpp>
 #include <hfcomm/torch/detail/tensor_memory.hpp>
 #include <hfcomm/torch/messages.hpp>
 

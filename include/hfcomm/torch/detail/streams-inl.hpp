@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <concepts>
@@ -10,7 +11,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
-#include <hfcomm/torch/detail/streams.hpp>
+#include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/torch/stream_scope.hpp>
 
 namespace hfcomm::torch {
@@ -18,7 +19,7 @@ namespace hfcomm::torch {
 namespace detail {
 
 /// Returns the stream of this thread's innermost stream_scope.
-HFCOMM_INLINE std::optional<stream_ref>& scoped_stream() noexcept {
+inline std::optional<stream_ref>& scoped_stream() noexcept {
   thread_local std::optional<stream_ref> stream;
   return stream;
 }
@@ -35,7 +36,9 @@ std::optional<stream_ref> cuda_stream(const Stream& stream) {
   }
 }
 
-HFCOMM_INLINE std::optional<stream_ref> stream_on(at::Device device) {
+/// Returns the stream on which this thread's operations on a device run: that of its stream_scope, or LibTorch's
+/// current one; nullopt where LibTorch has one that it does not tell.
+[[nodiscard]] inline std::optional<stream_ref> stream_on(at::Device device) {
   if (scoped_stream()) {
     return scoped_stream();
   }
@@ -45,24 +48,34 @@ HFCOMM_INLINE std::optional<stream_ref> stream_on(at::Device device) {
   return cuda_stream(c10::impl::getDeviceGuardImpl(device.type())->getStream(device));
 }
 
-HFCOMM_INLINE std::string unknown_stream_text(at::Device device) {
+/// The error text for a stream that LibTorch does not tell.
+[[nodiscard]] inline std::string unknown_stream_text(at::Device device) {
   return hfcomm::detail::concat(
       {"LibTorch's current stream on the device ", device.str(),
        " is not the default one, and this version of LibTorch does not tell which it is: name it with "
        "hfcomm::torch::stream_scope"});
 }
 
-HFCOMM_INLINE current_device_scope::current_device_scope(at::Device device) {
-  if (device.is_cuda() && c10::impl::hasDeviceGuardImpl(device.type())) {
-    before_ = c10::impl::getDeviceGuardImpl(device.type())->exchangeDevice(device);
+/// A scope in which a CUDA device is the current one, as LibTorch's operations make that of their tensors. Does nothing
+/// for host memory, and where LibTorch has no CUDA devices.
+class current_device_scope {
+ public:
+  explicit current_device_scope(at::Device device) {
+    if (device.is_cuda() && c10::impl::hasDeviceGuardImpl(device.type())) {
+      before_ = c10::impl::getDeviceGuardImpl(device.type())->exchangeDevice(device);
+    }
   }
-}
+  current_device_scope(const current_device_scope&) = delete;
+  current_device_scope& operator=(const current_device_scope&) = delete;
+  ~current_device_scope() {
+    if (before_) {
+      c10::impl::getDeviceGuardImpl(before_->type())->uncheckedSetDevice(*before_);
+    }
+  }
 
-HFCOMM_INLINE current_device_scope::~current_device_scope() {
-  if (before_) {
-    c10::impl::getDeviceGuardImpl(before_->type())->uncheckedSetDevice(*before_);
-  }
-}
+ private:
+  std::optional<at::Device> before_;
+};
 
 }  // namespace detail
 
