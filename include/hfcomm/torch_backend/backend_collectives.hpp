@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -33,15 +31,16 @@ work<void> start_call(const engines::operation& call, const process_group& group
   return hfcomm::detail::start_checked(call, check, collective, group);
 }
 
-using buffer_check = void (*)(hfcomm::detail::checked_call&, const const_elements&, const const_elements&);
-using buffer_operation = void (*)(engines::operation&&, const const_elements&, const elements&, const process_group&);
-
-/// Starts an operation from `in` to `out`, which may be the same.
-inline work<void> start_on_buffers(const engines::operation& call, const process_group& group, buffer_check check,
-                                   buffer_operation perform, const elements& in, const elements& out) {
-  return start_call(
-      call, group, [=](hfcomm::detail::checked_call& running) { check(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) { perform(std::move(begun), in, out, running); });
+/// Returns the start of an operation from `in` to `out`, after its check. Each is one buffer or a list of parts; a
+/// buffer may be both.
+template <class In, class CheckedOut, class Out, class Inputs, class Outputs>
+auto start_of(const engines::operation& call, void (*check)(hfcomm::detail::checked_call&, In, CheckedOut),
+              void (*perform)(engines::operation&&, In, Out, const process_group&), Inputs in, Outputs out) {
+  return [=](const process_group& group) {
+    return start_call(
+        call, group, [&](hfcomm::detail::checked_call& running) { check(running, in, out); },
+        [=](engines::operation&& begun, const process_group& running) { perform(std::move(begun), in, out, running); });
+  };
 }
 
 inline std::vector<hfcomm::detail::coalesced_piece> pieces_of(const host_tensors& tensors,
@@ -94,10 +93,8 @@ inline torch_backend::work_ptr torch_backend::allreduce(tensor_list& tensors, co
   const host_tensor data(tensors.front());
   const auto call =
       reduction_call("all_reduce", movement::to_all, data.tensor(), data.bytes(), -1, opts.reduceOp, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_all_reduce, hfcomm::detail::all_reduce_buffer,
-                            data.memory(), data.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_all_reduce, hfcomm::detail::all_reduce_buffer, data.memory(), data.memory());
   return begin(::c10d::OpType::ALLREDUCE, tensors, tensors, opts.timeout, start, write_back_of(data));
 }
 
@@ -131,10 +128,8 @@ inline torch_backend::work_ptr torch_backend::reduce(tensor_list& tensors, const
   const host_tensor data(only(tensors, "tensors to reduce"));
   const auto call = reduction_call("reduce", movement::to_root, data.tensor(), data.bytes(),
                                    static_cast<int>(opts.rootRank), opts.reduceOp, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_reduce, hfcomm::detail::reduce_buffer, data.memory(),
-                            data.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_reduce, hfcomm::detail::reduce_buffer, data.memory(), data.memory());
   return begin(::c10d::OpType::REDUCE, tensors, tensors, opts.timeout, start,
                write_back_where(getRank() == opts.rootRank, data));
 }
@@ -146,10 +141,8 @@ inline torch_backend::work_ptr torch_backend::_allgather_base(at::Tensor& output
   const host_tensor out(output);
   require_one_type(in, out);
   const auto call = typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
-                            in.memory(), out.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer, in.memory(), out.memory());
   return begin(::c10d::OpType::_ALLGATHER_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 
@@ -161,10 +154,8 @@ inline torch_backend::work_ptr torch_backend::_reduce_scatter_base(at::Tensor& o
   require_one_type(in, out);
   const auto call =
       reduction_call("reduce_scatter", movement::to_all, in.tensor(), in.bytes(), -1, opts.reduceOp, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_reduce_scatter, hfcomm::detail::reduce_scatter_buffer,
-                            in.memory(), out.memory());
-  };
+  const auto start = start_of(call, hfcomm::detail::check_reduce_scatter, hfcomm::detail::reduce_scatter_buffer,
+                              in.memory(), out.memory());
   return begin(::c10d::OpType::_REDUCE_SCATTER_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/detail/part_list_calls.hpp>
@@ -29,54 +28,6 @@ inline engines::operation uneven(engines::operation call) {
 
 using const_parts = std::vector<const_elements>;
 using parts = std::vector<elements>;
-
-inline work<void> start_all_gather(const engines::operation& call, const process_group& group, const const_elements& in,
-                                   const parts& out) {
-  return start_call(
-      call, group,
-      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_all_gather_list(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) {
-        hfcomm::detail::all_gather_list(std::move(begun), in, out, running);
-      });
-}
-
-inline work<void> start_gather(const engines::operation& call, const process_group& group, const const_elements& in,
-                               const parts& out) {
-  return start_call(
-      call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_gather_list(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) {
-        hfcomm::detail::gather_list(std::move(begun), in, out, running);
-      });
-}
-
-inline work<void> start_scatter(const engines::operation& call, const process_group& group, const const_parts& in,
-                                const elements& out) {
-  return start_call(
-      call, group, [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_scatter_list(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) {
-        hfcomm::detail::scatter_list(std::move(begun), in, out, running);
-      });
-}
-
-inline work<void> start_all_to_all(const engines::operation& call, const process_group& group, const const_parts& in,
-                                   const parts& out) {
-  return start_call(
-      call, group,
-      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_all_to_all_list(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) {
-        hfcomm::detail::all_to_all_list(std::move(begun), in, out, running);
-      });
-}
-
-inline work<void> start_reduce_scatter(const engines::operation& call, const process_group& group,
-                                       const const_parts& in, const elements& out) {
-  return start_call(
-      call, group,
-      [&](hfcomm::detail::checked_call& running) { hfcomm::detail::check_reduce_scatter_list(running, in, out); },
-      [=](engines::operation&& begun, const process_group& running) {
-        hfcomm::detail::reduce_scatter_list(std::move(begun), in, out, running);
-      });
-}
 
 /// Returns the rows of the first dimension for each rank: `splits[r]` of them for rank r, equally many where there are
 /// no splits. Throws c10::Error where they do not add up.
@@ -162,9 +113,8 @@ inline torch_backend::work_ptr torch_backend::allgather(tensor_lists& outputs, t
   const host_tensors out(only(outputs, "lists of output tensors"));
   out.require_type(in.type());
   const auto call = uneven(typed_call("all_gather", movement::to_all, in.type(), in.bytes(), -1, unknown_call_site));
-  const auto start = [&](const process_group& group) {
-    return start_all_gather(call, group, in.memory(), out.parts());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_all_gather_list, hfcomm::detail::all_gather_list, in.memory(), out.parts());
   return begin(::c10d::OpType::ALLGATHER, inputs, outputs.front(), opts.timeout, start, write_back_of(out, in));
 }
 
@@ -184,10 +134,8 @@ inline torch_backend::work_ptr torch_backend::allgather_coalesced(tensor_lists& 
   const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
   const auto call =
       typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
-                            mine.memory(), all.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer, mine.memory(), all.memory());
   return begin(::c10d::OpType::ALLGATHER_COALESCED, inputs, flat_outputs, opts.timeout, start,
                [mine, all, lists = outputs](const backend_work& /*done*/) {
                  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
@@ -205,10 +153,8 @@ inline torch_backend::work_ptr torch_backend::allgather_into_tensor_coalesced(te
   const host_tensor all(at::empty({getSize(), mine.tensor().numel()}, at::kByte));
   const auto call =
       typed_call("all_gather_coalesced", movement::to_all, mine.type(), mine.bytes(), -1, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_on_buffers(call, group, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer,
-                            mine.memory(), all.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_all_gather, hfcomm::detail::all_gather_buffer, mine.memory(), all.memory());
   return begin(::c10d::OpType::ALLGATHER_COALESCED, inputs, outputs, opts.timeout, start,
                [mine, all, outputs](const backend_work& /*done*/) {
                  std::int64_t first = 0;
@@ -230,7 +176,8 @@ inline torch_backend::work_ptr torch_backend::gather(tensor_lists& outputs, tens
   out.require_type(in.type());
   const auto call = uneven(typed_call("gather", movement::to_root, in.type(), in.bytes(),
                                       static_cast<int>(opts.rootRank), unknown_call_site));
-  const auto start = [&](const process_group& group) { return start_gather(call, group, in.memory(), out.parts()); };
+  const auto start =
+      start_of(call, hfcomm::detail::check_gather_list, hfcomm::detail::gather_list, in.memory(), out.parts());
   return begin(::c10d::OpType::GATHER, inputs, is_root ? outputs.front() : tensor_list(), opts.timeout, start,
                write_back_of(out, in));
 }
@@ -246,9 +193,8 @@ inline torch_backend::work_ptr torch_backend::scatter(tensor_list& outputs, tens
   in->require_type(out.type());
   const auto call = uneven(typed_call("scatter", movement::from_root, out.type(), out.bytes(),
                                       static_cast<int>(opts.rootRank), unknown_call_site));
-  const auto start = [&](const process_group& group) {
-    return start_scatter(call, group, in->const_parts(), out.memory());
-  };
+  const auto start =
+      start_of(call, hfcomm::detail::check_scatter_list, hfcomm::detail::scatter_list, in->const_parts(), out.memory());
   return begin(::c10d::OpType::SCATTER, is_root ? inputs.front() : tensor_list(), outputs, opts.timeout, start,
                write_back_of(out, in));
 }
@@ -261,9 +207,8 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter(tensor_list& output
   in.require_type(out.type());
   const auto call =
       reduction_call("reduce_scatter", movement::to_all, out.tensor(), 0, -1, opts.reduceOp, unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_reduce_scatter(call, group, in.const_parts(), out.memory());
-  };
+  const auto start = start_of(call, hfcomm::detail::check_reduce_scatter_list, hfcomm::detail::reduce_scatter_list,
+                              in.const_parts(), out.memory());
   return begin(::c10d::OpType::REDUCE_SCATTER, inputs.front(), outputs, opts.timeout, start, write_back_of(out, in));
 }
 
@@ -285,9 +230,8 @@ inline torch_backend::work_ptr torch_backend::reduce_scatter_tensor_coalesced(
   const host_tensor out(at::empty_like(by_rank.front()));
   const auto call = reduction_call("reduce_scatter_coalesced", movement::to_all, out.tensor(), 0, -1, opts.reduceOp,
                                    unknown_call_site);
-  const auto start = [&](const process_group& group) {
-    return start_reduce_scatter(call, group, in.const_parts(), out.memory());
-  };
+  const auto start = start_of(call, hfcomm::detail::check_reduce_scatter_list, hfcomm::detail::reduce_scatter_list,
+                              in.const_parts(), out.memory());
   return begin(::c10d::OpType::REDUCE_SCATTER, inputs, outputs, opts.timeout, start,
                [in, out, outputs](const backend_work& /*done*/) { unpack(out.tensor(), outputs); });
 }
@@ -303,9 +247,8 @@ inline torch_backend::work_ptr torch_backend::alltoall_base(at::Tensor& output, 
   const auto from = split_rows(in, input_splits, getSize());
   const auto to = split_rows(out, output_splits, getSize());
   const auto call = uneven(typed_call("all_to_all", movement::to_all, in.type(), 0, -1, unknown_call_site));
-  const auto start = [&](const process_group& group) {
-    return start_all_to_all(call, group, const_parts(from.begin(), from.end()), to);
-  };
+  const auto start = start_of(call, hfcomm::detail::check_all_to_all_list, hfcomm::detail::all_to_all_list,
+                              const_parts(from.begin(), from.end()), to);
   return begin(::c10d::OpType::ALLTOALL_BASE, {input}, {output}, opts.timeout, start, write_back_of(out, in));
 }
 
@@ -319,9 +262,8 @@ inline torch_backend::work_ptr torch_backend::alltoall(tensor_list& outputs, ten
   out.require_type(inputs.front().scalar_type());
   const auto call =
       uneven(typed_call("all_to_all", movement::to_all, inputs.front().scalar_type(), 0, -1, unknown_call_site));
-  const auto start = [&](const process_group& group) {
-    return start_all_to_all(call, group, in.const_parts(), out.parts());
-  };
+  const auto start = start_of(call, hfcomm::detail::check_all_to_all_list, hfcomm::detail::all_to_all_list,
+                              in.const_parts(), out.parts());
   return begin(::c10d::OpType::ALLTOALL, inputs, outputs, opts.timeout, start, write_back_of(out, in));
 }
 

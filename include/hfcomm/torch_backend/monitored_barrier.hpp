@@ -8,40 +8,22 @@
 #include <chrono>
 #include <exception>
 #include <string>
-#include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/torch_backend/store_rendezvous.hpp>
 
 /// c10d's monitored barrier, which names the ranks that do not come. It goes through the store: a deadline that passes
 /// leaves the group usable.
 namespace hfcomm::torch_backend_detail {
 
-/// The time that is left of a barrier; a store takes 0 for no deadline.
-class barrier_deadline {
- public:
-  explicit barrier_deadline(std::chrono::milliseconds timeout)
-      : timeout_(timeout), end_(std::chrono::steady_clock::now() + timeout) {}
-
-  [[nodiscard]] std::string text() const { return detail::concat({timeout_.count(), " ms"}); }
-  [[nodiscard]] bool has_passed() const { return std::chrono::steady_clock::now() >= end_; }
-  [[nodiscard]] std::chrono::milliseconds left() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now());
-    return std::max(left, std::chrono::milliseconds(1));
-  }
-
- private:
-  std::chrono::milliseconds timeout_;
-  std::chrono::steady_clock::time_point end_;
-};
-
 /// Returns whether the key is set before the deadline. Throws what the store throws for other reasons.
-inline bool is_set_before(::c10d::Store& store, const std::string& key, const barrier_deadline& deadline) {
+inline bool is_set_before(::c10d::Store& store, const std::string& key, const rendezvous::deadline& deadline) {
   try {
-    store.wait({key}, deadline.left());
+    store.wait({key}, std::chrono::milliseconds(std::max(deadline.milliseconds_left(), 1)));  // 0 is no deadline
     return true;
   } catch (const std::exception&) {
-    if (!deadline.has_passed()) {
+    if (!deadline.passed()) {
       throw;
     }
     return false;
@@ -50,13 +32,14 @@ inline bool is_set_before(::c10d::Store& store, const std::string& key, const ba
 
 /// Returns why rank 0 does not pass; empty: all ranks have come. With `wait_all_ranks` it names all that are missing.
 inline std::string await_others(::c10d::Store& store, const std::string& prefix, int size,
-                                const barrier_deadline& deadline, bool wait_all_ranks) {
+                                const rendezvous::deadline& deadline, std::chrono::milliseconds timeout,
+                                bool wait_all_ranks) {
   std::string missing;
   bool several = false;
   for (int rank = 1; rank < size; ++rank) {
-    if (!wait_all_ranks && deadline.has_passed()) {
+    if (!wait_all_ranks && deadline.passed()) {
       return detail::concat(
-          {"Rank 0 timed out in monitoredBarrier after ", deadline.text(), ", while it waited for rank ", rank});
+          {"Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms, while it waited for rank ", rank});
     }
     if (!is_set_before(store, detail::concat({prefix, rank}), deadline)) {
       several = !missing.empty();
@@ -68,7 +51,7 @@ inline std::string await_others(::c10d::Store& store, const std::string& prefix,
   }
   return missing.empty() ? ""
                          : detail::concat({several ? "Ranks " : "Rank ", missing,
-                                           " failed to pass monitoredBarrier in ", deadline.text()});
+                                           " failed to pass monitoredBarrier in ", timeout.count(), " ms"});
 }
 
 /// Deletes the keys of a barrier that all ranks have passed. They remain where the store cannot delete keys, or has
@@ -90,13 +73,13 @@ inline void delete_keys(::c10d::Store& store, const std::string& prefix, int ran
 /// that can delete, unless it throws: ranks may come later.
 inline void pass_monitored_barrier(::c10d::Store& store, std::uint64_t number, int rank, int size,
                                    std::chrono::milliseconds timeout, bool wait_all_ranks) {
-  const barrier_deadline deadline(timeout);
+  const rendezvous::deadline deadline{rendezvous::clock::now() + timeout};
   if (size == 1) {
     return;
   }
   const std::string prefix = detail::concat({"monitored_barrier/", number, "/"});
   if (rank == 0) {
-    const std::string problem = await_others(store, prefix, size, deadline, wait_all_ranks);
+    const std::string problem = await_others(store, prefix, size, deadline, timeout, wait_all_ranks);
     put_text(store, detail::concat({prefix, "0"}), problem);
     TORCH_CHECK(problem.empty(), problem);
     return;

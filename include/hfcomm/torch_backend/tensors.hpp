@@ -25,18 +25,13 @@ using torch::detail::typed_call;
 /// The call site of all operations: c10d does not tell it.
 inline constexpr std::source_location unknown_call_site{};
 
-/// Throws c10::Error unless the tensor's elements are in host memory.
-inline void require_host_memory(const at::Tensor& tensor) {
+/// Returns the tensor. Throws c10::Error unless its elements are in host memory.
+inline const at::Tensor& require_host_memory(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "hfcomm: the tensor is undefined");
   TORCH_CHECK(torch::detail::is_dense(tensor),
               "hfcomm: the tensor is sparse, quantized or nested; this operation is there for dense tensors");
   TORCH_CHECK(tensor.device().is_cpu(), "hfcomm: the tensor is on the device ", tensor.device().str(),
               "; this backend moves tensors in host memory (CPU) only");
-}
-
-/// Returns the tensor. Throws c10::Error unless its elements are in host memory.
-inline const at::Tensor& in_host_memory(const at::Tensor& tensor) {
-  require_host_memory(tensor);
   return tensor;
 }
 
@@ -55,7 +50,7 @@ inline void require_writable(const std::vector<at::Tensor>& tensors) {
 /// A tensor of a call.
 class host_tensor : public torch::detail::tensor_memory {
  public:
-  explicit host_tensor(const at::Tensor& tensor) : tensor_memory(in_host_memory(tensor)) {}
+  explicit host_tensor(const at::Tensor& tensor) : tensor_memory(require_host_memory(tensor)) {}
 
   [[nodiscard]] at::ScalarType type() const { return tensor().scalar_type(); }
   [[nodiscard]] std::size_t bytes() const { return tensor().nbytes(); }
