@@ -17,7 +17,6 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
-#include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/random_id.hpp>
@@ -118,12 +117,10 @@ class machine_start {
   /// Starts the agent, and lets this machine's ranks go.
   membership finish(const job_plan& plan) {
     std::shared_ptr<engines::machine_agent> agent;
-    std::shared_ptr<engines::agent_port> port;
     if (memory_.bell != nullptr) {
       agent = start_agent(plan);
-      port = std::make_shared<engines::direct_agent_port>(agent);
     }
-    membership made = enter_machine(memory_, std::move(port), options.rank, options.rank, options.world_size);
+    membership made = enter_machine(memory_, agent, options.rank, options.rank, options.world_size);
     if (agent) {
       agent->start();
     }

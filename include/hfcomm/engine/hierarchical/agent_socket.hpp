@@ -26,15 +26,12 @@ namespace hfcomm::engines {
 /// A new group, in a packet: its number, and its members as indices into the job's roster.
 struct group_packet {
   std::uint64_t id = 0;
-  std::vector<int> members;
+  std::vector<std::uint16_t> members;
 
   [[nodiscard]] std::vector<std::byte> encode() const {
     std::vector<std::byte> bytes(sizeof(id) + members.size() * sizeof(std::uint16_t));
     std::memcpy(bytes.data(), &id, sizeof(id));
-    for (std::size_t place = 0; place < members.size(); ++place) {
-      const auto member = static_cast<std::uint16_t>(members[place]);
-      std::memcpy(bytes.data() + sizeof(id) + place * sizeof(member), &member, sizeof(member));
-    }
+    std::memcpy(bytes.data() + sizeof(id), members.data(), bytes.size() - sizeof(id));
     return bytes;
   }
 
@@ -43,12 +40,9 @@ struct group_packet {
       return std::nullopt;
     }
     group_packet packet;
+    packet.members.resize((bytes.size() - sizeof(id)) / sizeof(std::uint16_t));
     std::memcpy(&packet.id, bytes.data(), sizeof(id));
-    for (std::size_t place = sizeof(id); place < bytes.size(); place += sizeof(std::uint16_t)) {
-      std::uint16_t member = 0;
-      std::memcpy(&member, bytes.data() + place, sizeof(member));
-      packet.members.push_back(member);
-    }
+    std::memcpy(packet.members.data(), bytes.data() + sizeof(id), bytes.size() - sizeof(id));
     return packet;
   }
 };
@@ -98,7 +92,7 @@ class socket_agent_port final : public connected_port {
                  const std::shared_ptr<rendezvous::shared_segment>& memory) override {
     const auto lost = [] { return engine_error(error_context{}, "the agent of this machine does not answer"); };
     auto connection = rendezvous::connect_to(name_);
-    const auto packet = group_packet{id, members}.encode();
+    const auto packet = group_packet{id, {members.begin(), members.end()}}.encode();
     const int fd = memory->fd();
     if (!connection || !connection->send(packet, {&fd, 1})) {
       throw lost();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,16 +18,6 @@
 
 namespace hfcomm::engines {
 
-/// The work of a machine's agent.
-class agent_work {
- public:
-  /// Moves on what is under way, without waiting. Returns whether there was anything.
-  virtual bool do_pass(std::chrono::steady_clock::time_point now) = 0;
-
- protected:
-  ~agent_work() = default;
-};
-
 /// The threads that do a machine's agent's work, one at a time: a thread of its own and, while they wait for other
 /// ranks anyway, those of the ranks in its process. A rank that does it itself saves two changes of threads.
 class agent_thread {
@@ -34,7 +25,11 @@ class agent_thread {
   /// The longest time between two passes.
   static constexpr std::chrono::milliseconds longest_pause{20};
 
-  agent_thread(agent_work& work, link& over, agent_alarm& alarm) : work_(work), link_(over), alarm_(alarm) {}
+  using clock = std::chrono::steady_clock;
+
+  /// `do_pass` moves on what is under way, without waiting, and returns whether there was anything.
+  agent_thread(std::function<bool(clock::time_point now)> do_pass, link& over, agent_alarm& alarm)
+      : do_pass_(std::move(do_pass)), link_(over), alarm_(alarm) {}
   agent_thread(const agent_thread&) = delete;
   agent_thread& operator=(const agent_thread&) = delete;
   ~agent_thread() {
@@ -75,12 +70,10 @@ class agent_thread {
     if (sleeps_.load(std::memory_order_relaxed) && sleeps_.exchange(false)) {
       alarm_.bell()->ring();  // what this rank takes does not wake the thread, which has to prepare its sleep again
     }
-    static_cast<void>(work_.do_pass(now));
+    static_cast<void>(do_pass_(now));
   }
 
  private:
-  using clock = std::chrono::steady_clock;
-
   /// The time for which the thread looks for more after something has moved. Ranks usually answer at once.
   static constexpr std::chrono::microseconds awake_time{200};
   /// The time for which the thread leaves the work to a rank that has just done a pass.
@@ -100,7 +93,7 @@ class agent_thread {
       {
         const auto held = lock();
         now = clock::now();
-        if (work_.do_pass(now)) {
+        if (do_pass_(now)) {
           busy_until = now + awake_time;
         }
         sleeps_.store(now >= busy_until && link_.prepare_sleep());
@@ -114,7 +107,7 @@ class agent_thread {
     }
   }
 
-  agent_work& work_;
+  std::function<bool(clock::time_point)> do_pass_;
   link& link_;
   agent_alarm& alarm_;
   std::mutex mutex_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,24 +23,19 @@ class frame_sender {
   frame_sender& operator=(const frame_sender&) = delete;
 
   /// Sends a frame, and `payload` where it is not empty. Its memory must stay until it has arrived.
-  void send(int machine, frame what, std::span<const std::byte> payload = {}) {
-    if (is_closed(machine)) {
-      return;
+  void send(int machine, const frame& what, std::span<const std::byte> payload = {}) {
+    if (!is_closed(machine)) {
+      start(add(machine, what, payload.size()), machine, payload);
     }
-    what.bytes = static_cast<std::uint32_t>(payload.size());
-    start(machine, take(what), payload);
   }
 
   /// Sends a frame with a payload that is copied.
-  void send_copy(int machine, frame what, std::span<const std::byte> payload) {
-    if (is_closed(machine)) {
-      return;
+  void send_copy(int machine, const frame& what, std::span<const std::byte> payload) {
+    if (!is_closed(machine)) {
+      outgoing& one = add(machine, what, payload.size());
+      one.copy.assign(payload.begin(), payload.end());
+      start(one, machine, one.copy);
     }
-    what.bytes = static_cast<std::uint32_t>(payload.size());
-    auto one = take(what);
-    one->copy.assign(payload.begin(), payload.end());
-    const std::span<const std::byte> copy = one->copy;
-    start(machine, std::move(one), copy);
   }
 
   /// Forgets what has arrived.
@@ -54,12 +50,7 @@ class frame_sender {
   }
 
   [[nodiscard]] bool is_idle() const {
-    for (const auto& one : queues_) {
-      if (!one.sent.empty()) {
-        return false;
-      }
-    }
-    return true;
+    return std::ranges::all_of(queues_, [](const machine_queue& one) { return one.sent.empty(); });
   }
 
   /// Sends no more to a machine, which is lost or has left.
@@ -85,26 +76,24 @@ class frame_sender {
     bool has_failed = false;
   };
 
-  std::unique_ptr<outgoing> take(const frame& what) {
-    std::unique_ptr<outgoing> one;
+  outgoing& add(int machine, const frame& what, std::size_t payload_bytes) {
+    auto& sent = queues_[static_cast<std::size_t>(machine)].sent;
     if (spare_.empty()) {
-      one = std::make_unique<outgoing>();
+      sent.push_back(std::make_unique<outgoing>());
     } else {
-      one = std::move(spare_.back());
+      sent.push_back(std::move(spare_.back()));
       spare_.pop_back();
     }
-    one->head = what;
-    return one;
+    sent.back()->head = what;
+    sent.back()->head.bytes = static_cast<std::uint32_t>(payload_bytes);
+    return *sent.back();
   }
 
-  void start(int machine, std::unique_ptr<outgoing> one, std::span<const std::byte> payload) {
-    auto& sent = queues_[static_cast<std::size_t>(machine)].sent;
-    sent.push_back(std::move(one));
-    outgoing& mine = *sent.back();
-    begin(mine.head_transfer, machine, frame_channel, std::as_bytes(std::span(&mine.head, 1)));
-    mine.has_payload = !payload.empty();
-    if (mine.has_payload) {
-      begin(mine.payload_transfer, machine, payload_channel, payload);
+  void start(outgoing& one, int machine, std::span<const std::byte> payload) {
+    begin(one.head_transfer, machine, frame_channel, std::as_bytes(std::span(&one.head, 1)));
+    one.has_payload = !payload.empty();
+    if (one.has_payload) {
+      begin(one.payload_transfer, machine, payload_channel, payload);
     }
   }
 

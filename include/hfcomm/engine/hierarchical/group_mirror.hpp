@@ -73,10 +73,8 @@ class group_mirror {
       const auto board = device_board_copy::of(group_.memory().block(rank).devices);
       if (!(board == sent.board)) {
         sent.board = board;
-        for (const int machine : group_.others()) {
-          out.send_copy(machine, group_.frame_of(frame_kind::device_board, rank, 0),
-                        std::as_bytes(std::span(&board, 1)));
-        }
+        group_.send_copy_to_all(out, group_.frame_of(frame_kind::device_board, rank, 0),
+                                std::as_bytes(std::span(&board, 1)));
       }
     }
   }
@@ -256,9 +254,7 @@ class group_mirror {
                      sent_of(rank).sites);
     if (announces_failure(cell)) {
       const std::string text = group_.memory().failure(rank, step).read().value_or(std::string());
-      for (const int machine : group_.others()) {
-        out.send_copy(machine, group_.frame_of(frame_kind::failure, rank, step), mirrored_group::bytes_of(text));
-      }
+      group_.send_copy_to_all(out, group_.frame_of(frame_kind::failure, rank, step), mirrored_group::bytes_of(text));
     }
     if (!cells_.add(rank, copy, group_.memory().slot(rank, step), parts_)) {
       send_cells(out);

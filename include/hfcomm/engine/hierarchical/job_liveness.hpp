@@ -236,14 +236,14 @@ class job_liveness {
         return {.someone_ended = true};
       }
       case control_kind::proposal: {
-        const auto proposal = decoded<loss_record>(message.bytes);
+        const auto proposal = decoded_loss(message.bytes);
         return {.someone_ended = false, .verdict = is_root() ? std::optional(decide(proposal)) : std::nullopt};
       }
       case control_kind::verdict: {
         if (message.machine != 0) {
           detail::throw_error<decode_error>({"a verdict of a machine that is not the root's"});
         }
-        return {.someone_ended = false, .verdict = decoded<loss_record>(message.bytes)};
+        return {.someone_ended = false, .verdict = decoded_loss(message.bytes)};
       }
       case control_kind::bye: machines_[static_cast<std::size_t>(message.machine)].has_left = true; return {};
     }
@@ -321,24 +321,19 @@ class job_liveness {
     encode(value, bytes);
     return bytes;
   }
-  [[nodiscard]] static std::vector<std::byte> encoded(const loss_record& why) {
-    return encoded(std::tuple(why.group, why.culprit, why.by_exception, why.missing, why.text));
-  }
   [[nodiscard]] static std::vector<std::byte> encoded_loss(int machine, const std::string& why) {
     return encoded(lost_machine(machine, why));
   }
   template <class T>
   [[nodiscard]] static T decoded(std::span<const std::byte> bytes) {
-    if constexpr (std::is_same_v<T, loss_record>) {
-      auto [group, culprit, by_exception, missing, text] =
-          decoded<std::tuple<std::uint64_t, int, bool, std::vector<int>, std::string>>(bytes);
-      std::erase_if(missing, [](int rank) { return rank < 0 || rank >= layout::max_ranks; });
-      return {group, culprit, by_exception, std::move(missing), std::move(text)};
-    } else {
-      T value{};
-      decode_into(value, bytes);
-      return value;
-    }
+    T value{};
+    decode_into(value, bytes);
+    return value;
+  }
+  [[nodiscard]] static loss_record decoded_loss(std::span<const std::byte> bytes) {
+    auto record = decoded<loss_record>(bytes);
+    std::erase_if(record.missing, [](int rank) { return rank < 0 || rank >= layout::max_ranks; });
+    return record;
   }
 
   std::shared_ptr<rendezvous::roster> roster_;

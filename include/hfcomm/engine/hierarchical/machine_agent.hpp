@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +26,7 @@
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
 #include <hfcomm/engine/hierarchical/group_mirror.hpp>
 #include <hfcomm/engine/hierarchical/job_liveness.hpp>
+#include <hfcomm/engine/hierarchical/large_reduction.hpp>
 #include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
@@ -36,8 +36,9 @@
 namespace hfcomm::engines {
 
 /// A machine's agent, in the process of one of its ranks. A thread of it, and ranks that wait there, carry what the
-/// ranks write to the other machines, and what comes from there to the ranks.
-class machine_agent final : public machine_connection, private frame_target, private agent_work {
+/// ranks write to the other machines, and what comes from there to the ranks. It is the port of the ranks in its
+/// process.
+class machine_agent final : public machine_connection, public connected_port, private frame_target {
  public:
   struct parts {
     int self = 0;
@@ -79,20 +80,19 @@ class machine_agent final : public machine_connection, private frame_target, pri
     wake_all();
   }
 
-  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept { return alarm_.bell(); }
+  [[nodiscard]] const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept override {
+    return alarm_.bell();
+  }
   [[nodiscard]] std::string_view link_name() const noexcept { return links_.carrier().name(); }
 
   /// Begins to carry. Nothing that comes for a group before it was added is kept, so the first groups come before this.
   void start() { thread_->start(); }
 
-  /// Carries what there is, unless another thread does. For a rank in this process that waits for others. Any thread
-  /// may call.
-  void drive() noexcept { thread_->drive(); }
-
-  /// Begins to carry a group. Any thread may call. Throws engine_error.
+  [[nodiscard]] bool is_in_this_process() const noexcept override { return true; }
+  void drive() noexcept override { thread_->drive(); }
   void add_group(std::uint64_t id, const std::vector<int>& members,
-                 std::shared_ptr<rendezvous::shared_segment> memory) {
-    auto made = std::make_unique<group_mirror>(id, members, machine_of_, self_, std::move(memory));
+                 const std::shared_ptr<rendezvous::shared_segment>& memory) override {
+    auto made = std::make_unique<group_mirror>(id, members, machine_of_, self_, memory);
     const auto lock = thread_->lock();
     take_group(std::move(made));
   }
@@ -126,7 +126,8 @@ class machine_agent final : public machine_connection, private frame_target, pri
   /// The time between looks at sockets, which take longer than those at memory.
   static constexpr std::chrono::microseconds look_interval{50};
 
-  bool do_pass(clock::time_point now) override {
+  /// Moves on what is under way, without waiting. Returns whether there was anything.
+  bool do_pass(clock::time_point now) {
     if (now >= next_look_) {
       next_look_ = now + look_interval;
       take_groups();
@@ -211,14 +212,14 @@ class machine_agent final : public machine_connection, private frame_target, pri
       return;
     }
     const auto take = [&](const group_packet& group, rendezvous::unique_fd memory) {
-      if (group.members.empty() || std::any_of(group.members.begin(), group.members.end(), [&](int member) {
-            return static_cast<std::size_t>(member) >= machine_of_.size();
-          })) {
+      const auto is_unknown = [&](std::size_t member) { return member >= machine_of_.size(); };
+      if (group.members.empty() || std::ranges::any_of(group.members, is_unknown)) {
         detail::throw_error<engine_error>({"its members are not those of the job"});
       }
-      const auto sizes = layout::dimensions::for_machines(static_cast<int>(group.members.size()));
+      const std::vector<int> members(group.members.begin(), group.members.end());
+      const auto sizes = layout::dimensions::for_machines(static_cast<int>(members.size()));
       take_group(
-          std::make_unique<group_mirror>(group.id, group.members, machine_of_, self_,
+          std::make_unique<group_mirror>(group.id, members, machine_of_, self_,
                                          rendezvous::shared_segment::adopt(std::move(memory), sizes.total_bytes())));
     };
     try {
@@ -242,17 +243,12 @@ class machine_agent final : public machine_connection, private frame_target, pri
       group->send_rare_changes(links_.sender());
       propose(*group);
     }
-    send_left_ranks();
+    for (const int rank : liveness_.take_left_ranks()) {  // after their groups were collected
+      links_.send_to_all(frame_kind::rank_left, rank);
+    }
     retire_groups();
     if (finishes_) {
       say_goodbye();
-    }
-  }
-
-  /// After their groups were collected.
-  void send_left_ranks() {
-    for (const int rank : liveness_.take_left_ranks()) {
-      links_.send_to_all(frame_kind::rank_left, rank);
     }
   }
 
@@ -343,7 +339,7 @@ class machine_agent final : public machine_connection, private frame_target, pri
   std::condition_variable finished_;
   rendezvous::fork_guard creator_;
   std::unique_ptr<agent_thread> thread_ =
-      std::make_unique<agent_thread>(static_cast<agent_work&>(*this), links_.carrier(), alarm_);
+      std::make_unique<agent_thread>([this](clock::time_point now) { return do_pass(now); }, links_.carrier(), alarm_);
 };
 
 }  // namespace hfcomm::engines

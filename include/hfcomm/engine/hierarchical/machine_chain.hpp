@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <utility>
 
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/plain_list.hpp>
@@ -68,7 +66,9 @@ class machine_chain {
         fold(call, times.chunks, *chunk, step, in, out);
       }
       if (const auto chunk = times.chunks.at(turn, times.staging)) {
-        stage(times.chunks, *chunk, in);
+        // Except the lanes that this rank folds itself.
+        times.chunks.stage(in, *chunk, steps_.slot(rank(), steps_.next()),
+                           [&](int lane) { return carrier(machine_, lane) != rank(); });
       }
     };
     run_pipeline(steps_, call, times.turns, [&] { gather_factors(call); }, do_turn);
@@ -119,12 +119,6 @@ class machine_chain {
         local_factors_.push_back(factors_[static_cast<std::size_t>(local)]);
       }
     }
-  }
-
-  /// Copies a chunk to this rank's slot, except the lanes that this rank folds itself.
-  void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
-    chunks.stage(in, chunk, steps_.slot(rank(), steps_.next()),
-                 [&](int lane) { return carrier(machine_, lane) != rank(); });
   }
 
   /// Folds the lanes of this rank onto those of the machine before. `step` has what is read.

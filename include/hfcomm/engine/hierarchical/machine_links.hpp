@@ -57,7 +57,7 @@ class machine_links {
   void send_to_all(frame_kind kind, int rank = 0) {
     for (int machine = 0; machine < count(); ++machine) {
       if (machine != self_) {
-        sender_.send(machine, frame_of(kind, rank));
+        sender_.send(machine, {.kind = kind, .rank = rank});
       }
     }
   }
@@ -107,7 +107,7 @@ class machine_links {
   void take_goodbye(int machine) {
     peer_of(machine).has_left = true;
     if (!has_said_goodbye_) {
-      sender_.send(machine, frame_of(frame_kind::goodbye_answer));
+      sender_.send(machine, {.kind = frame_kind::goodbye_answer});
     }
     sender_.close(machine);
   }
@@ -131,13 +131,6 @@ class machine_links {
 
   [[nodiscard]] int count() const noexcept { return static_cast<int>(peers_.size()); }
   [[nodiscard]] peer& peer_of(int machine) { return peers_[static_cast<std::size_t>(machine)]; }
-
-  [[nodiscard]] static frame frame_of(frame_kind kind, int rank = 0) {
-    frame what;
-    what.kind = kind;
-    what.rank = rank;
-    return what;
-  }
 
   std::unique_ptr<link> link_;
   int self_;

@@ -48,7 +48,9 @@ class machine_tree {
         combine(call, chunks, *chunk, step, in);
       }
       if (const auto chunk = chunks.at(turn, staging)) {
-        stage(chunks, *chunk, in);
+        // Except the slices that this rank combines.
+        chunks.stage(in, *chunk, steps_.slot(rank(), steps_.next()),
+                     [&](int owner) { return carrier(machine_, owner) != rank(); });
       }
     };
     run_pipeline(steps_, call, chunks.count() + delivery, [&] { steps_.gather_factors(call, factors_); }, do_turn);
@@ -68,12 +70,6 @@ class machine_tree {
   [[nodiscard]] int carrier(int machine, int owner) const {
     const auto ranks = placement_.ranks_of(machine);
     return placement_.machine_of(owner) == machine ? owner : ranks[static_cast<std::size_t>(owner) % ranks.size()];
-  }
-
-  /// Copies a chunk to this rank's slot, except the slices that this rank combines.
-  void stage(const sliced_chunks& chunks, std::size_t chunk, std::span<const std::byte> in) {
-    chunks.stage(in, chunk, steps_.slot(rank(), steps_.next()),
-                 [&](int owner) { return carrier(machine_, owner) != rank(); });
   }
 
   /// Combines this machine's elements of the slices that this rank carries. `step` has what is read.

@@ -57,16 +57,17 @@ class mirrored_group {
   [[nodiscard]] const std::vector<int>& others() const noexcept { return others_; }
 
   [[nodiscard]] frame frame_of(frame_kind kind, int rank, std::uint64_t index) const {
-    frame what;
-    what.group = id_;
-    what.kind = kind;
-    what.rank = rank;
-    what.index = index;
-    return what;
+    return {.group = id_, .kind = kind, .rank = rank, .index = index};
   }
   void send_to_all(frame_sender& out, const frame& what) const {
     for (const int machine : others_) {
       out.send(machine, what);
+    }
+  }
+
+  void send_copy_to_all(frame_sender& out, const frame& what, std::span<const std::byte> payload) const {
+    for (const int machine : others_) {
+      out.send_copy(machine, what, payload);
     }
   }
 
@@ -84,9 +85,7 @@ class mirrored_group {
       return;
     }
     sent[index] = hash;
-    for (const int machine : others_) {
-      out.send_copy(machine, frame_of(kind, rank, index), std::as_bytes(std::span(words)));
-    }
+    send_copy_to_all(out, frame_of(kind, rank, index), std::as_bytes(std::span(words)));
   }
 
   static void write_site(layout::site_text& to, std::span<const std::byte> payload) {

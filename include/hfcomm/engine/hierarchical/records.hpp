@@ -188,6 +188,11 @@ struct loss_record {
   std::vector<int> missing;
   std::string text;
 
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(group, culprit, by_exception, missing, text);
+  }
+
   static loss_record of(std::uint64_t group, const layout::break_record& from) {
     loss_record copy{
         .group = group, .culprit = from.culprit, .by_exception = from.by_exception, .missing = {}, .text = from.text};

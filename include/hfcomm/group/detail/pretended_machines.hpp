@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
-#include <hfcomm/engine/hierarchical/direct_agent_port.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/hierarchical/memory_control.hpp>
 #include <hfcomm/engine/links/memory_link.hpp>
@@ -29,7 +28,7 @@ namespace hfcomm::detail {
 class pretended_agents {
  public:
   explicit pretended_agents(std::size_t machines)
-      : controls_(std::make_shared<engines::control_hub>(static_cast<int>(machines))) {}
+      : controls_(std::make_shared<engines::memory_control::hub>(static_cast<int>(machines))) {}
   /// Waits until what the ranks wrote has arrived, because agents answer each other until then.
   ~pretended_agents() {
     std::vector<std::jthread> threads;
@@ -62,7 +61,7 @@ class pretended_agents {
 
  private:
   engines::memory_network network_;
-  std::shared_ptr<engines::control_hub> controls_;
+  std::shared_ptr<engines::memory_control::hub> controls_;
   std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine
 };
 
@@ -90,7 +89,7 @@ inline pretended_job pretend_several_machines(const std::vector<int>& sizes) {
                                                           &rendezvous::shared_segment::anonymous);
     const auto agent = agents->add(plan, memory, ranks);
     for (const int rank : part.ranks) {
-      job.memberships.push_back(rendezvous::enter_machine(memory, std::make_shared<engines::direct_agent_port>(agent),
+      job.memberships.push_back(rendezvous::enter_machine(memory, agent,
                                                           part.leader, rank, ranks, broker));
     }
   }
