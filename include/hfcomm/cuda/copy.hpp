@@ -14,8 +14,8 @@ namespace hfcomm {
 
 namespace detail {
 
-/// The kinds of memory that a copy goes from and to.
-enum class copy_kind { host_to_device, device_to_host, device_to_device };
+/// The kinds of memory that a copy goes from and to, with CUDA's numbers.
+enum class copy_kind { host_to_device = 1, device_to_host = 2, device_to_device = 3 };
 
 /// Throws usage_error where the numbers of bytes differ.
 void copy_on_stream(const void* in, std::size_t in_bytes, void* out, std::size_t out_bytes, copy_kind kind,

@@ -24,7 +24,7 @@ class device_buffer {
   /// Throws engine_error where CUDA fails or is not found, and std::bad_array_new_length where the size in bytes
   /// overflows.
   explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current())
-      : memory_(cuda::owned_memory::on_device(size, sizeof(T), where)) {}
+      : memory_(cuda::owned_memory::place::device, size, sizeof(T), where) {}
 
   [[nodiscard]] T* data() noexcept { return static_cast<T*>(memory_.data()); }
   [[nodiscard]] const T* data() const noexcept { return static_cast<const T*>(memory_.data()); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <ratio>
 #include <source_location>
 
@@ -23,11 +24,8 @@ class device_event {
 
   /// Makes an event. `since` needs timing, which costs more.
   explicit device_event(timing timed = timing::off, std::source_location where = std::source_location::current());
-  device_event(device_event&& other) noexcept;
-  device_event& operator=(device_event&& other) noexcept;
-  ~device_event() { destroy(); }
 
-  [[nodiscard]] CUevent_st* get() const noexcept { return event_; }
+  [[nodiscard]] CUevent_st* get() const noexcept { return event_.get(); }
 
   /// Records the point after the work already on the stream. It replaces the point that was recorded before.
   void record(stream_ref stream, std::source_location where = std::source_location::current());
@@ -43,10 +41,13 @@ class device_event {
       const device_event& start, std::source_location where = std::source_location::current()) const;
 
  private:
-  void destroy() noexcept;
+  struct destroyer {
+    const cuda::runtime_api* api;
+    void operator()(CUevent_st* event) const noexcept;
+  };
 
   const cuda::runtime_api* api_;
-  CUevent_st* event_ = nullptr;
+  std::unique_ptr<CUevent_st, destroyer> event_;
 };
 
 }  // namespace hfcomm

@@ -66,6 +66,15 @@ struct runtime_api {
           {-1, 0, what, 0, where}, {cudaGetErrorString(status), " (CUDA error ", static_cast<int>(status), ')'});
     }
   }
+  /// Returns whether a query has found its work done. Throws as `check` does.
+  [[nodiscard]] bool is_ready(cudaError_t status, const char* what, const std::source_location& where) const {
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(status, what, where);
+    return true;
+  }
 };
 
 namespace detail {

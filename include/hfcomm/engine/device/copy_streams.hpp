@@ -93,7 +93,8 @@ class copy_streams final : public device_copies {
     const auto memory = checked(
         [&] {
           const cuda::device_guard on_device(api_, device_);
-          return std::make_shared<cuda::owned_memory>(cuda::owned_memory::on_device(bytes, sizeof(std::byte), where));
+          return std::make_shared<cuda::owned_memory>(cuda::owned_memory::place::device, bytes, sizeof(std::byte),
+                                                      where);
         },
         where);
     check(api_.cudaMemsetAsync(memory->data(), 0, bytes, stream.get()), "cudaMemsetAsync", where);
@@ -128,13 +129,7 @@ class copy_streams final : public device_copies {
   }
   [[nodiscard]] bool is_reached(event_handle event, std::source_location where) override {
     const cuda::relaxed_capture relaxed(api_);
-    const cudaError_t status = api_.cudaEventQuery(event);
-    if (status == cudaErrorNotReady) {
-      (void)api_.cudaGetLastError();
-      return false;
-    }
-    check(status, "cudaEventQuery", where);
-    return true;
+    return checked([&] { return api_.is_ready(api_.cudaEventQuery(event), "cudaEventQuery", where); }, where);
   }
 
  private:
@@ -169,20 +164,16 @@ class copy_streams final : public device_copies {
 
   /// Throws engine_error, which names this rank, unless `status` is success. `what` names the call.
   void check(cudaError_t status, const char* what, std::source_location where, const std::string& remedy = {}) const {
-    if (status != cudaSuccess) [[unlikely]] {
-      (void)api_.cudaGetLastError();  // clears CUDA's copy of the error that is thrown
-      detail::throw_error<engine_error>(at(where), {what, ": ", api_.cudaGetErrorString(status), " (CUDA error ",
-                                                    static_cast<int>(status), ')', remedy});
-    }
+    checked([&] { api_.check(status, what, where); }, where, remedy);
   }
 
   /// Returns `work()`, whose errors then name this rank.
   template <class Work>
-  [[nodiscard]] std::invoke_result_t<Work> checked(Work work, std::source_location where) const {
+  std::invoke_result_t<Work> checked(Work work, std::source_location where, const std::string& remedy = {}) const {
     try {
       return work();
     } catch (const engine_error& problem) {
-      detail::throw_error<engine_error>(at(where), {problem.context().operation, ": ", problem.detail()});
+      detail::throw_error<engine_error>(at(where), {problem.context().operation, ": ", problem.detail(), remedy});
     }
   }
 

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <source_location>
 #include <string>
-#include <string_view>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/element_type.hpp>
