@@ -5,15 +5,12 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
@@ -23,6 +20,7 @@
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/nccl/nccl_translation.hpp>
+#include <hfcomm/engine/table_receiver.hpp>
 
 namespace hfcomm::engines {
 
@@ -145,23 +143,16 @@ class nccl_agreement {
   /// Returns every rank's `mine`, in rank order.
   template <class T>
   [[nodiscard]] std::vector<T> exchange(const T& mine, std::chrono::nanoseconds timeout) const {
-    struct table final : receiver {
-      std::vector<T> values;
-      void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset, std::uint64_t) override {
-        std::memcpy(reinterpret_cast<std::byte*>(&values[static_cast<std::size_t>(source)]) + offset, chunk.data(),
-                    chunk.size());
-      }
-    };
-    table all;
-    all.values.resize(static_cast<std::size_t>(host_.size()));
+    std::vector<T> all(static_cast<std::size_t>(host_.size()));
+    detail::table_receiver table(std::as_writable_bytes(std::span(all)), host_.rank());
     const operation call{.name = "connect_device",
                          .pattern = movement::to_all,
                          .content = payload::buffer,
                          .bytes = sizeof(T),
                          .where = call_.where,
                          .timeout = timeout};
-    host_.exchange(call, std::as_bytes(std::span(&mine, 1)), all);
-    return std::move(all.values);
+    host_.exchange(call, std::as_bytes(std::span(&mine, 1)), table);
+    return all;
   }
 
   /// Returns a text that is the same on two ranks only where they share a GPU: the machine and the PCI bus. NCCL also

@@ -2,19 +2,23 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
-#include <utility>
+#include <thread>
+#include <vector>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/cuda/teardown.hpp>
+#include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/nccl/agreement.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/communicator.hpp>
-#include <hfcomm/engine/nccl/first_operation.hpp>
 #include <hfcomm/engine/nccl/nccl_translation.hpp>
+#include <hfcomm/machine/bounded_call.hpp>
 
 namespace hfcomm::engines {
 
@@ -121,11 +125,80 @@ class nccl_communicator_setup {
     made_.dummy_element_ = element;
   }
 
+  /// Runs a first operation, an all-reduce of one byte. NCCL connects the ranks in it, on the host, without a deadline.
+  /// So a network that transfers nothing is found here, and not in the middle of a program. Throws timeout_error and
+  /// engine_error, and the error of a lost rank.
+  ///
+  /// It runs on a thread of its own, which may never return. The state is `calling` while that thread is in NCCL.
+  /// Setting it to `cancelled` before that keeps the thread out of NCCL.
   void warm_up() const {
-    made_.warm_up_state_ = std::make_shared<std::atomic<thread_state>>(thread_state::outside);
-    nccl_first_operation(made_.cuda_, nccl(), made_.device_, made_.blocking_, made_.dummy_element_)
-        .run(made_.warm_up_state_, host_, call_, context_);
+    const auto state = std::make_shared<std::atomic<thread_state>>(thread_state::outside);
+    made_.warm_up_state_ = state;
+    const ncclComm_t comm = made_.blocking_;
+    const first_operation first{made_.cuda_, nccl(), made_.device_, comm, made_.dummy_element_};
+    const auto result = std::make_shared<first_result>();
+    const bool has_ended = run_watched(
+        call_.timeout, [first, result, state] { first.perform(*state, *result); },
+        [&] {
+          host_.health().check_device_operation(context_, 0);
+          ncclResult_t problem = ncclSuccess;
+          if (state->load() == thread_state::outside) {
+            (void)nccl().ncclCommGetAsyncError(comm, &problem);
+          }
+          require_first(problem == ncclInProgress ? ncclSuccess : problem);
+        });
+    if (!has_ended) {
+      detail::throw_error<timeout_error>(
+          context_, {first_text, "it has not ended within ", format_duration(call_.timeout), " (timed out)"},
+          std::vector<int>{});
+    }
+    require_first(result->nccl);
+    made_.cuda_.check(result->cuda, "a first all-reduce on a stream of its own", call_.where);
   }
+
+  void require_first(ncclResult_t result) const {
+    if (result != ncclSuccess) {
+      detail::throw_error<engine_error>(context_, {first_text, nccl_text(nccl(), result)});
+    }
+  }
+
+  static constexpr const char* first_text = "a first all-reduce of one element: ";
+  struct first_result {
+    std::atomic<ncclResult_t> nccl{ncclSuccess};
+    std::atomic<cudaError_t> cuda{cudaSuccess};
+  };
+  /// What the thread of the first operation needs. `data` is one byte on the device.
+  struct first_operation {
+    void perform(std::atomic<thread_state>& state, first_result& result) const {
+      const cuda::thread_on_device on_device(runtime, device);
+      int least = 0;
+      int greatest = 0;
+      cudaStream_t stream = nullptr;
+      (void)runtime.cudaDeviceGetStreamPriorityRange(&least, &greatest);
+      result.cuda = runtime.cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+      if (result.cuda != cudaSuccess) {
+        return;
+      }
+      // Fails where it was cancelled in the meantime.
+      if (auto expected = thread_state::outside; state.compare_exchange_strong(expected, thread_state::calling)) {
+        ncclResult_t answer = api.ncclAllReduce(data, data, 1, ncclUint8, ncclMax, comm, stream);
+        while (answer == ncclInProgress) {  // NCCL_COMM_BLOCKING=0 makes all calls non-blocking
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          (void)api.ncclCommGetAsyncError(comm, &answer);
+        }
+        result.nccl = answer;
+        state.store(thread_state::outside);
+        result.cuda = runtime.cudaStreamSynchronize(stream);  // also after a failure, where part of it may run
+      }
+      (void)runtime.cudaStreamDestroy(stream);
+    }
+
+    const cuda::runtime_api& runtime;
+    const cuda::nccl_api& api;
+    int device;
+    ncclComm_t comm;
+    void* data;
+  };
 
   /// Makes another non-blocking communicator. A split that failed keeps the old one busy for ever.
   static void reconnect_nonblocking(nccl_communicator& made, host_engine& host, const operation& call) {

@@ -90,7 +90,8 @@ class nccl final : public nccl_plane {
     if (count == 0) {
       return;  // NCCL also does nothing
     }
-    const nccl_reduction reduction = reduction_of(call, scope);
+    const nccl_reduction reduction(nccl_, call, scope.comm());
+    require(reduction, call, scope);
     finish_launch(call, scope,
                   call.pattern == movement::to_all ? nccl_.ncclAllReduce(in, out, count, reduction.type(),
                                                                          reduction.op(), scope.comm(), stream.get())
@@ -104,7 +105,8 @@ class nccl final : public nccl_plane {
     if (count == 0) {
       return;
     }
-    const nccl_reduction reduction = reduction_of(call, scope);
+    const nccl_reduction reduction(nccl_, call, scope.comm());
+    require(reduction, call, scope);
     finish_launch(
         call, scope,
         nccl_.ncclReduceScatter(in, out, count, reduction.type(), reduction.op(), scope.comm(), stream.get()));
@@ -119,7 +121,8 @@ class nccl final : public nccl_plane {
     if (total == 0) {
       return;
     }
-    const nccl_reduction reduction = reduction_of(call, scope);
+    const nccl_reduction reduction(nccl_, call, scope.comm());
+    require(reduction, call, scope);
     launch_group(call, scope, [&](auto&& add) {
       const auto* part = static_cast<const std::byte*>(in);
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {

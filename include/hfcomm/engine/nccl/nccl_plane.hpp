@@ -116,15 +116,14 @@ class nccl_plane : public device_plane {
     }
   }
 
-  [[nodiscard]] nccl_reduction reduction_of(const operation& call, nccl_call& scope) {
-    nccl_reduction reduction(nccl_, call, scope.comm());
+  /// Throws where NCCL has no such reduction, or could not make it.
+  void require(const nccl_reduction& reduction, const operation& call, nccl_call& scope) {
     if (!reduction.is_supported()) [[unlikely]] {
       refuse(call, nccl_reduction::problem(call));
     }
     if (reduction.result() != ncclSuccess) [[unlikely]] {
       require_success(call, scope, reduction.result());
     }
-    return reduction;
   }
 
   /// Takes the result of the NCCL call that is an operation. Throws where it failed.

@@ -86,8 +86,7 @@ class one_device final : public device_plane {
     if (!scaling.is_available()) {
       const std::string why =
           "in a group of one a premultiplied sum needs a CUDA runtime of 12.8 or later, both at compile time and at "
-          "run "
-          "time; scale the buffer with a kernel of your own";
+          "run time; scale the buffer with a kernel of your own";
       announce_failure(current_number(), why);
       detail::throw_error<engine_error>(context(call, current_number()), {why});
     }

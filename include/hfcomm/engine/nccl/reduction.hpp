@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/float16.hpp>
@@ -38,15 +37,8 @@ class nccl_reduction {
       is_supported_ = false;
     }
   }
-  nccl_reduction(nccl_reduction&& other) noexcept
-      : api_(other.api_),
-        comm_(other.comm_),
-        type_(other.type_),
-        op_(other.op_),
-        result_(other.result_),
-        owns_op_(std::exchange(other.owns_op_, false)),
-        is_supported_(other.is_supported_) {}
-  nccl_reduction& operator=(nccl_reduction&&) = delete;
+  nccl_reduction(const nccl_reduction&) = delete;
+  nccl_reduction& operator=(const nccl_reduction&) = delete;
   ~nccl_reduction() {
     if (owns_op_) {
       (void)api_.ncclRedOpDestroy(op_, comm_);

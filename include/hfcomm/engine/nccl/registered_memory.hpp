@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <source_location>
-#include <string>
 #include <utility>
 
 #include <hfcomm/core/nccl_options.hpp>
