@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <linux/futex.h>
@@ -139,6 +140,29 @@ bool wait_briefly(const spin_limits& limits, Ready&& ready) {
     } while (clock::now() < end);
   }
   return false;
+}
+
+/// Calls `is_done` until it returns true, for what another device or thread does: at first without a pause, then with
+/// pauses of up to 0.2 ms. Calls `check()` every 5 ms in between. Both may throw.
+template <class Done, class Check>
+void poll_until(Done&& is_done, Check&& check) {
+  using clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds check_interval(5);
+  const auto start = clock::now();
+  auto next_check = start + check_interval;
+  auto pause = std::chrono::microseconds(10);
+  while (!is_done()) {
+    const auto now = clock::now();
+    if (now - start < std::chrono::microseconds(20)) {
+      continue;
+    }
+    if (now >= next_check) {
+      next_check = now + check_interval;
+      check();
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(200));
+  }
 }
 
 /// Waits as wait_briefly does, but learns: where spinning was in vain several times in a row, it is left out. The core

@@ -9,8 +9,6 @@
 #include <source_location>
 #include <span>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/call/announce_failure.hpp>
@@ -163,8 +161,6 @@ class chunk_ring {
 
   static constexpr std::size_t unit = 256;                          // a multiple of every element's size
   static constexpr std::size_t page_bytes = std::size_t{64} << 10;  // the largest of Linux's usual ones
-  static constexpr std::chrono::microseconds spin_time{20};
-  static constexpr std::chrono::milliseconds check_interval{5};
 
   [[nodiscard]] static std::unique_ptr<device_copies> make_copies(const error_context& context) {
     const auto make = device_copies_maker().load();
@@ -253,23 +249,18 @@ class chunk_ring {
     }
   }
 
-  /// Does a step that fails on this rank alone.
+  /// Does a step that fails on this rank alone, of which the other ranks are told.
   template <class Step>
   static void locally(const steps& what, Step step) {
     try {
       step();
     } catch (...) {
-      tell_others(what);
+      try {
+        what.announce(current_exception_text());
+      } catch (const error&) {
+        // The group has a worse problem, which its next operation reports.
+      }
       throw;
-    }
-  }
-
-  /// Tells the other ranks of the exception that is being handled.
-  static void tell_others(const steps& what) {
-    try {
-      what.announce(current_exception_text());
-    } catch (const error&) {
-      return;  // the group has a worse problem, which its next operation reports
     }
   }
 
@@ -290,27 +281,16 @@ class chunk_ring {
   /// Waits on the host until the event is reached. Throws the group's error where a rank is lost, timeout_error where
   /// the group's deadline has passed, and engine_error after `cancel`.
   void wait_for(event_handle event, std::source_location where) {
-    using clock = std::chrono::steady_clock;
-    const auto start = clock::now();
-    auto next_check = start + check_interval;
-    auto pause = std::chrono::microseconds(10);
     running_time waited;
-    while (!copies_->is_reached(event, where)) {
-      if (is_cancelled_.load()) {
+    const auto is_done = [&] {
+      const bool is_reached = copies_->is_reached(event, where);
+      if (!is_reached && is_cancelled_.load()) {
         throw_error<engine_error>(context(where),
                                   {"its gradients are not waited for any more: the object is being destroyed"});
       }
-      const auto now = clock::now();
-      if (now - start < spin_time) {
-        continue;
-      }
-      if (now >= next_check) {
-        next_check = now + check_interval;
-        check_group(waited.update(), where);
-      }
-      std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(200));
-    }
+      return is_reached;
+    };
+    poll_until(is_done, [&] { check_group(waited.update(), where); });
   }
 
   void check_group(std::chrono::nanoseconds waited, std::source_location where) const {

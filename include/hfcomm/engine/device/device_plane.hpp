@@ -9,7 +9,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -128,48 +127,30 @@ class device_plane : public device_engine {
 
   bool is_reached(const operation& call, target what) override {
     const cuda::relaxed_capture relaxed(api_);
-    const cudaError_t status =
-        what.event != nullptr ? api_.cudaEventQuery(what.event) : api_.cudaStreamQuery(what.stream.get());
-    if (status == cudaErrorNotReady) {
-      (void)api_.cudaGetLastError();
-      return false;
-    }
-    api_.check(status, what.event != nullptr ? "cudaEventQuery" : "cudaStreamQuery", call.where);
-    return true;
+    return what.event != nullptr
+               ? api_.is_ready(api_.cudaEventQuery(what.event), "cudaEventQuery", call.where)
+               : api_.is_ready(api_.cudaStreamQuery(what.stream.get()), "cudaStreamQuery", call.where);
   }
 
   bool wait_for(const operation& call, std::uint64_t number, target what, std::chrono::nanoseconds limit) override {
     using clock = std::chrono::steady_clock;
+    constexpr auto no_limit = std::chrono::nanoseconds::zero();
     const auto start = clock::now();
     detail::running_time waiting;
-    auto next_check = start + check_interval;
-    auto pause = std::chrono::microseconds(10);
-    while (true) {
+    bool reached = false;
+    const auto is_done = [&] {
       if (is_broken_.load(std::memory_order_acquire)) {
-        throw_broken(call);  // an aborted operation reaches its end, but has no result
+        throw_broken(call);
       }
-      const bool reached = is_reached(call, what);
-      const auto now = clock::now();
-      if (reached && !is_broken_.load(std::memory_order_acquire)) {
-        return true;
-      }
-      if (now - start < spin_time) {
-        continue;
-      }
-      if (now >= next_check) {
-        next_check = now + check_interval;
-        check_operation(call, number);
-      }
-      if (limit > std::chrono::nanoseconds::zero() && now - start >= limit) {
-        return false;
-      }
-      if (const auto waited = waiting.update();
-          call.timeout > std::chrono::nanoseconds::zero() && waited >= call.timeout) {
+      // An aborted operation reaches its end, but has no result.
+      reached = is_reached(call, what) && !is_broken_.load(std::memory_order_acquire);
+      if (!reached && call.timeout > no_limit && waiting.update() >= call.timeout) {
         break_for_timeout(call, number);
       }
-      std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(200));
-    }
+      return reached || (limit > no_limit && clock::now() - start >= limit);
+    };
+    detail::poll_until(is_done, [&] { check_operation(call, number); });
+    return reached;
   }
 
   [[noreturn]] void break_for_timeout(const operation& call, std::uint64_t number) override {
@@ -283,9 +264,6 @@ class device_plane : public device_engine {
     }
     return *resources_[device];
   }
-
-  static constexpr std::chrono::microseconds spin_time{20};
-  static constexpr std::chrono::milliseconds check_interval{5};
 
   device_board* board_;
   std::atomic<std::uint64_t> sequence_{0};

@@ -23,6 +23,7 @@
 #include <hfcomm/engine/nccl/nccl_translation.hpp>
 #include <hfcomm/engine/nccl/registered_memory.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -109,30 +110,22 @@ class nccl_communicator {
   template <class Check>
   ncclResult_t wait_while_in_progress(ncclComm_t comm, std::chrono::nanoseconds timeout, const error_context& context,
                                       std::string_view what, Check&& check) const {
-    using clock = std::chrono::steady_clock;
-    const auto start = clock::now();
-    auto next_check = start;
-    auto pause = std::chrono::microseconds(20);
-    while (true) {
-      ncclResult_t state = ncclInternalError;
+    const auto start = std::chrono::steady_clock::now();
+    ncclResult_t state = ncclInternalError;
+    const auto is_done = [&] {
       if (const auto asked = nccl_.ncclCommGetAsyncError(comm, &state); asked != ncclSuccess) {
-        return asked;
+        state = asked;
       }
-      if (state != ncclInProgress) {
-        return state;
-      }
-      const auto now = clock::now();
-      if (now >= next_check) {
-        check();
-        next_check = now + std::chrono::milliseconds(5);
-      }
-      if (timeout > std::chrono::nanoseconds::zero() && now - start >= timeout) {
+      const bool is_over =
+          timeout > std::chrono::nanoseconds::zero() && std::chrono::steady_clock::now() - start >= timeout;
+      if (state == ncclInProgress && is_over) {
         detail::throw_error<timeout_error>(
             context, {what, " has not ended within ", format_duration(timeout), " (timed out)"}, std::vector<int>{});
       }
-      std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::microseconds(1000));
-    }
+      return state != ncclInProgress;
+    };
+    detail::poll_until(is_done, check);
+    return state;
   }
 
  private:
