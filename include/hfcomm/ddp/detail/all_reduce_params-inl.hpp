@@ -77,15 +77,6 @@ inline operation model_call(operation_name name, std::span<const ddp_parameter> 
   return call;
 }
 
-inline void check_model(checked_call& running, std::span<const ddp_parameter> parameters, parameter_part part,
-                        reduce_op op) {
-  const std::string problem = model_problem(parameters, part, op);
-  if (!problem.empty()) {
-    running.refuse(problem);
-  }
-  check_all_reduce_pieces(running, pieces_by_type(parameters, part));
-}
-
 inline void reduce_model(operation_name name, std::span<const ddp_parameter> parameters, parameter_part part,
                          reduce_op op, std::size_t bucket_bytes, const process_group& group,
                          std::source_location where) {
@@ -95,6 +86,21 @@ inline void reduce_model(operation_name name, std::span<const ddp_parameter> par
     running_call(group, call).refuse(problem);
   }
   all_reduce_pieces(call, pieces, bucket_bytes, group, [&] { return describe_parts(parameters, part); });
+}
+
+/// Starts `reduce`, which is reduce_model with that name and part.
+inline work<void> start_model(operation_name name, std::vector<ddp_parameter> parameters, parameter_part part,
+                              reduce_op op, std::size_t bucket_bytes, const process_group& group,
+                              std::source_location where, decltype(&all_reduce_params) reduce) {
+  const auto check = [&](checked_call& running) {
+    const std::string problem = model_problem(parameters, part, op);
+    if (!problem.empty()) {
+      running.refuse(problem);
+    }
+    check_all_reduce_pieces(running, pieces_by_type(parameters, part));
+  };
+  return start_checked(model_call(name, parameters, op, where), check, reduce, group, std::move(parameters), op,
+                       bucket_bytes);
 }
 
 }  // namespace detail
@@ -113,21 +119,15 @@ HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parame
 HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                  std::size_t bucket_bytes, const process_group& group,
                                                  std::source_location where) {
-  const auto check = [&](detail::checked_call& running) {
-    detail::check_model(running, parameters, &ddp_parameter::gradient, op);
-  };
-  return detail::start_checked(detail::model_call("all_reduce_params", parameters, op, where), check, all_reduce_params,
-                               group, std::move(parameters), op, bucket_bytes);
+  return detail::start_model("all_reduce_params", std::move(parameters), &ddp_parameter::gradient, op, bucket_bytes,
+                             group, where, all_reduce_params);
 }
 
 HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op,
                                                        std::size_t bucket_bytes, const process_group& group,
                                                        std::source_location where) {
-  const auto check = [&](detail::checked_call& running) {
-    detail::check_model(running, parameters, &ddp_parameter::value, op);
-  };
-  return detail::start_checked(detail::model_call("all_reduce_param_values", parameters, op, where), check,
-                               all_reduce_param_values, group, std::move(parameters), op, bucket_bytes);
+  return detail::start_model("all_reduce_param_values", std::move(parameters), &ddp_parameter::value, op, bucket_bytes,
+                             group, where, all_reduce_param_values);
 }
 
 }  // namespace hfcomm

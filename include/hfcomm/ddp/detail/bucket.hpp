@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -31,9 +32,7 @@ struct bucket {
 /// last layer to the first.
 inline std::vector<std::uint32_t> reverse_order(std::size_t count) {
   std::vector<std::uint32_t> order(count);
-  for (std::size_t index = 0; index < count; ++index) {
-    order[index] = static_cast<std::uint32_t>(count - 1 - index);
-  }
+  std::iota(order.rbegin(), order.rend(), std::uint32_t{0});
   return order;
 }
 
@@ -79,6 +78,17 @@ inline std::size_t offset_of(std::span<const bucket> buckets, std::size_t index)
     offset += (before.bytes + 255) / 256 * 256;
   }
   return offset;
+}
+
+/// Returns the bytes of memory in which gradients are packed: for all buckets where it `holds_all`, otherwise for the
+/// largest one for which `needs_staging(bucket)` is true.
+template <class Predicate>
+std::size_t staging_bytes(std::span<const bucket> buckets, bool holds_all, Predicate needs_staging) {
+  std::size_t largest = 0;
+  for (const bucket& one : buckets) {
+    largest = needs_staging(one) ? std::max(largest, one.bytes) : largest;
+  }
+  return holds_all ? offset_of(buckets, buckets.size()) : largest;
 }
 
 /// Returns whether two plans put the same parameters into each bucket.

@@ -3,12 +3,10 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <source_location>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,6 +64,13 @@ class device_reducer final : public reducer {
     return begin;
   }
 
+  /// Returns what copies on a stream. The device keeps the order, so the host waits for nothing.
+  [[nodiscard]] auto copying_on(const operation& call, stream_ref stream) const {
+    return [this, &call, stream](const std::byte* from, std::byte* to, std::size_t bytes) {
+      engine_.copy(call, from, to, bytes, stream);
+    };
+  }
+
   [[nodiscard]] operation memory_call() const {
     return buffer_call<std::byte>("distributed_data_parallel", movement::none, 0, -1, where_);
   }
@@ -76,7 +82,8 @@ class device_reducer final : public reducer {
   }
 
   void prepare_staging() override {
-    const std::size_t wanted = staging_bytes([this](const bucket& one) { return contiguous_begin(one) == nullptr; });
+    const std::size_t wanted =
+        staging_bytes(buckets_, find_unused_, [this](const bucket& one) { return contiguous_begin(one) == nullptr; });
     staging_ = wanted != 0 ? engine_.allocate(memory_call(), wanted) : nullptr;
   }
 
@@ -87,7 +94,7 @@ class device_reducer final : public reducer {
   }
 
   void start_usage(std::vector<std::uint8_t>& used, std::source_location where) override {
-    combine_usage(used, pass_number(), where);
+    combine_usage(group_, used, pass_number(), where);
   }
 
   void start_bucket(std::size_t index, std::source_location where) override {
@@ -107,7 +114,8 @@ class device_reducer final : public reducer {
     if (adds_nothing_) {
       engine_.clear(call, data, target.bytes, own_stream);
     } else {
-      copied = pack(call, target, data, own_stream);
+      copied = pack(target, data, copying_on(call, own_stream),
+                    [&](std::byte* to, std::size_t bytes) { engine_.clear(call, to, bytes, own_stream); });
     }
     auto what = describe(index, {data, target.bytes}, pass_number(), where);
     what.stream = own_stream;
@@ -117,7 +125,7 @@ class device_reducer final : public reducer {
       put_device_average(what);
     }
     if (!find_unused_) {
-      unpack(call, target, data, own_stream);
+      unpack(target, data, copying_on(call, own_stream));
     }
     record_bucket(target.bytes, copied);
   }
@@ -133,8 +141,9 @@ class device_reducer final : public reducer {
   }
 
   void finish_buckets(std::source_location where) override {
+    const operation call = failed_pass_call(where);
     for (std::size_t index = 0; find_unused_ && own_stream_ && index < buckets_.size(); ++index) {
-      unpack(failed_pass_call(where), buckets_[index], staging_.get() + staging_offset(index), *own_stream_);
+      unpack(buckets_[index], staging_.get() + staging_offset(index), copying_on(call, *own_stream_));
     }
     join_streams(where);
   }
@@ -201,37 +210,6 @@ class device_reducer final : public reducer {
     }
     engine_.release_event(event);  // streams that wait for it are not affected
     own_stream_.reset();
-  }
-
-  /// The device keeps the order, so the host need not wait for the reductions.
-  void wait_for_started() override {}
-
-  /// Copies the gradients of a bucket into `data`, unless they lie there; zeros for those that this rank did not use.
-  /// Returns how many bytes it copied.
-  std::size_t pack(const operation& call, const bucket& target, std::byte* data, stream_ref stream) {
-    std::size_t copied = 0;
-    for (const auto& place : target.places) {
-      const auto gradient = parameters_[place.parameter].gradient;
-      std::byte* const to = data + place.offset;
-      if (!is_used(place)) {
-        engine_.clear(call, to, gradient.size(), stream);
-      } else if (gradient.data() != to) {
-        engine_.copy(call, gradient.data(), to, gradient.size(), stream);
-        copied += gradient.size();
-      }
-    }
-    return copied;
-  }
-
-  /// Copies the averages that any rank used into the gradients. The others stay as they are.
-  void unpack(const operation& call, const bucket& target, const std::byte* data, stream_ref stream) {
-    for (const auto& place : target.places) {
-      const auto gradient = parameters_[place.parameter].gradient;
-      const std::byte* const from = data + place.offset;
-      if (was_used(place.parameter) && gradient.data() != from) {
-        engine_.copy(call, from, gradient.data(), gradient.size(), stream);
-      }
-    }
   }
 
   device_engine& engine_;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <source_location>
 #include <span>
 #include <string>
@@ -44,14 +43,9 @@ class host_reducer final : public queued_reducer {
   ~host_reducer() override { stop_thread(); }
 
  private:
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-    const auto memory = std::make_shared<shared_buffer<std::byte>>(group_.allocate<std::byte>(bytes));
-    return {memory, memory->data()};
-  }
-
   void prepare_staging() override {
-    staging_ = group_.allocate<std::byte>(
-        staging_bytes([](const bucket& one) { return one.memory == nullptr && one.places.size() > 1; }));
+    staging_ = group_.allocate<std::byte>(staging_bytes(
+        buckets_, find_unused_, [](const bucket& one) { return one.memory == nullptr && one.places.size() > 1; }));
     if (shares_gradients_) {
       share_gradients();
     }
@@ -72,19 +66,12 @@ class host_reducer final : public queued_reducer {
     }
   }
 
-  void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to,
-                     std::source_location /*where*/) override {
-    std::memcpy(to.data(), from.data(), from.size());
-  }
-
   void finish_buckets(std::source_location where) override {
     end_pass(where);
     for (std::size_t index = 0; find_unused_ && index < buckets_.size(); ++index) {
-      unpack(buckets_[index], data_of(index));
+      unpack(buckets_[index], data_of(index).data(), copy_bytes);
     }
   }
-
-  void clean_up(std::source_location /*where*/) noexcept override {}
 
   void reduce(const job& next) override {
     const bucket& target = buckets_[next.bucket];
@@ -94,7 +81,8 @@ class host_reducer final : public queued_reducer {
     if (adds_nothing_) {
       fill_with_negative_zeros(target.type, data);
     } else {
-      copied = pack(target, data);
+      copied =
+          pack(target, data.data(), copy_bytes, [](std::byte* to, std::size_t bytes) { std::memset(to, 0, bytes); });
     }
     if (has_hook()) {
       run_hook(describe(next.bucket, data, next.pass, next.where),
@@ -103,42 +91,13 @@ class host_reducer final : public queued_reducer {
       average(next, data);
     }
     if (!find_unused_) {
-      unpack(target, data);
+      unpack(target, data.data(), copy_bytes);
     }
     record_bucket(target.bytes, copied);
     record_reduction(std::chrono::steady_clock::now() - began);
   }
 
-  /// Copies the gradients of a bucket into `data`, unless they lie there; zeros for those that this rank did not use.
-  /// Returns how many bytes it copied.
-  [[nodiscard]] std::size_t pack(const bucket& target, std::span<std::byte> data) const {
-    std::size_t copied = 0;
-    for (const auto& place : target.places) {
-      const auto gradient = parameters_[place.parameter].gradient;
-      std::byte* const to = data.data() + place.offset;
-      if (gradient.empty()) {
-        continue;
-      }
-      if (!is_used(place)) {
-        std::memset(to, 0, gradient.size());
-      } else if (gradient.data() != to) {
-        std::memcpy(to, gradient.data(), gradient.size());
-        copied += gradient.size();
-      }
-    }
-    return copied;
-  }
-
-  /// Copies the averages that any rank used into the gradients. The others stay as they are.
-  void unpack(const bucket& target, std::span<const std::byte> data) const {
-    for (const auto& place : target.places) {
-      const auto gradient = parameters_[place.parameter].gradient;
-      const std::byte* const from = data.data() + place.offset;
-      if (was_used(place.parameter) && !gradient.empty() && gradient.data() != from) {
-        std::memcpy(gradient.data(), from, gradient.size());
-      }
-    }
-  }
+  static void copy_bytes(const std::byte* from, std::byte* to, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
   /// Returns the memory in which a bucket is reduced: that of its gradients if they are together, or staging.
   std::span<std::byte> data_of(std::size_t index) {

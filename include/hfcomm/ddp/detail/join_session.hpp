@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <source_location>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

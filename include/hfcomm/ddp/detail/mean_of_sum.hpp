@@ -11,29 +11,13 @@
 /// Averages over some of the ranks, for passes in which the other ranks have no data.
 namespace hfcomm::detail {
 
-/// Fills with -0.0, which changes no bit of a sum. (+0.0 would make a sum of -0.0 positive.)
+/// Fills with -0.0, which changes no bit of a sum. (+0.0 would make a sum of -0.0 positive.) It has the sign alone, the
+/// highest bit of an element's last byte.
 inline void fill_with_negative_zeros(element_type type, std::span<std::byte> data) {
   const std::size_t width = size_of(type);
-  std::byte zero[8]{};
-  const float single = -0.0F;
-  const double wide = -0.0;
-  switch (type) {
-    case element_type::float32: std::memcpy(zero, &single, width); break;
-    case element_type::float64: std::memcpy(zero, &wide, width); break;
-    case element_type::float16: {
-      const float16 half(-0.0F);
-      std::memcpy(zero, &half, width);
-      break;
-    }
-    case element_type::bfloat16: {
-      const bfloat16 brain(-0.0F);
-      std::memcpy(zero, &brain, width);
-      break;
-    }
-    default: break;
-  }
-  for (std::size_t offset = 0; offset + width <= data.size(); offset += width) {
-    std::memcpy(data.data() + offset, zero, width);
+  std::ranges::fill(data, std::byte{0});
+  for (std::size_t last = width - 1; last < data.size(); last += width) {
+    data[last] = std::byte{0x80};
   }
 }
 

@@ -157,13 +157,9 @@ inline void require_equal_models(const std::vector<std::vector<model_part>>& mod
       const std::string first = text_at(0);
       const std::string other = text_at(rank);
       if (first != other) {
-        std::string text = concat({"the models differ: as number ", index, " rank 0 has "});
-        text += first;
-        text += ", rank ";
-        text += std::to_string(rank);
-        text += " has ";
-        text += other;
-        throw_error<mismatch_error>(context, {text}, 0, static_cast<int>(rank));
+        throw_error<mismatch_error>(
+            context, {"the models differ: as number ", index, " rank 0 has ", first, ", rank ", rank, " has ", other},
+            0, static_cast<int>(rank));
       }
     }
   }

@@ -188,9 +188,11 @@ class queued_reducer : public reducer {
 
   void perform(const job& next) {
     switch (next.kind) {
-      case job_kind::exchange_order: exchange_order(*next.order, next.pass, next.where); break;
+      case job_kind::exchange_order:
+        exchange_order(group_, *next.order, parameters_.size(), next.pass, next.where);
+        break;
       case job_kind::reduce_bucket: reduce(next); break;
-      case job_kind::combine_usage: combine_usage(*next.used, next.pass, next.where); break;
+      case job_kind::combine_usage: combine_usage(group_, *next.used, next.pass, next.where); break;
       case job_kind::end_pass: end_together(next); break;
       case job_kind::announce_failure: tell_others(next.why, next.where); break;
       case job_kind::leave_pass:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <source_location>
 #include <span>
@@ -12,9 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <hfcomm/call/typed_calls.hpp>
-#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/detail/bucket.hpp>
@@ -145,27 +145,34 @@ class reducer {
   int divisor_ = 0;            // of this pass's sums
   // NOLINTEND(*non-private-member*)
 
+  // What a derived class does not override suits gradients in host memory, in a group of one.
+
   /// Returns `bytes` zeros of memory in which this group's gradients are reduced best. Not collective.
-  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    const auto memory = std::make_shared<shared_buffer<std::byte>>(group_.allocate<std::byte>(bytes));
+    return {memory, memory->data()};
+  }
   /// Prepares memory for the gradients of buckets that are copied. Called where the buckets have changed.
-  virtual void prepare_staging() = 0;
+  virtual void prepare_staging() {}
   /// Copies a gradient.
-  virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location where) = 0;
+  virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location /*where*/) {
+    std::memcpy(to.data(), from.data(), from.size());
+  }
   /// Starts to reduce a bucket, after those that were started before.
   virtual void start_bucket(std::size_t index, std::source_location where) = 0;
   /// Has `exchange_order` called before the first bucket is reduced, where buckets can be filled anew.
   virtual void start_order(order_agreement& /*wanted*/, std::source_location /*where*/) {}
   /// Has `combine_usage` called after the buckets that were started, and waits for it.
-  virtual void start_usage(std::vector<std::uint8_t>& used, std::source_location where) = 0;
+  virtual void start_usage(std::vector<std::uint8_t>& /*used*/, std::source_location /*where*/) {}
   /// Ends the reductions of a pass, after the last bucket was started.
-  virtual void finish_buckets(std::source_location where) = 0;
+  virtual void finish_buckets(std::source_location /*where*/) {}
   /// Cleans up after an error that ends the pass. The error is thrown afterwards.
-  virtual void clean_up(std::source_location where) noexcept = 0;
+  virtual void clean_up(std::source_location /*where*/) noexcept {}
   /// Ends a pass that this rank does not finish. Tells the other ranks `why` if the pass `is_incomplete`. Does not
   /// throw where they cannot be told.
-  virtual void announce_failure(bool is_incomplete, const std::string& why, std::source_location where) = 0;
+  virtual void announce_failure(bool /*is_incomplete*/, const std::string& /*why*/, std::source_location /*where*/) {}
   /// Waits for the reductions that were started, where the host has to.
-  virtual void wait_for_started() = 0;
+  virtual void wait_for_started() {}
 
   /// Takes the first buckets. To be called by the constructors of derived classes.
   void make_buckets() {
@@ -175,17 +182,40 @@ class reducer {
 
   [[nodiscard]] bool is_used(const bucket::place& place) const { return marks_.is_used(place.parameter); }
 
-  /// Returns the bytes of memory in which gradients are packed. With `find_unused_` it holds all buckets, otherwise the
-  /// largest one for which `needs_staging(bucket)` is true.
-  template <class Predicate>
-  [[nodiscard]] std::size_t staging_bytes(Predicate needs_staging) const {
-    std::size_t largest = 0;
-    for (const auto& one : buckets_) {
-      largest = needs_staging(one) ? std::max(largest, one.bytes) : largest;
+  /// Brings the gradients of a bucket into `data`, unless they lie there: calls `copy(from, to, bytes)`, or
+  /// `clear(to, bytes)` for those that this rank did not use. Returns how many bytes were copied.
+  template <class Copy, class Clear>
+  std::size_t pack(const bucket& target, std::byte* data, Copy copy, Clear clear) const {
+    std::size_t copied = 0;
+    for (const auto& place : target.places) {
+      const auto gradient = parameters_[place.parameter].gradient;
+      std::byte* const to = data + place.offset;
+      if (gradient.empty()) {
+        continue;
+      }
+      if (!is_used(place)) {
+        clear(to, gradient.size());
+      } else if (gradient.data() != to) {
+        copy(gradient.data(), to, gradient.size());
+        copied += gradient.size();
+      }
     }
-    return find_unused_ ? staging_offset(buckets_.size()) : largest;
+    return copied;
   }
-  /// Returns the offset of a bucket in that memory.
+
+  /// Copies the averages that any rank used from `data` into the gradients. The others stay as they are.
+  template <class Copy>
+  void unpack(const bucket& target, const std::byte* data, Copy copy) const {
+    for (const auto& place : target.places) {
+      const auto gradient = parameters_[place.parameter].gradient;
+      const std::byte* const from = data + place.offset;
+      if (was_used(place.parameter) && !gradient.empty() && gradient.data() != from) {
+        copy(from, gradient.data(), gradient.size());
+      }
+    }
+  }
+
+  /// Returns the offset of a bucket in the memory in which gradients are packed.
   [[nodiscard]] std::size_t staging_offset(std::size_t index) const {
     return find_unused_ ? offset_of(buckets_, index) : 0;
   }
@@ -211,36 +241,6 @@ class reducer {
     call_hook(hook_, what, buckets_[what.index], parameters_, announce);
   }
 
-  /// Returns the operation in whose place this rank announces that its pass failed.
-  [[nodiscard]] operation failed_pass_call(std::source_location where) const {
-    return reduction_call_without_kernel<float>("distributed_data_parallel", movement::to_all, 0, -1,
-                                                reduce_op::average, where);
-  }
-
-  /// Makes `used` tell for each parameter whether any rank used it. Collective over the host plane.
-  void combine_usage(std::vector<std::uint8_t>& used, std::uint64_t pass, std::source_location where) const {
-    operation call = reduction_call<std::uint8_t>("distributed_data_parallel", movement::to_all, used.size(), -1,
-                                                  reduce_op::max, where);
-    call.tag = pass;
-    running_call running(group_, call);
-    const auto bytes = std::as_writable_bytes(std::span(used));
-    running.engine().reduce(call, bytes, bytes);
-  }
-
-  /// Gives every rank rank 0's order. Collective over the host plane.
-  void exchange_order(order_agreement& wanted, std::uint64_t pass, std::source_location where) const {
-    std::vector<std::uint32_t> order = wanted.order;
-    order.resize(parameters_.size(), unknown_order);
-    operation call =
-        buffer_call<std::uint32_t>("distributed_data_parallel", movement::from_root, order.size(), 0, where);
-    call.tag = pass;
-    broadcast_buffer(operation(call), writable_elements_of(order), group_);
-    wanted.is_reached = order.front() != unknown_order;
-    if (wanted.is_reached) {
-      wanted.order = std::move(order);
-    }
-  }
-
   void record_bucket(std::size_t bytes, std::size_t copied) noexcept {
     record_.bytes += bytes;
     record_.copied_bytes += copied;
@@ -249,8 +249,6 @@ class reducer {
   void record_reduction(std::chrono::nanoseconds took) noexcept { record_.reducing += took; }
 
  private:
-  static constexpr std::uint32_t unknown_order = 0xFFFF'FFFF;
-
   /// Takes other buckets, and moves the gradients that lie in buckets. Changes no bucket where that fails.
   void adopt(std::vector<bucket> plan) {
     for (bucket& one : plan) {
