@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
 #include <exception>
-#include <source_location>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>

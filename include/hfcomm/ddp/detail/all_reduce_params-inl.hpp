@@ -2,12 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <source_location>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/typed_calls.hpp>

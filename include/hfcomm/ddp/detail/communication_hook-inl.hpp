@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <exception>
-#include <memory>
-#include <source_location>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/config.hpp>

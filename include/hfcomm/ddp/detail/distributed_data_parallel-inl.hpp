@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <source_location>
-#include <span>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/detail/ddp_state.hpp>

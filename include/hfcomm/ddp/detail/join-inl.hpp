@@ -2,9 +2,6 @@
 #pragma once
 
 #include <exception>
-#include <memory>
-#include <source_location>
-#include <string_view>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <source_location>
 #include <utility>
-#include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>

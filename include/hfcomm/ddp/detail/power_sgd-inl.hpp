@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <random>
-#include <source_location>
 #include <span>
 #include <string>
 #include <tuple>

@@ -4,8 +4,6 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/types.h>
 
-#include <vector>
-
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/torch/collectives.hpp>
 #include <hfcomm/torch/collectives_async.hpp>

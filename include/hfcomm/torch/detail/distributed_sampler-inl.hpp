@@ -5,9 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
