@@ -89,8 +89,7 @@ inline pretended_job pretend_several_machines(const std::vector<int>& sizes) {
                                                           &rendezvous::shared_segment::anonymous);
     const auto agent = agents->add(plan, memory, ranks);
     for (const int rank : part.ranks) {
-      job.memberships.push_back(rendezvous::enter_machine(memory, agent,
-                                                          part.leader, rank, ranks, broker));
+      job.memberships.push_back(rendezvous::enter_machine(memory, agent, part.leader, rank, ranks, broker));
     }
   }
   agents->start();
