@@ -17,7 +17,6 @@
 #include <hfcomm/collectives/detail/barrier-inl.hpp>
 #include <hfcomm/collectives/detail/broadcast_object_list-inl.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives-inl.hpp>
-#include <hfcomm/collectives/detail/coalesced-inl.hpp>
 #include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
 #include <hfcomm/collectives/detail/collect_parts-inl.hpp>
 #include <hfcomm/collectives/detail/collect_results-inl.hpp>
@@ -31,7 +30,6 @@
 #include <hfcomm/collectives/detail/probe-inl.hpp>
 #include <hfcomm/collectives/detail/read_file_dist-inl.hpp>
 #include <hfcomm/collectives/detail/shared_random_seed-inl.hpp>
-#include <hfcomm/collectives/detail/sized_part-inl.hpp>
 #include <hfcomm/core/detail/concat-inl.hpp>
 #include <hfcomm/core/detail/error-inl.hpp>
 #include <hfcomm/core/detail/plain_list-inl.hpp>

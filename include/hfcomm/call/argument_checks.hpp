@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <ranges>
 #include <span>
+#include <string>
+#include <type_traits>
 
 #include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/device_span.hpp>
+#include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
 
 /// Argument checks of the operations on elements in memory, for their host and their device forms alike. All of them
@@ -32,15 +38,54 @@ struct elements {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data, count * width}; }
 };
 
+/// Contiguous elements in host or device memory.
+template <class R>
+concept memory = buffer<R> || device_range<R>;
+
+template <class R>
+struct value_in {};
+template <buffer R>
+struct value_in<R> : std::type_identity<std::ranges::range_value_t<R>> {};
+template <device_range R>
+struct value_in<R> : std::type_identity<device_value_t<R>> {};
+
+/// The type of the elements in memory, and the parameter for their reduction.
+template <class R>
+using value_of = typename value_in<R>::type;
+template <class R>
+using op_on = reduction<value_of<R>>;
+
+/// Memory of the host or of a device, as In is, for a result of elements of In.
+template <class Out, class In>
+concept output_for = std::same_as<value_of<Out>, value_of<In>> &&
+                     ((buffer<In> && writable_buffer<Out>) || (device_range<In> && writable_device_range<Out>));
+
+/// The same for asynchronous operations of the host.
+template <class Out, class In>
+concept lasting_output_for = lasting_buffer<Out> && output_for<Out, In>;
+
+template <class R>
+concept lasting_reducible_buffer = lasting_buffer<R> && reducible_buffer<R>;
+
 template <buffer R>
 [[nodiscard]] const_elements elements_of(const R& range) {
   return {reinterpret_cast<const std::byte*>(std::ranges::data(range)),
-          static_cast<std::size_t>(std::ranges::size(range)), sizeof(std::ranges::range_value_t<R>)};
+          static_cast<std::size_t>(std::ranges::size(range)), sizeof(value_of<R>)};
 }
 template <writable_buffer R>
 [[nodiscard]] elements writable_elements_of(R& range) {
   return {reinterpret_cast<std::byte*>(std::ranges::data(range)), static_cast<std::size_t>(std::ranges::size(range)),
-          sizeof(std::ranges::range_value_t<R>)};
+          sizeof(value_of<R>)};
+}
+template <device_range R>
+[[nodiscard]] const_elements elements_of(const R& range) {
+  const auto span = as_device_span(range);
+  return {reinterpret_cast<const std::byte*>(span.data()), span.size(), sizeof(value_of<R>)};
+}
+template <writable_device_range R>
+[[nodiscard]] elements writable_elements_of(R&& range) {
+  const auto span = as_device_span(range);
+  return {reinterpret_cast<std::byte*>(span.data()), span.size(), sizeof(value_of<R>)};
 }
 
 /// Returns whether these elements can be in memory at this address.
@@ -49,25 +94,6 @@ template <writable_buffer R>
 [[nodiscard]] std::string memory_problem(const const_elements& range);
 void require_memory(checked_call& running, const const_elements& range);
 
-template <buffer R>
-[[nodiscard]] bool is_there(const R& range) {
-  return is_there(elements_of(range));
-}
-template <buffer R>
-[[nodiscard]] std::string memory_problem(const R& range) {
-  return memory_problem(elements_of(range));
-}
-template <buffer R>
-void require_memory(checked_call& running, const R& range) {
-  require_memory(running, elements_of(range));
-}
-
-/// Returns whether `total` equals `part` times `ranks`. Calculates no product, which could wrap around.
-[[nodiscard]] constexpr bool is_one_for_each(std::size_t total, std::size_t part, int ranks) noexcept {
-  const auto count = static_cast<std::size_t>(ranks);
-  return total / count == part && total % count == 0;
-}
-
 /// Returns whether two pieces of memory share a byte.
 [[nodiscard]] bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept;
 
@@ -75,16 +101,18 @@ void require_memory(checked_call& running, const R& range) {
 void require_apart(checked_call& running, std::span<const std::byte> in, std::span<const std::byte> out,
                    std::span<const std::byte> allowed = {});
 
-/// Returns the number of elements of all parts. Throws where there is not one count for each rank, or the sum
-/// overflows. `what` names the buffer in the error text.
-std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what);
-/// Requires that `length` is the sum of the counts.
+/// Requires one count for each rank, whose sum is `length`. `what` names the buffer in the error text.
 void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length, const char* what);
 /// Requires that a rank receives from itself as many elements as it sends to itself.
 void require_own(checked_call& running, std::size_t sent, std::size_t received);
 
-/// The check of operations on objects with a root.
-inline constexpr auto check_root = [](checked_call& running) { running.require_root(); };
+// The checks of operations on objects. The objects themselves are not looked at.
+inline constexpr auto check_root = [](checked_call& running, const auto&...) { running.require_root(); };
+inline constexpr auto check_root_if_any = [](checked_call& running, const auto&...) {
+  if (running.call().pattern == movement::to_root) {
+    running.require_root();
+  }
+};
 
 // One check for each operation. With `counts`, rank r's part has counts[r] elements; otherwise all parts are equally
 // long. `running.call()` has the root and the reduction.
@@ -116,27 +144,11 @@ void check_scatter(checked_call& running, const const_elements& in, const const_
 void check_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                    std::span<const std::size_t> counts);
 /// Requires a list with one object for each rank.
-void check_all_to_all_list(checked_call& running, std::size_t length);
+void check_all_to_all_objects(checked_call& running, std::size_t length);
 /// Requires a list with one object for each rank on the root, and an empty one elsewhere.
-void check_scatter_list(checked_call& running, std::size_t length);
-
-/// Returns a check of `in` and `out` for `start_checked`.
-template <buffer In, buffer Out>
-auto bind_check(void (*check)(checked_call&, const const_elements&, const const_elements&), const In& in,
-                const Out& out) {
-  return [=, in = elements_of(in), out = elements_of(out)](checked_call& running) { check(running, in, out); };
-}
-/// The same with counts, which must stay.
-template <buffer In, buffer Out>
-auto bind_check(void (*check)(checked_call&, const const_elements&, const const_elements&,
-                              std::span<const std::size_t>),
-                const In& in, const Out& out, std::span<const std::size_t> counts) {
-  return [=, in = elements_of(in), out = elements_of(out)](checked_call& running) { check(running, in, out, counts); };
-}
-/// The same for an operation on one buffer.
-template <buffer R>
-auto bind_check(void (*check)(checked_call&, const const_elements&), const R& data) {
-  return [=, data = elements_of(data)](checked_call& running) { check(running, data); };
-}
+void check_scatter_objects(checked_call& running, std::size_t length);
+/// One of these two as a check of a list.
+template <void (*check)(checked_call& running, std::size_t length)>
+inline constexpr auto check_length = [](checked_call& running, const auto& list) { check(running, list.size()); };
 
 }  // namespace hfcomm::detail

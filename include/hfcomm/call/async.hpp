@@ -16,7 +16,8 @@
 
 namespace hfcomm::detail {
 
-/// A function that the group's worker thread runs once, or the thread that waits for it.
+/// A function that makes a work's value. It runs once: on the group's worker thread, on the thread that waits for it,
+/// or where a message ends.
 class started_call {
  public:
   started_call() = default;
@@ -74,7 +75,7 @@ void check_before_start(const operation& call, const process_group& group, funct
 template <class Collective, class... Owned>
 auto start(operation_name name, Collective collective, const process_group& group, std::source_location where,
            Owned... owned) {
-  auto function = [collective, group, where, ... owned = std::move(owned)]() mutable {
+  auto function = [collective = std::move(collective), group, where, ... owned = std::move(owned)]() mutable {
     return collective(std::move(owned)..., group, where);
   };
   using value = std::invoke_result_t<decltype(function)&>;
@@ -89,6 +90,18 @@ auto start_checked(const operation& call, const Check& check, Collective collect
                    Owned&&... owned) {
   check_before_start(call, group, check);
   return start(call.name, collective, group, call.where, std::forward<Owned>(owned)...);
+}
+
+/// Starts `run(operation&&, memory..., group)` after `check(checked_call&, memory...)`. `run` and the check get the
+/// same arguments, which this keeps; what they point to must stay until the work is done.
+template <class Check, class Run, class... Memory>
+auto start_on(const operation& call, const Check& check, Run run, const process_group& group, Memory... memory) {
+  check_before_start(call, group, [&](checked_call& running) { check(running, memory...); });
+  auto collective = [call = operation(call), run = std::move(run), ... memory = std::move(memory)](
+                        const process_group& its_group, std::source_location /*where*/) mutable {
+    return run(std::move(call), memory..., its_group);
+  };
+  return start(call.name, std::move(collective), group, call.where);
 }
 
 }  // namespace hfcomm::detail

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <source_location>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <hfcomm/call/argument_checks.hpp>
+#include <hfcomm/call/async.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
@@ -48,6 +50,12 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
           .where = where};
 }
 
+/// Returns the operation on as many elements as `range` has, in host or device memory.
+template <memory R>
+operation buffer_call(operation_name name, movement pattern, const R& range, int root, std::source_location where) {
+  return buffer_call<value_of<R>>(name, pattern, elements_of(range).count, root, where);
+}
+
 inline void set_reduction(operation& call, reduce_op op) noexcept {
   call.reduces = true;
   call.op = op.kind();
@@ -63,6 +71,12 @@ operation reduction_call_without_kernel(operation_name name, movement pattern, s
   return call;
 }
 
+template <memory R>
+operation reduction_call_without_kernel(operation_name name, movement pattern, const R& range, int root, reduce_op op,
+                                        std::source_location where) {
+  return reduction_call_without_kernel<value_of<R>>(name, pattern, elements_of(range).count, root, op, where);
+}
+
 /// Returns the operation of a reduction of elements in host memory.
 template <class T>
 operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
@@ -70,6 +84,12 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
   operation call = reduction_call_without_kernel<T>(name, pattern, count, root, op, where);
   call.kernel = &reduce_elements<element_type_of<T>>;
   return call;
+}
+
+template <buffer R>
+operation reduction_call(operation_name name, movement pattern, const R& range, int root, reduce_op op,
+                         std::source_location where) {
+  return reduction_call<value_of<R>>(name, pattern, std::ranges::size(range), root, op, where);
 }
 
 [[gnu::cold]] inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
@@ -121,14 +141,18 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   return bytes;
 }
 
-/// A receiver that assembles objects from their chunks and calls `store(source, T&&)` with each decoded object. An
-/// object of one chunk is decoded in the engine's memory, without a copy.
+/// A receiver that assembles objects from their chunks and calls `store(source, T&&)` with each decoded object, but for
+/// those of ranks from `ranks` on. An object of one chunk is decoded in the engine's memory, without a copy.
 template <class T, class Store>
 class object_receiver final : public receiver {
  public:
-  object_receiver(const running_call& running, Store store) : running_(running), store_(std::move(store)) {}
+  object_receiver(const running_call& running, Store store, int ranks = std::numeric_limits<int>::max())
+      : running_(running), store_(std::move(store)), ranks_(ranks) {}
 
   void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
+    if (source >= ranks_) {
+      return;
+    }
     if (chunk.size() == total) {
       finish(source, chunk);
       return;
@@ -155,29 +179,32 @@ class object_receiver final : public receiver {
 
   const running_call& running_;
   Store store_;
+  int ranks_;
   std::vector<std::vector<std::byte>> partial_;  // by source
 };
 
-/// Returns every rank's object, in rank order, on the ranks that receive; an empty vector elsewhere.
+/// Returns the objects of the first `ranks` ranks, in rank order. `mine` are the bytes of this rank's.
 template <class T>
-std::vector<T> collect_objects(operation_name name, movement pattern, const T& value, int root,
-                               const process_group& group, std::source_location where) {
-  operation call = object_call<T>(name, pattern, root, where);
-  running_call running(group, call);
-  if (pattern == movement::to_root) {
-    running.require_root();
-  }
-  if constexpr (plain<T>) {  // all are equally long, so all ranks know how many steps it takes
-    running.allow_early_leave();
-  }
-  const auto mine = encode_contribution(running, call, value);
-  std::vector<T> result(static_cast<std::size_t>(call.receives(group.rank()) ? group.size() : 0));
+std::vector<T> exchange_encoded(running_call& running, const operation& call, std::span<const std::byte> mine,
+                                int ranks) {
+  std::vector<T> result(static_cast<std::size_t>(ranks));
   const auto store = [&](int source, T&& received) { result[static_cast<std::size_t>(source)] = std::move(received); };
-  object_receiver<T, decltype(store)> received(running, store);
+  object_receiver<T, decltype(store)> received(running, store, ranks);
   running.engine().exchange(call, mine, received);
   return result;
 }
 
+/// Returns the objects of the first `ranks` ranks, in rank order, on the ranks that receive; an empty vector elsewhere.
+template <class T>
+std::vector<T> collect_objects(operation call, const T& value, int ranks, const process_group& group) {
+  running_call running(group, call);
+  check_root_if_any(running);
+  if constexpr (plain<T>) {  // all are equally long, so all ranks know how many steps it takes
+    running.allow_early_leave();
+  }
+  const auto mine = encode_contribution(running, call, value);
+  return exchange_encoded<T>(running, call, mine, call.receives(group.rank()) ? ranks : 0);
+}
 /// Returns `op(op(value0, value1), value2)...`.
 template <class T, class BinaryOp>
 T fold(std::vector<T> values, BinaryOp& op) {
@@ -186,6 +213,31 @@ T fold(std::vector<T> values, BinaryOp& op) {
     result = std::invoke(op, std::move(result), T(std::move(values[rank])));
   }
   return result;
+}
+
+/// Returns the objects of the first `ranks` ranks, folded, on the ranks that receive; Result() elsewhere.
+template <class Result, class T, class BinaryOp>
+Result fold_objects(operation&& call, const T& value, int ranks, BinaryOp& op, const process_group& group) {
+  std::vector<T> values = collect_objects(std::move(call), value, ranks, group);
+  return values.empty() ? Result() : Result(fold(std::move(values), op));
+}
+
+/// Starts the same.
+template <class Result, class T, class BinaryOp>
+work<Result> start_to_fold_objects(const operation& call, T value, int ranks, BinaryOp op, const process_group& group) {
+  const auto run = [ranks](operation&& begun, const T& mine, BinaryOp& its_op, const process_group& its_group) {
+    return fold_objects<Result>(std::move(begun), mine, ranks, its_op, its_group);
+  };
+  return start_on(call, check_root_if_any, run, group, std::move(value), std::move(op));
+}
+
+/// Starts to collect every rank's object.
+template <class T>
+work<std::vector<T>> start_to_collect(const operation& call, T value, const process_group& group) {
+  const auto run = [](operation&& begun, const T& mine, const process_group& its_group) {
+    return collect_objects(std::move(begun), mine, its_group.size(), its_group);
+  };
+  return start_on(call, check_root_if_any, run, group, std::move(value));
 }
 
 }  // namespace hfcomm::detail

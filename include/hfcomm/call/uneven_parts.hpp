@@ -20,14 +20,26 @@ operation uneven_call(operation_name name, movement pattern, std::size_t count, 
   return call;
 }
 
+template <memory R>
+operation uneven_call(operation_name name, movement pattern, const R& range, int root, std::source_location where) {
+  return uneven_call<value_of<R>>(name, pattern, elements_of(range).count, root, where);
+}
+
 /// Returns a hash of a list that must be equal on all ranks; never 0.
 [[nodiscard]] std::uint64_t fingerprint(std::span<const std::size_t> counts) noexcept;
 
 /// Returns the parts of a buffer: `counts[r]` elements of `width` bytes for each rank, one part after another.
-[[nodiscard]] std::vector<std::span<std::byte>> parts_of(std::span<std::byte> buffer,
-                                                         std::span<const std::size_t> counts, std::size_t width);
-[[nodiscard]] std::vector<std::span<const std::byte>> parts_of(std::span<const std::byte> buffer,
-                                                               std::span<const std::size_t> counts, std::size_t width);
+template <class Byte>
+std::vector<std::span<Byte>> parts_of(std::span<Byte> buffer, std::span<const std::size_t> counts, std::size_t width) {
+  std::vector<std::span<Byte>> parts;
+  parts.reserve(counts.size());
+  std::size_t begin = 0;
+  for (const std::size_t count : counts) {
+    parts.push_back(buffer.subspan(begin, count * width));
+    begin += count * width;
+  }
+  return parts;
+}
 
 /// Returns counts that divide `count` elements equally among the ranks.
 [[nodiscard]] std::vector<std::size_t> equal_counts(std::size_t count, int ranks);

@@ -19,17 +19,16 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> all_gather(const T& value, const process_group& group = world(),
                                         std::source_location where = std::source_location::current()) {
-  return detail::collect_objects("all_gather", engines::movement::to_all, value, -1, group, where);
+  return detail::collect_objects(detail::object_call<T>("all_gather", engines::movement::to_all, -1, where), value,
+                                 group.size(), group);
 }
 
 /// Gathers every rank's elements, in rank order, in `out` on every rank. `out` holds `in.size() * group.size()`
 /// elements (usage_error otherwise). `in` may be this rank's own part of `out`.
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::all_gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("all_gather", engines::movement::to_all,
-                                                                                std::ranges::size(in), -1, where),
+  detail::all_gather_buffer(detail::buffer_call("all_gather", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -37,12 +36,10 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
 /// elements. The counts are equal on all ranks (mismatch_error otherwise). This rank's count is the length of `in`, and
 /// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather_v`
 /// transfers them, too. (MPI's `MPI_Allgatherv`.)
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::all_gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("all_gather", engines::movement::to_all,
-                                                                               std::ranges::size(in), -1, where),
+  detail::all_gather_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
@@ -53,42 +50,28 @@ template <class T, class... Rest, class Why = detail::why_no_object_or_buffers<T
 std::vector<std::decay_t<T>> all_gather(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
 void all_gather(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
-namespace detail {
-
-/// The overloads of `all_gather`, as one function object.
-inline constexpr auto call_all_gather = [](auto&&... arguments) {
-  return hfcomm::all_gather(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
 template <serializable T>
 work<std::vector<T>> all_gather_async(T value, const process_group& group = world(),
                                       std::source_location where = std::source_location::current()) {
-  return detail::start("all_gather", detail::call_all_gather, group, where, std::move(value));
+  return detail::start_to_collect(detail::object_call<T>("all_gather", engines::movement::to_all, -1, where),
+                                  std::move(value), group);
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>(
-                                   "all_gather", engines::movement::to_all, std::ranges::size(in), -1, where),
-                               detail::bind_check(detail::check_all_gather, in, out), detail::call_all_gather, group,
-                               detail::view_of(in), detail::view_of(out));
+  return detail::start_on_buffers(detail::buffer_call("all_gather", engines::movement::to_all, in, -1, where),
+                                  detail::check_all_gather, detail::all_gather_buffer, in, out, group);
 }
 
 /// The same with parts of different lengths; the counts are copied.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
-                                   "all_gather", engines::movement::to_all, std::ranges::size(in), -1, where),
-                               detail::bind_check(detail::check_all_gather, in, out, counts), detail::call_all_gather,
-                               group, detail::view_of(in), detail::view_of(out), std::move(counts));
+  return detail::start_on_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
+                                detail::check_all_gather, detail::all_gather_parts, in, out, std::move(counts), group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -14,19 +14,28 @@ namespace hfcomm {
 
 namespace detail {
 
+/// Gives every rank the root's object, in `value`.
 template <class T>
-void broadcast_object(operation_name name, T& value, int root, const process_group& group, std::source_location where) {
-  auto call = object_call<T>(name, movement::from_root, root, where);
+void broadcast_object(operation&& call, T& value, const process_group& group) {
   running_call running(group, call);
   running.require_root();
   running.allow_early_leave();
   std::span<const std::byte> mine;
-  if (group.rank() == root) {
+  if (group.rank() == call.root) {
     mine = encode_contribution(running, call, value);
   }
   const auto store = [&](int, T&& received) { value = std::move(received); };
   object_receiver<T, decltype(store)> received(running, store);
   running.engine().exchange(call, mine, received);
+}
+
+/// Starts the same; the object must stay, untouched, until the work is done.
+template <class T>
+work<void> start_broadcast(const operation& call, T& value, const process_group& group) {
+  const auto run = [](operation&& begun, T* to, const process_group& its_group) {
+    broadcast_object(std::move(begun), *to, its_group);
+  };
+  return start_on(call, check_root, run, group, std::addressof(value));
 }
 
 }  // namespace detail
@@ -36,7 +45,8 @@ void broadcast_object(operation_name name, T& value, int root, const process_gro
 template <serializable T>
 void broadcast(T& value, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  detail::broadcast_object("broadcast", value, root, group, where);
+  detail::broadcast_object(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
+                           group);
 }
 
 /// Gives every rank the root's elements, in place. The buffers must be equally long (mismatch_error otherwise).
@@ -44,8 +54,7 @@ template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, int root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  detail::broadcast_buffer(detail::buffer_call<std::ranges::range_value_t<R>>("broadcast", engines::movement::from_root,
-                                                                              std::ranges::size(data), root, where),
+  detail::broadcast_buffer(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
                            detail::writable_elements_of(data), group);
 }
 
@@ -56,25 +65,12 @@ template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
 void broadcast(T&&, Rest&&...) = delete;                 // not serializable: Why says what to do
 void broadcast(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
-namespace detail {
-
-/// The overloads of `broadcast`, as one function object.
-inline constexpr auto call_broadcast = [](auto&&... arguments) {
-  return hfcomm::broadcast(std::forward<decltype(arguments)>(arguments)...);
-};
-/// Calls `broadcast` on an object that the caller keeps, given by its address.
-inline constexpr auto call_broadcast_at = [](auto* value, auto&&... arguments) {
-  hfcomm::broadcast(*value, std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
 template <serializable T>
 work<void> broadcast_async(T& value, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::object_call<T>("broadcast", engines::movement::from_root, root, where),
-                               detail::check_root, detail::call_broadcast_at, group, std::addressof(value), root);
+  return detail::start_broadcast(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
+                                 group);
 }
 
 /// Starts to broadcast a view's elements, which must stay until the work is done.
@@ -82,10 +78,8 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> broadcast_async(R&& data, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>(
-                                   "broadcast", engines::movement::from_root, std::ranges::size(data), root, where),
-                               detail::bind_check(detail::check_broadcast, data), detail::call_broadcast, group,
-                               detail::view_of(data), root);
+  return detail::start_on(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
+                          detail::check_broadcast, detail::broadcast_buffer, group, detail::writable_elements_of(data));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -67,6 +67,28 @@ std::vector<std::byte> exchange_objects(running_call& running, const operation& 
 /// Throws decode_error for the root's objects.
 [[noreturn]] void fail_objects(const running_call& running, int root, const decode_error& problem);
 
+/// Gives every rank the root's objects.
+template <class... T>
+void broadcast_objects(operation&& call, const std::tuple<T&...>& objects, const process_group& group) {
+  running_call running(group, call);
+  running.require_root();
+  auto& bytes = running.scratch();
+  bytes.clear();
+  if (group.rank() == call.root) {
+    running.attempt("serializing its objects threw: ", [&] { object_sequence<T...>::encode_to(bytes, objects); });
+    call.bytes = bytes.size();
+  }
+  const std::vector<std::byte> received = exchange_objects(running, call);
+  if (group.rank() != call.root) {
+    try {
+      auto targets = objects;
+      targets = object_sequence<T...>::decoded(received);
+    } catch (const decode_error& problem) {
+      fail_objects(running, call.root, problem);
+    }
+  }
+}
+
 }  // namespace detail
 
 /// Gives every rank the root's list, in one exchange. On the other ranks `list` is replaced, whatever its length was.
@@ -76,7 +98,9 @@ template <class T>
   requires serializable<std::vector<T>>
 void broadcast_object_list(std::vector<T>& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  detail::broadcast_object("broadcast_object_list", list, root, group, where);
+  detail::broadcast_object(
+      detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
+      group);
 }
 
 /// Gives every rank the root's objects, which may be of different types, in one exchange:
@@ -88,25 +112,9 @@ void broadcast_object_list(std::vector<T>& list, int root = 0, const process_gro
 template <serializable... T>
 void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  auto& bytes = running.scratch();
-  bytes.clear();
-  if (group.rank() == root) {
-    running.attempt("serializing its objects threw: ",
-                    [&] { detail::object_sequence<T...>::encode_to(bytes, objects); });
-    call.bytes = bytes.size();
-  }
-  const std::vector<std::byte> received = detail::exchange_objects(running, call);
-  if (group.rank() != root) {
-    try {
-      auto targets = objects;
-      targets = detail::object_sequence<T...>::decoded(received);
-    } catch (const decode_error& problem) {
-      detail::fail_objects(running, root, problem);
-    }
-  }
+  detail::broadcast_objects(
+      detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
+      objects, group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -118,36 +126,23 @@ template <class... T, class... Rest, class Why = detail::why_no_object<std::tupl
   requires detail::refused<Why>
 void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // not serializable: Why says what to do
 
-namespace detail {
-
-/// The overloads of `broadcast_object_list`, as one function object.
-inline constexpr auto call_broadcast_object_list = [](auto&&... arguments) {
-  return hfcomm::broadcast_object_list(std::forward<decltype(arguments)>(arguments)...);
-};
-/// Calls `broadcast_object_list` on an object that the caller keeps, given by its address.
-inline constexpr auto call_broadcast_object_list_at = [](auto* list, auto&&... arguments) {
-  hfcomm::broadcast_object_list(*list, std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to broadcast a list, which must stay, untouched, until the work is done.
 template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
-      detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where),
-      detail::check_root, detail::call_broadcast_object_list_at, group, std::addressof(list), root);
+  return detail::start_broadcast(
+      detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
+      group);
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
+  return detail::start_on(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
-      detail::check_root, detail::call_broadcast_object_list, group, objects, root);
+      detail::check_root, detail::broadcast_objects<T...>, group, objects);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
 
@@ -21,8 +22,7 @@ namespace hfcomm {
 /// A list of writable views of one element type, such as std::vector<std::span<float>>, or of shared buffers. (A list
 /// of vectors is an object, which may change its size.)
 template <class L>
-concept buffer_list = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
-                      writable_buffer<std::ranges::range_reference_t<L>>;
+concept buffer_list = detail::list_of_buffers<L>;
 
 /// A list of views that can be copied, as asynchronous operations require.
 template <class L>
@@ -52,10 +52,6 @@ std::vector<coalesced_piece> pieces_of(L& list, reduction_kernel kernel = nullpt
   return pieces;
 }
 
-/// Returns one text for each piece, of elements of `width` bytes.
-std::vector<std::string> describe_spans(const std::vector<coalesced_piece>& pieces, std::size_t width,
-                                        std::string_view type);
-
 template <class T>
 auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
   return [&pieces] { return describe_spans(pieces, sizeof(T), type_name<T>()); };
@@ -70,16 +66,15 @@ operation all_reduce_list_call(reduce_op op, std::source_location where) {
   return reduction_call<list_element_t<L>>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
 }
 
-/// Returns a check of the list's spans for `start_checked`.
-template <class L>
-auto check_list(void (*check)(checked_call&, std::span<const coalesced_piece>), const L& list) {
-  return [check, pieces = pieces_of(list)](checked_call& running) { check(running, pieces); };
-}
-
-template <class L>
-auto views_of(const L& list) {
-  using view = std::ranges::range_value_t<L>;
-  return std::vector<view>(std::ranges::begin(list), std::ranges::end(list));
+/// Starts one of the collectives on pieces of T.
+template <class T, class Check, class Run>
+work<void> start_on_pieces(const operation& call, const Check& check, Run run, std::vector<coalesced_piece> pieces,
+                           const coalesce_options& options, const process_group& group) {
+  const auto run_on = [run, options](const operation& begun, const std::vector<coalesced_piece>& own,
+                                     const process_group& its_group) {
+    run(begun, own, options.chunk_bytes, its_group, describe_pieces<T>(own));
+  };
+  return start_on(call, check, run_on, group, std::move(pieces));
 }
 
 }  // namespace detail
@@ -127,58 +122,42 @@ void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_
   all_reduce(list, op, coalesce_options{}, group, where);
 }
 
-namespace detail {
-
-/// The overloads of `broadcast` for lists, as one function object.
-inline constexpr auto call_broadcast_list = [](auto&&... arguments) {
-  return hfcomm::broadcast(std::forward<decltype(arguments)>(arguments)...);
-};
-/// The overloads of `all_reduce` for lists, as one function object.
-inline constexpr auto call_all_reduce_list = [](auto&&... arguments) {
-  return hfcomm::all_reduce(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to broadcast every span; their elements must stay, untouched, until the work is done. The list is copied.
+template <lasting_buffer_list L>
+work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
+                           const process_group& group = world(),
+                           std::source_location where = std::source_location::current()) {
+  return detail::start_on_pieces<detail::list_element_t<L>>(detail::broadcast_list_call<L>(root, where),
+                                                            detail::check_broadcast_pieces, detail::broadcast_pieces,
+                                                            detail::pieces_of(list), options, group);
+}
+
+/// Calls the overload above with chunks of 25 MiB.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::broadcast_list_call<L>(root, where),
-                               detail::check_list(detail::check_broadcast_pieces, list), detail::call_broadcast_list,
-                               group, detail::views_of(list), root);
+  return broadcast_async(list, root, coalesce_options{}, group, where);
 }
 
 /// Starts to reduce every span; their elements must stay, untouched, until the work is done. The list is copied.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
-work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::all_reduce_list_call<L>(op, where),
-                               detail::check_list(detail::check_all_reduce_pieces, list), detail::call_all_reduce_list,
-                               group, detail::views_of(list), op);
-}
-
-/// The same with chunks of another size than 25 MiB.
-template <lasting_buffer_list L>
-work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
-                           const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::broadcast_list_call<L>(root, where),
-                               detail::check_list(detail::check_broadcast_pieces, list), detail::call_broadcast_list,
-                               group, detail::views_of(list), root, options);
-}
-
-/// The same with chunks of another size than 25 MiB.
-template <reducible_buffer_list L>
-  requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::all_reduce_list_call<L>(op, where),
-                               detail::check_list(detail::check_all_reduce_pieces, list), detail::call_all_reduce_list,
-                               group, detail::views_of(list), op, options);
+  const auto call = detail::all_reduce_list_call<L>(op, where);
+  return detail::start_on_pieces<detail::list_element_t<L>>(call, detail::check_all_reduce_pieces,
+                                                            detail::all_reduce_pieces,
+                                                            detail::pieces_of(list, call.kernel), options, group);
+}
+
+/// Calls the overload above with chunks of 25 MiB.
+template <reducible_buffer_list L>
+  requires lasting_buffer_list<L>
+work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current()) {
+  return all_reduce_async(list, op, coalesce_options{}, group, where);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -36,6 +36,12 @@ void require_enough(const error_context& context, const std::vector<std::uint64_
 void require_indices(checked_call& running, std::span<const std::size_t> indices, std::size_t results,
                      std::size_t size);
 
+inline constexpr auto check_indices = [](checked_call& running, std::span<const std::size_t> indices,
+                                         const auto& values, std::size_t size) {
+  running.require_root();
+  require_indices(running, indices, values.size(), size);
+};
+
 /// Returns, for each index, the rank whose result counts: the lowest that has one. Throws usage_error, on every rank
 /// alike, where no rank has one.
 std::vector<int> owners_of_indices(running_call& running, operation& call, std::span<const std::size_t> indices,
@@ -48,21 +54,6 @@ std::vector<std::size_t> places_that_count(int rank, std::span<const std::size_t
 
 /// Throws decode_error: a rank's results are fewer than it announced.
 [[noreturn]] void fail_for_too_few(const error_context& context, std::size_t rank);
-
-/// Returns every rank's results on the root, rank by rank; empty elsewhere.
-template <class T>
-std::vector<std::vector<T>> gather_parts(running_call& running, operation& call, const std::vector<T>& mine,
-                                         const process_group& group) {
-  const auto bytes = encode_contribution(running, call, mine);
-  call.pattern = movement::to_root;
-  std::vector<std::vector<T>> parts(static_cast<std::size_t>(group.rank() == call.root ? group.size() : 0));
-  const auto store = [&](int source, std::vector<T>&& part) {
-    parts[static_cast<std::size_t>(source)] = std::move(part);
-  };
-  object_receiver<std::vector<T>, decltype(store)> received(running, store);
-  running.engine().exchange(call, bytes, received);
-  return parts;
-}
 
 /// Returns the merged parts: each position gets the next result of the rank that owns it. Without `owners`, the ranks
 /// own positions in turn.
@@ -83,6 +74,63 @@ std::vector<T> merge_parts(std::vector<std::vector<T>> parts, std::size_t size, 
   return results;
 }
 
+/// Returns every rank's results on the root, merged; nothing elsewhere.
+template <class T>
+std::vector<T> gather_merged(running_call& running, operation& call, const std::vector<T>& mine, std::size_t size,
+                             std::span<const int> owners, const error_context& context) {
+  const auto bytes = encode_contribution(running, call, mine);
+  call.pattern = movement::to_root;
+  const bool is_root = running.rank() == call.root;
+  auto parts = exchange_encoded<std::vector<T>>(running, call, bytes, is_root ? running.size() : 0);
+  return is_root ? merge_parts(std::move(parts), size, owners, context) : std::vector<T>();
+}
+
+/// Requires that every rank has enough results, and cuts this rank's to its share of `size`.
+template <class T>
+void cut_to_share(running_call& running, operation& call, std::vector<T>& part, std::size_t size,
+                  const process_group& group) {
+  running.require_root();
+  const auto context = running.context();
+  require_enough(context, counts_of_results(running, call, part.size(), size, group), size);
+  const std::size_t wanted = share_of(group.rank(), group.size(), size);
+  part.erase(part.begin() + static_cast<std::ptrdiff_t>(wanted), part.end());
+}
+
+template <class T>
+std::vector<T> collect_in_turn(operation&& call, std::vector<T>& part, std::size_t size, const process_group& group) {
+  running_call running(group, call);
+  const auto context = running.context();
+  cut_to_share(running, call, part, size, group);
+  return gather_merged(running, call, part, size, {}, context);
+}
+
+template <class T>
+operation indexed_call(int root, std::source_location where) {
+  return object_call<std::pair<std::vector<std::size_t>, std::vector<T>>>("collect_results", movement::to_all, root,
+                                                                          where);
+}
+
+template <class T>
+std::vector<T> collect_by_index(operation&& call, std::span<const std::size_t> indices, std::vector<T>& values,
+                                std::size_t size, const process_group& group) {
+  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+  running_call running(group, call);
+  check_indices(running, indices, values, size);
+  const auto context = running.context();
+  const auto counts = counts_of_results(running, call, values.size(), size, group);
+  const auto owners = owners_of_indices(running, call, indices, counts, size);
+  values = running.attempt("", [&] {
+    const auto places = places_that_count(group.rank(), indices, owners);
+    std::vector<T> chosen;
+    chosen.reserve(places.size());
+    for (const std::size_t place : places) {
+      chosen.push_back(std::move(values[place]));
+    }
+    return chosen;
+  });
+  return gather_merged(running, call, values, size, owners, context);
+}
+
 }  // namespace detail
 
 /// Returns the results of a data set on the root, in the data set's order; an empty vector elsewhere. Item i was rank
@@ -99,20 +147,9 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, int root = 0,
                                              const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
-  engines::operation call =
-      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  const auto context = running.context();
-  const auto counts = detail::counts_of_results(running, call, part.size(), size, group);
-  detail::require_enough(context, counts, size);
-  const std::size_t wanted = detail::share_of(group.rank(), group.size(), size);
-  part.erase(part.begin() + static_cast<std::ptrdiff_t>(wanted), part.end());
-  auto parts = detail::gather_parts(running, call, part, group);
-  if (group.rank() != root) {
-    return {};
-  }
-  return detail::merge_parts(std::move(parts), size, {}, context);
+  return detail::collect_in_turn(
+      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), part, size,
+      group);
 }
 
 /// Returns results by their indices: `values[i]` is the result of item `indices[i]`, whichever rank had which items.
@@ -128,30 +165,7 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results(std::span<const std::size_t> indices, std::vector<T> values,
                                              std::size_t size, int root = 0, const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
-  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
-  engines::operation call = detail::object_call<std::pair<std::vector<std::size_t>, std::vector<T>>>(
-      "collect_results", engines::movement::to_all, root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  detail::require_indices(running, indices, values.size(), size);
-  const auto context = running.context();
-  const auto counts = detail::counts_of_results(running, call, values.size(), size, group);
-
-  const auto owners = detail::owners_of_indices(running, call, indices, counts, size);
-  values = running.attempt("", [&] {
-    const auto places = detail::places_that_count(group.rank(), indices, owners);
-    std::vector<T> chosen;
-    chosen.reserve(places.size());
-    for (const std::size_t place : places) {
-      chosen.push_back(std::move(values[place]));
-    }
-    return chosen;
-  });
-  auto parts = detail::gather_parts(running, call, values, group);
-  if (group.rank() != root) {
-    return {};
-  }
-  return detail::merge_parts(std::move(parts), size, owners, context);
+  return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -164,24 +178,15 @@ template <class T, class... Rest, class Why = detail::why_no_object<std::vector<
 std::vector<T> collect_results(std::span<const std::size_t>, const std::vector<T>&,
                                Rest&&...) = delete;  // not serializable: Why says what to do
 
-namespace detail {
-
-/// The overloads of `collect_results`, as one function object.
-inline constexpr auto call_collect_results = [](auto&&... arguments) {
-  return hfcomm::collect_results(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to collect results, one from each rank in turn; the work's value is what `collect_results` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, int root = 0,
                                            const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
+  return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where),
-      detail::check_root, detail::call_collect_results, group, std::move(part), size, root);
+      detail::check_root, detail::collect_in_turn<T>, group, std::move(part), size);
 }
 
 /// Starts to collect results in the order of their indices.
@@ -190,13 +195,8 @@ template <class T>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
                                            int root = 0, const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
-  const auto check = [&](detail::checked_call& running) {
-    running.require_root();
-    detail::require_indices(running, indices, values.size(), size);
-  };
-  return detail::start_checked(
-      detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), check,
-      detail::call_collect_results, group, std::move(indices), std::move(values), size, root);
+  return detail::start_on(detail::indexed_call<T>(root, where), detail::check_indices, detail::collect_by_index<T>,
+                          group, std::move(indices), std::move(values), size);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -28,6 +28,26 @@ struct part_files {
 void exchange_files(running_call& running, const operation& call, const process_group& group,
                     const file_path& directory, const part_files& files);
 
+template <class T>
+std::vector<T> collect_in_files(operation&& call, std::vector<T>& part, std::size_t size, const file_path& directory,
+                                const process_group& group) {
+  running_call running(group, call);
+  const auto context = running.context();
+  cut_to_share(running, call, part, size, group);
+  std::vector<std::vector<T>> parts(static_cast<std::size_t>(group.size()));
+  std::vector<T> results;
+  const auto encode_part = [&](std::vector<std::byte>& bytes) {
+    encode(part, bytes);
+    part = {};
+  };
+  const auto decode_part = [&](int rank, std::span<const std::byte> bytes) {
+    decode_into(parts[static_cast<std::size_t>(rank)], bytes);
+  };
+  const auto merge = [&] { results = merge_parts(std::move(parts), size, {}, context); };
+  exchange_files(running, call, group, directory, {encode_part, decode_part, merge});
+  return results;
+}
+
 }  // namespace detail
 
 /// Returns what `collect_results` returns, by way of files: each rank writes its part to a file, and the root reads
@@ -48,28 +68,9 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results_in_files(std::vector<T> part, std::size_t size, const file_path& directory,
                                                       int root = 0, const process_group& group = world(),
                                                       std::source_location where = std::source_location::current()) {
-  engines::operation call =
-      detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where);
-  detail::running_call running(group, call);
-  running.require_root();
-  const auto context = running.context();
-  const auto counts = detail::counts_of_results(running, call, part.size(), size, group);
-  detail::require_enough(context, counts, size);
-  const std::size_t wanted = detail::share_of(group.rank(), group.size(), size);
-  part.erase(part.begin() + static_cast<std::ptrdiff_t>(wanted), part.end());
-
-  std::vector<std::vector<T>> parts(static_cast<std::size_t>(group.size()));
-  std::vector<T> results;
-  const auto encode_part = [&](std::vector<std::byte>& bytes) {
-    encode(part, bytes);
-    part = {};
-  };
-  const auto decode_part = [&](int rank, std::span<const std::byte> bytes) {
-    decode_into(parts[static_cast<std::size_t>(rank)], bytes);
-  };
-  const auto merge = [&] { results = detail::merge_parts(std::move(parts), size, {}, context); };
-  detail::exchange_files(running, call, group, directory, {encode_part, decode_part, merge});
-  return results;
+  return detail::collect_in_files(
+      detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where), part,
+      size, directory, group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -79,25 +80,15 @@ template <class T, class... Rest, class Why = detail::why_no_object<std::vector<
 std::vector<T> collect_results_in_files(const std::vector<T>&,
                                         Rest&&...) = delete;  // not serializable: Why says what to do
 
-namespace detail {
-
-/// The overloads of `collect_results_in_files`, as one function object.
-inline constexpr auto call_collect_results_in_files = [](auto&&... arguments) {
-  return hfcomm::collect_results_in_files(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to collect results by way of files; the work's value is what `collect_results_in_files` returns.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
                                                     int root = 0, const process_group& group = world(),
                                                     std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
+  return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where),
-      detail::check_root, detail::call_collect_results_in_files, group, std::move(part), size, std::move(directory),
-      root);
+      detail::check_root, detail::collect_in_files<T>, group, std::move(part), size, std::move(directory));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -11,25 +11,35 @@
 
 namespace hfcomm {
 
+namespace detail {
+
+/// Returns `op(op(init, value0), value1)...` of the objects of the ranks before this one.
+template <class T, class BinaryOp>
+T fold_from(T init, operation&& call, const T& value, BinaryOp& op, const process_group& group) {
+  std::vector<T> values = collect_objects(std::move(call), value, group.rank(), group);
+  values.insert(values.begin(), std::move(init));
+  return fold(std::move(values), op);
+}
+
+}  // namespace detail
+
 /// Reduces, element by element, the `in` of the ranks before this one into `out`, which is as long as `in` (usage_error
 /// otherwise). On rank 0, each element of `out` becomes the reduction's identity: 0 for a sum and for bitwise or and
 /// xor, 1 for a product, all bits for a bitwise and, the greatest number (infinity) for a minimum, the lowest for a
 /// maximum. Otherwise as `scan`. (MPI's `MPI_Exscan`, which leaves rank 0's elements undefined.)
 ///
 /// Write `hfcomm::exclusive_scan`: next to <numeric>, a call without the namespace may be ambiguous.
-template <reducible_buffer In, writable_reducible_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-void exclusive_scan(const In& in, Out&& out, detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+template <reducible_buffer In, detail::output_for<In> Out>
+void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  detail::scan_elements<std::ranges::range_value_t<In>>(
-      "exclusive_scan", detail::elements_of(in), detail::writable_elements_of(out), group.rank(), op, group, where);
+  detail::exclusive_scan_buffer(detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where),
+                                detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Scans element by element, in place, without this rank's own elements.
 template <writable_reducible_buffer R>
-void exclusive_scan(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
-                    const process_group& group = world(),
+void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   hfcomm::exclusive_scan(data, data, op, group, where);
 }
@@ -40,9 +50,9 @@ template <reducible_element T>
 [[nodiscard]] T exclusive_scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum,
                                const process_group& group = world(),
                                std::source_location where = std::source_location::current()) {
-  T copy = value;
-  hfcomm::exclusive_scan(std::span(&copy, 1), op, group, where);
-  return copy;
+  return detail::reduce_number<T>(
+      detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
+      detail::exclusive_scan_buffer, value, group);
 }
 
 /// Returns `op(op(init, value0), value1)...` of the objects of the ranks before this one, by any callable; on rank 0
@@ -52,33 +62,27 @@ template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T exclusive_scan(const T& value, std::type_identity_t<T> init, BinaryOp op,
                                const process_group& group = world(),
                                std::source_location where = std::source_location::current()) {
-  std::vector<T> values = detail::collect_first_objects("exclusive_scan", value, group.rank(), group, where);
-  values.insert(values.begin(), std::move(init));
-  return detail::fold(std::move(values), op);
+  return detail::fold_from(std::move(init),
+                           detail::object_call<T>("exclusive_scan", engines::movement::to_all, -1, where), value, op,
+                           group);
 }
 
 /// Folds, element by element, the `in` of the ranks before this one into `out`, by any callable, beginning with `init`.
 /// On rank 0 each element of `out` becomes `init`. Otherwise as `scan` with a callable.
-template <buffer In, writable_buffer Out, class BinaryOp>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>> &&
-           combines<BinaryOp, std::ranges::range_value_t<In>>
-void exclusive_scan(const In& in, Out&& out, std::ranges::range_value_t<In> init, BinaryOp op,
+template <buffer In, detail::output_for<In> Out, class BinaryOp>
+  requires combines<BinaryOp, detail::value_of<In>>
+void exclusive_scan(const In& in, Out&& out, detail::value_of<In> init, BinaryOp op,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto results = detail::view_of(out);
-  const auto fold = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
-    detail::fold_part_from(init, results.subspan(offset / sizeof(T), bytes / sizeof(T)), table, op);
-  };
-  const auto elements = detail::elements_of(in);
-  detail::scan_by_fold(detail::buffer_call<T>("exclusive_scan", engines::movement::to_all, elements.count, -1, where),
-                       elements, detail::writable_elements_of(out), group.rank(), fold, group);
+  detail::scan_by_fold(detail::buffer_call("exclusive_scan", engines::movement::to_all, in, -1, where),
+                       detail::elements_of(in), detail::writable_elements_of(out), group.rank(),
+                       detail::fold_into(detail::view_of(out), &init, op), group);
 }
 
 /// The same in place, for a view (std::span) or shared_buffer.
 template <buffer_view R, class BinaryOp>
-  requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
-void exclusive_scan(R&& data, std::ranges::range_value_t<R> init, BinaryOp op, const process_group& group = world(),
+  requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
+void exclusive_scan(R&& data, detail::value_of<R> init, BinaryOp op, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   hfcomm::exclusive_scan(data, data, init, std::move(op), group, where);
 }
@@ -89,69 +93,56 @@ template <class T, class Init, class Op, class... Rest, class Why = detail::why_
   requires detail::refused<Why>
 std::decay_t<T> exclusive_scan(T&&, Init&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
 
-namespace detail {
-
-/// The overloads of `exclusive_scan`, as one function object.
-inline constexpr auto call_exclusive_scan = [](auto&&... arguments) {
-  return hfcomm::exclusive_scan(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to scan element by element; both buffers must stay until the work is done.
-template <lasting_buffer In, lasting_buffer Out>
-  requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
-           std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-work<void> exclusive_scan_async(In&& in, Out&& out,
-                                detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
+work<void> exclusive_scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
-                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(in), -1, op, where),
-                               detail::bind_check(detail::check_scan, in, out), detail::call_exclusive_scan, group,
-                               detail::view_of(in), detail::view_of(out), op);
+  return detail::start_on_buffers(
+      detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where), detail::check_scan,
+      detail::exclusive_scan_buffer, in, out, group);
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
-template <lasting_buffer R>
-  requires writable_reducible_buffer<R>
-work<void> exclusive_scan_async(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
+template <detail::lasting_reducible_buffer R>
+  requires writable_buffer<R>
+work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<R>>(
-                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(data), -1, op, where),
-                               detail::bind_check(detail::check_scan, data, data), detail::call_exclusive_scan, group,
-                               detail::view_of(data), op);
+  return exclusive_scan_async(data, data, op, group, where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
 work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  const std::span element(&value, 1);
-  return detail::start_checked(
-      detail::reduction_call_without_kernel<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
-      detail::bind_check(detail::check_scan, element, element), detail::call_exclusive_scan, group, value, op);
+  return detail::start_on_number<T>(
+      detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where), detail::check_scan,
+      detail::exclusive_scan_buffer, value, group);
 }
 
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> exclusive_scan_async(T value, std::type_identity_t<T> init, BinaryOp op, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::start("exclusive_scan", detail::call_exclusive_scan, group, where, std::move(value), std::move(init),
-                       std::move(op));
+  const auto run = [](engines::operation&& call, const T& mine, T& first, BinaryOp& its_op,
+                      const process_group& its_group) {
+    return detail::fold_from(std::move(first), std::move(call), mine, its_op, its_group);
+  };
+  return detail::start_on(detail::object_call<T>("exclusive_scan", engines::movement::to_all, -1, where),
+                          detail::check_root_if_any, run, group, std::move(value), std::move(init), std::move(op));
 }
 
 /// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
 template <buffer_view R, class BinaryOp>
-  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
-work<void> exclusive_scan_async(R&& data, std::ranges::range_value_t<R> init, BinaryOp op,
-                                const process_group& group = world(),
+  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
+work<void> exclusive_scan_async(R&& data, detail::value_of<R> init, BinaryOp op, const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>(
-                                   "exclusive_scan", engines::movement::to_all, std::ranges::size(data), -1, where),
-                               detail::bind_check(detail::check_contribution, data), detail::call_exclusive_scan, group,
-                               detail::view_of(data), init, std::move(op));
+  const auto run = [init](engines::operation&& call, auto own, BinaryOp& its_op, const process_group& its_group) {
+    hfcomm::exclusive_scan(own, init, std::move(its_op), its_group, call.where);
+  };
+  return detail::start_on(detail::buffer_call("exclusive_scan", engines::movement::to_all, data, -1, where),
+                          detail::check_fold, run, group, detail::view_of(data), std::move(op));
 }
 
 }  // namespace hfcomm

@@ -19,17 +19,16 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> gather(const T& value, int root = 0, const process_group& group = world(),
                                     std::source_location where = std::source_location::current()) {
-  return detail::collect_objects("gather", engines::movement::to_root, value, root, group, where);
+  return detail::collect_objects(detail::object_call<T>("gather", engines::movement::to_root, root, where), value,
+                                 group.size(), group);
 }
 
 /// Gathers every rank's elements, in rank order, in the root's `out`. It holds `in.size() * group.size()` elements
 /// (usage_error otherwise). Elsewhere `out` is ignored and may be empty. The root's `in` may be its own part of `out`.
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, int root = 0, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  detail::gather_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
-                                                                            std::ranges::size(in), root, where),
+  detail::gather_buffer(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -37,12 +36,10 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
 /// from rank r. Where a rank contributes another number, every rank throws mismatch_error; usage_error for the root's
 /// own. Only the root's `out` and `counts` are used. The root's `in` may be its own part of `out`. Where the root does
 /// not know the counts, `gather_v` transfers them, too. (MPI's `MPI_Gatherv`.)
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::gather_parts(detail::uneven_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
-                                                                           std::ranges::size(in), root, where),
+  detail::gather_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                        detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
@@ -53,44 +50,29 @@ template <class T, class... Rest, class Why = detail::why_no_object_or_buffers<T
 std::vector<std::decay_t<T>> gather(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
 void gather(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
-namespace detail {
-
-/// The overloads of `gather`, as one function object.
-inline constexpr auto call_gather = [](auto&&... arguments) {
-  return hfcomm::gather(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
 work<std::vector<T>> gather_async(T value, int root = 0, const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::object_call<T>("gather", engines::movement::to_root, root, where),
-                               detail::check_root, detail::call_gather, group, std::move(value), root);
+  return detail::start_to_collect(detail::object_call<T>("gather", engines::movement::to_root, root, where),
+                                  std::move(value), group);
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> gather_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
-                                                                                   std::ranges::size(in), root, where),
-                               detail::bind_check(detail::check_gather, in, out), detail::call_gather, group,
-                               detail::view_of(in), detail::view_of(out), root);
+  return detail::start_on_buffers(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
+                                  detail::check_gather, detail::gather_buffer, in, out, group);
 }
 
 /// The same with parts of different lengths; the counts are copied.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>("gather", engines::movement::to_root,
-                                                                                   std::ranges::size(in), root, where),
-                               detail::bind_check(detail::check_gather, in, out, counts), detail::call_gather, group,
-                               detail::view_of(in), detail::view_of(out), std::move(counts), root);
+  return detail::start_on_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
+                                detail::check_gather, detail::gather_parts, in, out, std::move(counts), group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

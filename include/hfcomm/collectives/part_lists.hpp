@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <concepts>
-#include <cstddef>
 #include <iterator>
 #include <source_location>
 #include <span>
@@ -37,20 +37,14 @@ concept lasting_list = std::ranges::view<std::ranges::range_value_t<L>>;
 template <class L>
 std::vector<const_elements> parts_in(const L& list) {
   std::vector<const_elements> parts;
-  parts.reserve(static_cast<std::size_t>(std::ranges::distance(list)));
-  for (const auto& view : list) {
-    parts.push_back(elements_of(view));
-  }
+  std::ranges::transform(list, std::back_inserter(parts), [](const auto& view) { return elements_of(view); });
   return parts;
 }
 
 template <class L>
 std::vector<elements> writable_parts_in(L& list) {
   std::vector<elements> parts;
-  parts.reserve(static_cast<std::size_t>(std::ranges::distance(list)));
-  for (auto&& view : list) {
-    parts.push_back(writable_elements_of(view));
-  }
+  std::ranges::transform(list, std::back_inserter(parts), [](auto&& view) { return writable_elements_of(view); });
   return parts;
 }
 
@@ -60,24 +54,21 @@ std::vector<elements> writable_parts_in(L& list) {
 /// (mismatch_error otherwise), and this rank's is that of `in` (usage_error otherwise). `in` may be this rank's own
 /// view. Views that overlap are a usage_error. (torch's `all_gather` of a list.)
 template <buffer In, buffer_list Out>
-  requires detail::list_of<Out, std::ranges::range_value_t<In>>
+  requires detail::list_of<Out, detail::value_of<In>>
 void all_gather(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  detail::all_gather_list(
-      detail::uneven_call<T>("all_gather", engines::movement::to_all, std::ranges::size(in), -1, where),
-      detail::elements_of(in), detail::writable_parts_in(out), group);
+  detail::all_gather_list(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
+                          detail::elements_of(in), detail::writable_parts_in(out), group);
 }
 
 /// Gathers rank r's elements in the r-th view of the root's `out`. Where a rank contributes another number, every rank
 /// throws mismatch_error; usage_error for the root's own. Elsewhere `out` is ignored and may be empty. The root's `in`
 /// may be its own view. Views that overlap are a usage_error. (torch's `gather`.)
 template <buffer In, buffer_list Out>
-  requires detail::list_of<Out, std::ranges::range_value_t<In>>
+  requires detail::list_of<Out, detail::value_of<In>>
 void gather(const In& in, Out&& out, int root = 0, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  detail::gather_list(detail::uneven_call<T>("gather", engines::movement::to_root, std::ranges::size(in), root, where),
+  detail::gather_list(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                       detail::elements_of(in), detail::writable_parts_in(out), group);
 }
 
@@ -85,13 +76,11 @@ void gather(const In& in, Out&& out, int root = 0, const process_group& group = 
 /// rank otherwise; usage_error for the root's own). Elsewhere `in` is ignored and may be empty. `out` may be the root's
 /// own view. (torch's `scatter`.)
 template <readable_buffer_list In, writable_buffer Out>
-  requires detail::list_of<In, std::ranges::range_value_t<Out>>
+  requires detail::list_of<In, detail::value_of<Out>>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<Out>;
-  detail::scatter_list(
-      detail::uneven_call<T>("scatter", engines::movement::from_root, std::ranges::size(out), root, where),
-      detail::parts_in(in), detail::writable_elements_of(out), group);
+  detail::scatter_list(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
+                       detail::parts_in(in), detail::writable_elements_of(out), group);
 }
 
 /// Sends the elements of the r-th view of `in` to rank r, and receives in the r-th view of `out` what rank r has sent.
@@ -101,9 +90,9 @@ template <readable_buffer_list In, buffer_list Out>
   requires detail::list_of<Out, detail::list_element_t<In>>
 void all_to_all(const In& in, Out&& out, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  using T = detail::list_element_t<In>;
-  detail::all_to_all_list(detail::uneven_call<T>("all_to_all", engines::movement::to_all, 0, -1, where),
-                          detail::parts_in(in), detail::writable_parts_in(out), group);
+  detail::all_to_all_list(
+      detail::uneven_call<detail::list_element_t<In>>("all_to_all", engines::movement::to_all, 0, -1, where),
+      detail::parts_in(in), detail::writable_parts_in(out), group);
 }
 
 /// Reduces element by element over the ranks, and leaves rank r the result of the r-th views, in `out`. The views'
@@ -111,103 +100,63 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
 /// `out` may be this rank's own view. Views that do not follow each other in memory are copied first. The bits are
 /// those that `all_reduce` gives. (torch's `reduce_scatter`.)
 template <readable_buffer_list In, writable_reducible_buffer Out>
-  requires detail::list_of<In, std::ranges::range_value_t<Out>>
-void reduce_scatter(const In& in, Out&& out, detail::op_for<std::ranges::range_value_t<Out>> op = reduce_op::sum,
+  requires detail::list_of<In, detail::value_of<Out>>
+void reduce_scatter(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<Out>;
-  detail::reduce_scatter_list(detail::reduction_call<T>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
-                              detail::parts_in(in), detail::writable_elements_of(out), group);
+  detail::reduce_scatter_list(
+      detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
+      detail::parts_in(in), detail::writable_elements_of(out), group);
 }
-
-namespace detail {
-
-// The overloads above, each as one function object.
-inline constexpr auto call_all_gather_list = [](auto&&... arguments) {
-  return hfcomm::all_gather(std::forward<decltype(arguments)>(arguments)...);
-};
-inline constexpr auto call_gather_list = [](auto&&... arguments) {
-  return hfcomm::gather(std::forward<decltype(arguments)>(arguments)...);
-};
-inline constexpr auto call_scatter_list = [](auto&&... arguments) {
-  return hfcomm::scatter(std::forward<decltype(arguments)>(arguments)...);
-};
-inline constexpr auto call_all_to_all_list = [](auto&&... arguments) {
-  return hfcomm::all_to_all(std::forward<decltype(arguments)>(arguments)...);
-};
-inline constexpr auto call_reduce_scatter_list = [](auto&&... arguments) {
-  return hfcomm::reduce_scatter(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
 
 // The same, started: all elements must stay until the work is done, and the lists are copied.
 
 template <lasting_buffer In, lasting_buffer_list Out>
-  requires detail::list_of<Out, std::ranges::range_value_t<In>>
+  requires detail::list_of<Out, detail::value_of<In>>
 work<void> all_gather_async(In&& in, const Out& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto check = [own = detail::elements_of(in), parts = detail::writable_parts_in(out)](auto& running) {
-    detail::check_all_gather_list(running, own, parts);
-  };
-  return detail::start_checked(
-      detail::uneven_call<T>("all_gather", engines::movement::to_all, std::ranges::size(in), -1, where), check,
-      detail::call_all_gather_list, group, detail::view_of(in), detail::views_of(out));
+  return detail::start_on(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
+                          detail::check_all_gather_list, detail::all_gather_list, group, detail::elements_of(in),
+                          detail::writable_parts_in(out));
 }
 
 template <lasting_buffer In, lasting_buffer_list Out>
-  requires detail::list_of<Out, std::ranges::range_value_t<In>>
+  requires detail::list_of<Out, detail::value_of<In>>
 work<void> gather_async(In&& in, const Out& out, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto check = [own = detail::elements_of(in), parts = detail::writable_parts_in(out)](auto& running) {
-    detail::check_gather_list(running, own, parts);
-  };
-  return detail::start_checked(
-      detail::uneven_call<T>("gather", engines::movement::to_root, std::ranges::size(in), root, where), check,
-      detail::call_gather_list, group, detail::view_of(in), detail::views_of(out), root);
+  return detail::start_on(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
+                          detail::check_gather_list, detail::gather_list, group, detail::elements_of(in),
+                          detail::writable_parts_in(out));
 }
 
 template <readable_buffer_list In, lasting_buffer Out>
-  requires detail::lasting_list<In> && writable_buffer<Out> && detail::list_of<In, std::ranges::range_value_t<Out>>
+  requires detail::lasting_list<In> && writable_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
 work<void> scatter_async(const In& in, Out&& out, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<Out>;
-  const auto check = [parts = detail::parts_in(in), own = detail::writable_elements_of(out)](auto& running) {
-    detail::check_scatter_list(running, parts, own);
-  };
-  return detail::start_checked(
-      detail::uneven_call<T>("scatter", engines::movement::from_root, std::ranges::size(out), root, where), check,
-      detail::call_scatter_list, group, detail::views_of(in), detail::view_of(out), root);
+  return detail::start_on(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
+                          detail::check_scatter_list, detail::scatter_list, group, detail::parts_in(in),
+                          detail::writable_elements_of(out));
 }
 
 template <readable_buffer_list In, lasting_buffer_list Out>
   requires detail::lasting_list<In> && detail::list_of<Out, detail::list_element_t<In>>
 work<void> all_to_all_async(const In& in, const Out& out, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  using T = detail::list_element_t<In>;
-  const auto check = [from = detail::parts_in(in), to = detail::writable_parts_in(out)](auto& running) {
-    detail::check_all_to_all_list(running, from, to);
-  };
-  return detail::start_checked(detail::uneven_call<T>("all_to_all", engines::movement::to_all, 0, -1, where), check,
-                               detail::call_all_to_all_list, group, detail::views_of(in), detail::views_of(out));
+  return detail::start_on(
+      detail::uneven_call<detail::list_element_t<In>>("all_to_all", engines::movement::to_all, 0, -1, where),
+      detail::check_all_to_all_list, detail::all_to_all_list, group, detail::parts_in(in),
+      detail::writable_parts_in(out));
 }
 
 template <readable_buffer_list In, lasting_buffer Out>
-  requires detail::lasting_list<In> && writable_reducible_buffer<Out> &&
-           detail::list_of<In, std::ranges::range_value_t<Out>>
-work<void> reduce_scatter_async(const In& in, Out&& out,
-                                detail::op_for<std::ranges::range_value_t<Out>> op = reduce_op::sum,
+  requires detail::lasting_list<In> && writable_reducible_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
+work<void> reduce_scatter_async(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<Out>;
-  const auto check = [parts = detail::parts_in(in), own = detail::writable_elements_of(out)](auto& running) {
-    detail::check_reduce_scatter_list(running, parts, own);
-  };
-  return detail::start_checked(
-      detail::reduction_call_without_kernel<T>("reduce_scatter", engines::movement::to_all, 0, -1, op, where), check,
-      detail::call_reduce_scatter_list, group, detail::views_of(in), detail::view_of(out), op);
+  return detail::start_on(
+      detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
+      detail::check_reduce_scatter_list, detail::reduce_scatter_list, group, detail::parts_in(in),
+      detail::writable_elements_of(out));
 }
 
 }  // namespace hfcomm

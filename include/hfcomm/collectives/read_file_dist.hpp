@@ -48,15 +48,6 @@ std::uint64_t read_file_dist(const file_path& path, Sink&& sink, const process_g
       path, [&](std::span<const std::byte> piece) { (void)std::invoke(sink, piece); }, group, where);
 }
 
-namespace detail {
-
-/// The overloads of `read_file_dist`, as one function object.
-inline constexpr auto call_read_file_dist = [](auto&&... arguments) {
-  return hfcomm::read_file_dist(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to read a file; the work's value is its contents.
 work<std::string> read_file_dist_async(file_path path, const process_group& group = world(),
                                        std::source_location where = std::source_location::current());
@@ -65,7 +56,10 @@ work<std::string> read_file_dist_async(file_path path, const process_group& grou
 template <std::invocable<std::span<const std::byte>> Sink>
 work<std::uint64_t> read_file_dist_async(file_path path, Sink sink, const process_group& group = world(),
                                          std::source_location where = std::source_location::current()) {
-  return detail::start("read_file_dist", detail::call_read_file_dist, group, where, std::move(path), std::move(sink));
+  const auto run = [](const file_path& its_path, Sink&& own, const process_group& its_group, std::source_location at) {
+    return read_file_dist(its_path, std::move(own), its_group, at);
+  };
+  return detail::start("read_file_dist", run, group, where, std::move(path), std::move(sink));
 }
 
 }  // namespace hfcomm

@@ -13,7 +13,7 @@ template <serializable T>
 [[nodiscard]] T recv(int source, const process_group& group = world(), int tag = 0,
                      std::source_location where = std::source_location::current()) {
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
-  detail::complete_messages(group, {&message, 1});
+  detail::complete_message(group, message);
   return detail::take_object<T>(group, *message).value;
 }
 
@@ -23,9 +23,8 @@ template <serializable T>
 [[nodiscard]] received<T> recv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                                std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_object<T>("recv", detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
-  detail::require_other_rank(group, message->call);
-  detail::complete_messages(group, {&message, 1});
+      detail::incoming_object<T>("recv", any_source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_message(group, message);
   return detail::take_object<T>(group, *message);
 }
 
@@ -37,7 +36,7 @@ void recv(R&& data, int source, const process_group& group = world(), int tag = 
           std::source_location where = std::source_location::current()) {
   const auto message =
       detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
-  detail::complete_messages(group, {&message, 1});
+  detail::complete_message(group, message);
 }
 
 /// Receives elements with this tag from any rank; returns the sender.
@@ -46,9 +45,8 @@ template <buffer_view R>
 [[nodiscard]] int recv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                        std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_buffer("recv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
-  detail::require_other_rank(group, message->call);
-  detail::complete_messages(group, {&message, 1});
+      detail::incoming_buffer("recv", data, any_source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_message(group, message);
   return message->source;
 }
 
@@ -67,7 +65,7 @@ template <serializable T>
 work<received<T>> irecv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                         std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_object<T>("irecv", detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
+      detail::incoming_object<T>("irecv", any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message,
                                [group](const engines::transfer& came) { return detail::take_object<T>(group, came); });
 }
@@ -89,7 +87,7 @@ template <buffer_view R>
 work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
                 std::source_location where = std::source_location::current()) {
   const auto message =
-      detail::incoming_buffer("irecv", data, detail::any_source_rank, detail::allowed_peer::unknown, group, tag, where);
+      detail::incoming_buffer("irecv", data, any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
 }
 
@@ -98,10 +96,8 @@ work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = 
 template <serializable T>
 [[nodiscard]] received_with_tag<T> recv(message_source source, const process_group& group, any_tag_t tag,
                                         std::source_location where = std::source_location::current()) {
-  const auto allowed = detail::allowed_source(source, detail::allowed_peer::other_rank);
-  const auto message = detail::incoming_object<T>("recv", source.rank(), allowed, group, tag, where);
-  detail::require_other_rank(group, message->call);
-  detail::complete_messages(group, {&message, 1});
+  const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_message(group, message);
   return detail::take_object_with_tag<T>(group, *message);
 }
 
@@ -110,10 +106,9 @@ template <buffer_view R>
   requires writable_buffer<R>
 message_info recv(R&& data, message_source source, const process_group& group, any_tag_t tag,
                   std::source_location where = std::source_location::current()) {
-  const auto allowed = detail::allowed_source(source, detail::allowed_peer::other_rank);
-  const auto message = detail::incoming_buffer("recv", data, source.rank(), allowed, group, tag, where);
-  detail::require_other_rank(group, message->call);
-  detail::complete_messages(group, {&message, 1});
+  const auto message =
+      detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
+  detail::complete_message(group, message);
   return detail::info_of(*message);
 }
 
@@ -121,8 +116,7 @@ message_info recv(R&& data, message_source source, const process_group& group, a
 template <serializable T>
 work<received_with_tag<T>> irecv(message_source source, const process_group& group, any_tag_t tag,
                                  std::source_location where = std::source_location::current()) {
-  const auto allowed = detail::allowed_source(source, detail::allowed_peer::any_rank);
-  const auto message = detail::incoming_object<T>("irecv", source.rank(), allowed, group, tag, where);
+  const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object_with_tag<T>(group, came); });
 }
@@ -133,8 +127,8 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<message_info> irecv(R&& data, message_source source, const process_group& group, any_tag_t tag,
                          std::source_location where = std::source_location::current()) {
-  const auto allowed = detail::allowed_source(source, detail::allowed_peer::any_rank);
-  const auto message = detail::incoming_buffer("irecv", data, source.rank(), allowed, group, tag, where);
+  const auto message =
+      detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return detail::info_of(came); });
 }
 // Calls that are refused; see call/refused_calls.hpp.

@@ -116,8 +116,8 @@ operation dictionary_call(operation_name name, reduce_op op, std::optional<int> 
 }
 
 template <dictionary Map>
-void check_dictionary(checked_call& running, bool has_root) {
-  if (has_root) {
+void check_dictionary(checked_call& running, const Map& /*values*/, reduce_op /*op*/, std::optional<int> root) {
+  if (root) {
     running.require_root();
   }
   require_factor(running, running.call());
@@ -129,11 +129,10 @@ void check_dictionary(checked_call& running, bool has_root) {
 /// Returns the reduced dictionary on the root, and this rank's values elsewhere. Without a root every rank gets the
 /// result.
 template <dictionary Map>
-Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std::optional<int> root,
-                      const process_group& group, std::source_location where) {
-  operation call = dictionary_call<Map>(name, op, root, where);
+Map reduce_dictionary(operation&& call, const Map& values, reduce_op op, std::optional<int> root,
+                      const process_group& group) {
   running_call running(group, call);
-  check_dictionary<Map>(running, root.has_value());
+  check_dictionary(running, values, op, root);
   auto& bytes = running.scratch();
   std::optional<Map> result;
   std::optional<dictionary_leaves<Map>> leaves;
@@ -156,6 +155,13 @@ Map reduce_dictionary(operation_name name, const Map& values, reduce_op op, std:
   return std::move(*result);
 }
 
+/// Starts the same.
+template <dictionary Map>
+work<Map> start_to_reduce_dictionary(const operation& call, Map values, reduce_op op, std::optional<int> root,
+                                     const process_group& group) {
+  return start_on(call, check_dictionary<Map>, reduce_dictionary<Map>, group, std::move(values), op, root);
+}
+
 }  // namespace detail
 
 /// Reduces the values of equal keys into the root's result, in one exchange, whatever the number of keys and of types;
@@ -170,7 +176,8 @@ template <dictionary Map>
 [[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                               const process_group& group = world(),
                               std::source_location where = std::source_location::current()) {
-  return detail::reduce_dictionary("reduce_dict", values, op, root, group, where);
+  return detail::reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, root, where), values, op, root,
+                                   group);
 }
 
 /// Reduces the values of equal keys, in one exchange, and gives every rank the result. Otherwise as `reduce_dict`.
@@ -179,31 +186,17 @@ template <dictionary Map>
 [[nodiscard]] Map all_reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average,
                                   const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
-  return detail::reduce_dictionary("all_reduce_dict", values, op, std::nullopt, group, where);
+  return detail::reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where), values, op,
+                                   std::nullopt, group);
 }
-
-namespace detail {
-
-/// The overloads of `reduce_dict`, as one function object.
-inline constexpr auto call_reduce_dict = [](auto&&... arguments) {
-  return hfcomm::reduce_dict(std::forward<decltype(arguments)>(arguments)...);
-};
-/// The overloads of `all_reduce_dict`, as one function object.
-inline constexpr auto call_all_reduce_dict = [](auto&&... arguments) {
-  return hfcomm::all_reduce_dict(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `reduce_dict` returns.
 template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
-      detail::dictionary_call<Map>("reduce_dict", op, root, where),
-      [](detail::checked_call& running) { detail::check_dictionary<Map>(running, true); }, detail::call_reduce_dict,
-      group, std::move(values), op, root);
+  return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, root, where),
+                                            std::move(values), op, root, group);
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
@@ -211,10 +204,8 @@ template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return detail::start_checked(
-      detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
-      [](detail::checked_call& running) { detail::check_dictionary<Map>(running, false); },
-      detail::call_all_reduce_dict, group, std::move(values), op);
+  return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
+                                            std::move(values), op, std::nullopt, group);
 }
 
 }  // namespace hfcomm

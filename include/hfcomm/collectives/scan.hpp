@@ -15,18 +15,17 @@ namespace hfcomm {
 /// (usage_error otherwise). `out` may be `in` itself, but must not overlap it otherwise. The bits are those that
 /// `all_reduce` gives in a group of these ranks. Each rank reads the elements of the ranks before it, in chunks. It
 /// uses memory for at most 4 MiB of them at a time. (MPI's `MPI_Scan`.)
-template <reducible_buffer In, writable_reducible_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-void scan(const In& in, Out&& out, detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
-          const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::scan_elements<std::ranges::range_value_t<In>>(
-      "scan", detail::elements_of(in), detail::writable_elements_of(out), group.rank() + 1, op, group, where);
+template <reducible_buffer In, detail::output_for<In> Out>
+void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, const process_group& group = world(),
+          std::source_location where = std::source_location::current()) {
+  detail::scan_buffer(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
+                      detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
 /// Scans element by element, in place.
 template <writable_reducible_buffer R>
-void scan(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
-          const process_group& group = world(), std::source_location where = std::source_location::current()) {
+void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
+          std::source_location where = std::source_location::current()) {
   scan(data, data, op, group, where);
 }
 
@@ -34,9 +33,8 @@ void scan(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = redu
 template <reducible_element T>
 [[nodiscard]] T scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                      std::source_location where = std::source_location::current()) {
-  T copy = value;
-  scan(std::span(&copy, 1), op, group, where);
-  return copy;
+  return detail::reduce_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
+                                  detail::scan_buffer, value, group);
 }
 
 /// Returns `op(op(value0, value1), value2)...` of the objects of this rank and of the ranks before it, by any callable.
@@ -44,31 +42,26 @@ template <reducible_element T>
 template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T scan(const T& value, BinaryOp op, const process_group& group = world(),
                      std::source_location where = std::source_location::current()) {
-  return detail::fold(detail::collect_first_objects("scan", value, group.rank() + 1, group, where), op);
+  return detail::fold_objects<T>(detail::object_call<T>("scan", engines::movement::to_all, -1, where), value,
+                                 group.rank() + 1, op, group);
 }
 
 /// Folds, element by element, the `in` of this rank and of the ranks before it into `out`, by any callable. The
 /// elements may be of any plain type. An exception of the callable is thrown on its rank, and peer_error on the others.
 /// A part of the elements may then have been folded already. Otherwise as `scan` with a `reduce_op`, which is faster.
-template <buffer In, writable_buffer Out, class BinaryOp>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>> &&
-           combines<BinaryOp, std::ranges::range_value_t<In>>
+template <buffer In, detail::output_for<In> Out, class BinaryOp>
+  requires combines<BinaryOp, detail::value_of<In>>
 void scan(const In& in, Out&& out, BinaryOp op, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
-  using T = std::ranges::range_value_t<In>;
-  const auto results = detail::view_of(out);
-  const auto fold = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
-    detail::fold_part(results.subspan(offset / sizeof(T), bytes / sizeof(T)), table, op);
-  };
-  const auto elements = detail::elements_of(in);
-  detail::scan_by_fold(detail::buffer_call<T>("scan", engines::movement::to_all, elements.count, -1, where), elements,
-                       detail::writable_elements_of(out), group.rank() + 1, fold, group);
+  detail::scan_by_fold(detail::buffer_call("scan", engines::movement::to_all, in, -1, where), detail::elements_of(in),
+                       detail::writable_elements_of(out), group.rank() + 1,
+                       detail::fold_into(detail::view_of(out), nullptr, op), group);
 }
 
 /// The same in place, for a view (std::span) or shared_buffer. (An owning container is one object, for a callable on
 /// whole containers.)
 template <buffer_view R, class BinaryOp>
-  requires writable_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+  requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 void scan(R&& data, BinaryOp op, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   scan(data, data, std::move(op), group, where);
@@ -83,66 +76,49 @@ template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T,
   requires detail::refused<Why>
 std::decay_t<T> scan(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
 
-namespace detail {
-
-/// The overloads of `scan`, as one function object.
-inline constexpr auto call_scan = [](auto&&... arguments) {
-  return hfcomm::scan(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to scan element by element; both buffers must stay until the work is done.
-template <lasting_buffer In, lasting_buffer Out>
-  requires reducible_buffer<In> && writable_reducible_buffer<Out> &&
-           std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
-work<void> scan_async(In&& in, Out&& out, detail::scan_op_for<std::ranges::range_value_t<In>> op = reduce_op::sum,
+template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
+work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
                       const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<In>>(
-                                   "scan", engines::movement::to_all, std::ranges::size(in), -1, op, where),
-                               detail::bind_check(detail::check_scan, in, out), detail::call_scan, group,
-                               detail::view_of(in), detail::view_of(out), op);
+  return detail::start_on_buffers(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
+                                  detail::check_scan, detail::scan_buffer, in, out, group);
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
-template <lasting_buffer R>
-  requires writable_reducible_buffer<R>
-work<void> scan_async(R&& data, detail::scan_op_for<std::ranges::range_value_t<R>> op = reduce_op::sum,
-                      const process_group& group = world(),
+template <detail::lasting_reducible_buffer R>
+  requires writable_buffer<R>
+work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::reduction_call_without_kernel<std::ranges::range_value_t<R>>(
-                                   "scan", engines::movement::to_all, std::ranges::size(data), -1, op, where),
-                               detail::bind_check(detail::check_scan, data, data), detail::call_scan, group,
-                               detail::view_of(data), op);
+  return scan_async(data, data, op, group, where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
 work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                    std::source_location where = std::source_location::current()) {
-  const std::span element(&value, 1);
-  return detail::start_checked(
-      detail::reduction_call_without_kernel<T>("scan", engines::movement::to_all, 1, -1, op, where),
-      detail::bind_check(detail::check_scan, element, element), detail::call_scan, group, value, op);
+  return detail::start_on_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
+                                    detail::check_scan, detail::scan_buffer, value, group);
 }
 
 /// Starts to scan one object per rank, which is copied; the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> scan_async(T value, BinaryOp op, const process_group& group = world(),
                    std::source_location where = std::source_location::current()) {
-  return detail::start("scan", detail::call_scan, group, where, std::move(value), std::move(op));
+  return detail::start_to_fold_objects<T>(detail::object_call<T>("scan", engines::movement::to_all, -1, where),
+                                          std::move(value), group.rank() + 1, std::move(op), group);
 }
 
 /// Starts to fold a view's elements, in place; they must stay, untouched, until the work is done.
 template <buffer_view R, class BinaryOp>
-  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, std::ranges::range_value_t<R>>
+  requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 work<void> scan_async(R&& data, BinaryOp op, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<R>>("scan", engines::movement::to_all,
-                                                                                  std::ranges::size(data), -1, where),
-                               detail::bind_check(detail::check_contribution, data), detail::call_scan, group,
-                               detail::view_of(data), std::move(op));
+  const auto run = [](engines::operation&& call, auto own, BinaryOp& its_op, const process_group& its_group) {
+    hfcomm::scan(own, std::move(its_op), its_group, call.where);
+  };
+  return detail::start_on(detail::buffer_call("scan", engines::movement::to_all, data, -1, where), detail::check_fold,
+                          run, group, detail::view_of(data), std::move(op));
 }
 
 }  // namespace hfcomm

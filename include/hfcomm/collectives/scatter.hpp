@@ -15,34 +15,42 @@
 
 namespace hfcomm {
 
+namespace detail {
+
+/// Returns this rank's object of the root's list.
+template <class T>
+T scatter_objects(operation&& call, const std::vector<T>& values, const process_group& group) {
+  running_call running(group, call);
+  check_scatter_objects(running, values.size());
+  running.allow_early_leave();
+  std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
+  if (group.rank() == call.root) {
+    parts = encode_parts(running, call, values);
+  }
+  std::optional<T> mine;
+  const auto store = [&](int, T&& received) { mine = std::move(received); };
+  object_receiver<T, decltype(store)> received(running, store);
+  running.engine().all_to_all_v(call, {.outgoing = parts}, received);
+  return std::move(*mine);
+}
+
+}  // namespace detail
+
 /// Returns this rank's object of the root's list, which has one for each rank (usage_error otherwise). The other ranks
 /// give an empty list, because their objects would be lost (usage_error otherwise).
 template <serializable T>
 [[nodiscard]] T scatter(const std::vector<T>& values, int root = 0, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  auto call = detail::object_call<T>("scatter", engines::movement::from_root, root, where);
-  detail::running_call running(group, call);
-  detail::check_scatter_list(running, values.size());
-  running.allow_early_leave();
-  std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
-  if (group.rank() == root) {
-    parts = detail::encode_parts(running, call, values);
-  }
-  std::optional<T> mine;
-  const auto store = [&](int, T&& received) { mine = std::move(received); };
-  detail::object_receiver<T, decltype(store)> received(running, store);
-  running.engine().all_to_all_v(call, {.outgoing = parts}, received);
-  return std::move(*mine);
+  return detail::scatter_objects(detail::object_call<T>("scatter", engines::movement::from_root, root, where), values,
+                                 group);
 }
 
 /// Gives each rank its part of the root's `in`, which has `out.size()` elements for each rank, in rank order
 /// (usage_error otherwise); elsewhere `in` is ignored and may be empty. `out` may be the root's own part of `in`.
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, int root = 0, const process_group& group = world(),
              std::source_location where = std::source_location::current()) {
-  detail::scatter_buffer(detail::buffer_call<std::ranges::range_value_t<In>>("scatter", engines::movement::from_root,
-                                                                             std::ranges::size(out), root, where),
+  detail::scatter_buffer(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), group);
 }
 
@@ -50,12 +58,10 @@ void scatter(const In& in, Out&& out, int root = 0, const process_group& group =
 /// `out` has as many elements as the root has for it (mismatch_error on every rank otherwise; usage_error for the
 /// root's own). Only the root's `in` and `counts` are used. `out` may be the root's own part of `in`. (MPI's
 /// `MPI_Scatterv`.)
-template <buffer In, writable_buffer Out>
-  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <buffer In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, int root = 0,
              const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::scatter_parts(detail::uneven_call<std::ranges::range_value_t<In>>("scatter", engines::movement::from_root,
-                                                                            std::ranges::size(out), root, where),
+  detail::scatter_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
 
@@ -66,47 +72,30 @@ template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Re
 T scatter(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
 void scatter(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
 
-namespace detail {
-
-/// The overloads of `scatter`, as one function object.
-inline constexpr auto call_scatter = [](auto&&... arguments) {
-  return hfcomm::scatter(std::forward<decltype(arguments)>(arguments)...);
-};
-
-}  // namespace detail
-
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
 work<T> scatter_async(std::vector<T> values, int root = 0, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  const auto check = [length = values.size()](detail::checked_call& running) {
-    detail::check_scatter_list(running, length);
-  };
-  return detail::start_checked(detail::object_call<T>("scatter", engines::movement::from_root, root, where), check,
-                               detail::call_scatter, group, std::move(values), root);
+  return detail::start_on(detail::object_call<T>("scatter", engines::movement::from_root, root, where),
+                          detail::check_length<detail::check_scatter_objects>, detail::scatter_objects<T>, group,
+                          std::move(values));
 }
 
 /// Starts to scatter elements; both buffers must stay until the work is done.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> scatter_async(In&& in, Out&& out, int root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::buffer_call<std::ranges::range_value_t<In>>(
-                                   "scatter", engines::movement::from_root, std::ranges::size(out), root, where),
-                               detail::bind_check(detail::check_scatter, in, out), detail::call_scatter, group,
-                               detail::view_of(in), detail::view_of(out), root);
+  return detail::start_on_buffers(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
+                                  detail::check_scatter, detail::scatter_buffer, in, out, group);
 }
 
 /// The same with parts of different lengths; the counts are copied.
-template <lasting_buffer In, lasting_buffer Out>
-  requires writable_buffer<Out> && std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, int root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return detail::start_checked(detail::uneven_call<std::ranges::range_value_t<In>>(
-                                   "scatter", engines::movement::from_root, std::ranges::size(out), root, where),
-                               detail::bind_check(detail::check_scatter, in, out, counts), detail::call_scatter, group,
-                               detail::view_of(in), detail::view_of(out), std::move(counts), root);
+  return detail::start_on_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
+                                detail::check_scatter, detail::scatter_parts, in, out, std::move(counts), group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -20,7 +20,7 @@ void send(const T& value, int destination, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   const auto message =
       detail::outgoing_object("send", value, destination, detail::allowed_peer::other_rank, group, tag, where);
-  detail::complete_messages(group, {&message, 1});
+  detail::complete_message(group, message);
 }
 
 /// Sends a buffer's elements to one rank, which receives them in a buffer of the same length and type.
@@ -29,7 +29,7 @@ void send(const R& data, int destination, const process_group& group = world(), 
           std::source_location where = std::source_location::current()) {
   const auto message =
       detail::outgoing_buffer("send", data, destination, detail::allowed_peer::other_rank, group, tag, where);
-  detail::complete_messages(group, {&message, 1});
+  detail::complete_message(group, message);
 }
 
 /// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Up to 64 messages

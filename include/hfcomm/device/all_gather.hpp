@@ -15,50 +15,42 @@ namespace hfcomm {
 ///
 /// Throws usage_error for a wrong length, and for memory of a device that the group is not connected on. The other
 /// ranks then get peer_error where they wait (`synchronize`). Throws engine_error where NCCL or the CUDA runtime fails.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <device_range In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(detail::buffer_call<device_value_t<In>>("device all_gather", engines::movement::to_all,
-                                                                    as_device_span(in).size(), -1, where),
-                            detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream},
+  detail::device_all_gather(detail::buffer_call("device all_gather", engines::movement::to_all, in, -1, where),
+                            detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream},
                             group);
 }
 
 /// The same with parts of different lengths: rank r contributes `counts[r]` elements. The counts are the same on all
 /// ranks.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <device_range In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::device_all_gather(detail::uneven_call<device_value_t<In>>("device all_gather", engines::movement::to_all,
-                                                                    as_device_span(in).size(), -1, where),
-                            detail::device_elements(in), detail::device_elements(out), counts,
+  detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
+                            detail::elements_of(in), detail::writable_elements_of(out), counts,
                             detail::on_stream{stream}, group);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <device_range In, detail::output_for<In> Out>
 device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(
-      detail::buffer_call<device_value_t<In>>("device all_gather", engines::movement::to_all, as_device_span(in).size(),
-                                              -1, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
+  return detail::device_all_gather(detail::buffer_call("device all_gather", engines::movement::to_all, in, -1, where),
+                                   detail::elements_of(in), detail::writable_elements_of(out),
+                                   detail::on_own_stream{stream}, group);
 }
 
 /// The same with parts of different lengths, on a stream of the group's own.
-template <device_range In, writable_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <device_range In, detail::output_for<In> Out>
 device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return detail::device_all_gather(
-      detail::uneven_call<device_value_t<In>>("device all_gather", engines::movement::to_all, as_device_span(in).size(),
-                                              -1, where),
-      detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
+  return detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
+                                   detail::elements_of(in), detail::writable_elements_of(out), counts,
+                                   detail::on_own_stream{stream}, group);
 }
 
 }  // namespace hfcomm

@@ -15,51 +15,38 @@ namespace hfcomm {
 ///
 /// Throws usage_error for memory of a device that the group is not connected on, and for bitwise reductions, which NCCL
 /// lacks. The other ranks then get peer_error where they wait (`synchronize`).
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
+template <reducible_device_range In, detail::output_for<In> Out>
+void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   detail::device_all_reduce(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device all_reduce", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+      detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
 }
 
 /// Reduces in place.
 template <writable_reducible_device_range R>
-void all_reduce(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
-                const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  const auto range = detail::device_elements(data);
-  detail::device_all_reduce(
-      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", engines::movement::to_all,
-                                                               as_device_span(data).size(), -1, op, where),
-      range, range, detail::on_stream{stream}, group);
+void all_reduce(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+                std::source_location where = std::source_location::current()) {
+  all_reduce(data, data, stream, op, group, where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work all_reduce_async(const In& in, Out&& out, stream_ref stream,
-                             detail::op_for<device_value_t<In>> op = reduce_op::sum,
+template <reducible_device_range In, detail::output_for<In> Out>
+device_work all_reduce_async(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
   return detail::device_all_reduce(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device all_reduce", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
+      detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
 }
 
 /// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
-device_work all_reduce_async(R&& data, stream_ref stream, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+device_work all_reduce_async(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  const auto range = detail::device_elements(data);
-  return detail::device_all_reduce(
-      detail::reduction_call_without_kernel<device_value_t<R>>("device all_reduce", engines::movement::to_all,
-                                                               as_device_span(data).size(), -1, op, where),
-      range, range, detail::on_own_stream{stream}, group);
+  return all_reduce_async(data, data, stream, op, group, where);
 }
 
 // Calls that are refused, so that the message says why.

@@ -19,7 +19,7 @@ namespace hfcomm {
 template <device_range R>
 void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
-  const detail::message_side part{detail::device_elements(data), destination};
+  const detail::message_side part{detail::elements_of(data), destination};
   detail::device_message("device send", engines::movement::send, &part, nullptr, detail::on_stream{stream}, group,
                          where);
 }
@@ -28,7 +28,7 @@ void send(const R& data, stream_ref stream, int destination, const process_group
 template <device_range R>
 device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
-  const detail::message_side part{detail::device_elements(data), destination};
+  const detail::message_side part{detail::elements_of(data), destination};
   return detail::device_message("device isend", engines::movement::send, &part, nullptr, detail::on_own_stream{stream},
                                 group, where);
 }
@@ -38,7 +38,7 @@ device_work isend(const R& data, stream_ref stream, int destination, const proce
 template <writable_device_range R>
 void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
-  const detail::message_side part{detail::device_elements(data), source};
+  const detail::message_side part{detail::elements_of(data), source};
   detail::device_message("device recv", engines::movement::receive, nullptr, &part, detail::on_stream{stream}, group,
                          where);
 }
@@ -47,7 +47,7 @@ void recv(R&& data, stream_ref stream, int source, const process_group& group = 
 template <writable_device_range R>
 device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
                   std::source_location where = std::source_location::current()) {
-  const detail::message_side part{detail::device_elements(data), source};
+  const detail::message_side part{detail::elements_of(data), source};
   return detail::device_message("device irecv", engines::movement::receive, nullptr, &part,
                                 detail::on_own_stream{stream}, group, where);
 }
@@ -57,8 +57,8 @@ device_work irecv(R&& data, stream_ref stream, int source, const process_group& 
 template <device_range Out, writable_device_range In>
 void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
                   const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  const detail::message_side out{detail::device_elements(data), destination};
-  const detail::message_side in{detail::device_elements(into), source};
+  const detail::message_side out{detail::elements_of(data), destination};
+  const detail::message_side in{detail::elements_of(into), source};
   detail::device_message("device send_receive", engines::movement::send, &out, &in, detail::on_stream{stream}, group,
                          where);
 }

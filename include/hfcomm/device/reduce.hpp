@@ -9,49 +9,38 @@ namespace hfcomm {
 
 /// Reduces device memory element by element into the root's `out`. The other ranks' `out` is ignored. Otherwise as
 /// `all_reduce` of device memory.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void reduce(const In& in, Out&& out, stream_ref stream, int root,
-            detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
-  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<In>>(
-                            "device reduce", engines::movement::to_root, as_device_span(in).size(), root, op, where),
-                        detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+template <reducible_device_range In, detail::output_for<In> Out>
+void reduce(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<In> op = reduce_op::sum,
+            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+  detail::device_reduce(
+      detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
 }
 
 /// Reduces in place on the root. The other ranks' data stays as it is.
 template <writable_reducible_device_range R>
-void reduce(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+void reduce(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  const auto range = detail::device_elements(data);
-  detail::device_reduce(detail::reduction_call_without_kernel<device_value_t<R>>(
-                            "device reduce", engines::movement::to_root, as_device_span(data).size(), root, op, where),
-                        range, range, detail::on_stream{stream}, group);
+  reduce(data, data, stream, root, op, group, where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root,
-                         detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+template <reducible_device_range In, detail::output_for<In> Out>
+device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<In> op = reduce_op::sum,
+                         const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
   return detail::device_reduce(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce", engines::movement::to_root,
-                                                                as_device_span(in).size(), root, op, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
+      detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
 }
 
 /// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
-device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_for<device_value_t<R>> op = reduce_op::sum,
+device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  const auto range = detail::device_elements(data);
-  return detail::device_reduce(
-      detail::reduction_call_without_kernel<device_value_t<R>>("device reduce", engines::movement::to_root,
-                                                               as_device_span(data).size(), root, op, where),
-      range, range, detail::on_own_stream{stream}, group);
+  return reduce_async(data, data, stream, root, op, group, where);
 }
 
 // Calls that are refused, so that the message says why.

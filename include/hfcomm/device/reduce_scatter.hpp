@@ -10,54 +10,44 @@ namespace hfcomm {
 
 /// Reduces device memory and leaves each rank one part of the result in `out`. `in` is `group.size()` times as long,
 /// and `out` may be this rank's part of it. Otherwise as `all_reduce` of device memory.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_for<device_value_t<In>> op = reduce_op::sum,
+template <reducible_device_range In, detail::output_for<In> Out>
+void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_stream{stream}, group);
+      detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
 }
 
 /// The same with parts of different lengths: rank r gets `counts[r]` elements. The counts are the same on all ranks.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <reducible_device_range In, detail::output_for<In> Out>
 void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                    detail::op_for<device_value_t<In>> op = reduce_op::sum, const process_group& group = world(),
+                    detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), counts, detail::on_stream{stream}, group);
+      detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream}, group);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
-device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream,
-                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
+template <reducible_device_range In, detail::output_for<In> Out>
+device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
                                  const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), detail::on_own_stream{stream}, group);
+      detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
 }
 
 /// The same with parts of different lengths, on a stream of the group's own.
-template <reducible_device_range In, writable_reducible_device_range Out>
-  requires std::same_as<device_value_t<In>, device_value_t<Out>>
+template <reducible_device_range In, detail::output_for<In> Out>
 device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                                 detail::op_for<device_value_t<In>> op = reduce_op::sum,
-                                 const process_group& group = world(),
+                                 detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
-      detail::reduction_call_without_kernel<device_value_t<In>>("device reduce_scatter", engines::movement::to_all,
-                                                                as_device_span(in).size(), -1, op, where),
-      detail::device_elements(in), detail::device_elements(out), counts, detail::on_own_stream{stream}, group);
+      detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
+      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_own_stream{stream}, group);
 }
 
 // Calls that are refused, so that the message says why.

@@ -56,7 +56,8 @@ std::remove_cvref_t<std::invoke_result_t<Function&>> run_master_only(
         value.emplace();
       }
     }
-    detail::broadcast_object("run_master_only", *value, 0, group.with_early_leave(false), where);
+    detail::broadcast_object(detail::object_call<value_type>("run_master_only", engines::movement::from_root, 0, where),
+                             *value, group.with_early_leave(false));
     return std::move(*value);
   }
 }

@@ -45,22 +45,17 @@ HFCOMM_INLINE void require_apart(checked_call& running, std::span<const std::byt
   }
 }
 
-HFCOMM_INLINE std::size_t require_counts(checked_call& running, std::span<const std::size_t> counts, const char* what) {
+HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length,
+                               const char* what) {
   if (counts.size() != static_cast<std::size_t>(running.size())) {
     running.refuse(concat({what, " has ", counts.size(), " counts for ", running.size(), " ranks"}));
   }
-  std::size_t total = 0;
+  std::size_t sum = 0;
   for (const std::size_t count : counts) {
-    if (__builtin_add_overflow(total, count, &total)) {
+    if (__builtin_add_overflow(sum, count, &sum)) {
       running.refuse(concat({what, " has counts whose sum no number can hold"}));
     }
   }
-  return total;
-}
-
-HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_t> counts, std::size_t length,
-                               const char* what) {
-  const std::size_t sum = require_counts(running, counts, what);
   if (length != sum) {
     running.refuse(concat({what, " has ", length, " elements, its counts add up to ", sum}));
   }
@@ -97,7 +92,8 @@ HFCOMM_INLINE void require_count_of_rank(checked_call& running, std::span<const 
 /// with one.
 HFCOMM_INLINE void require_equal_parts(checked_call& running, std::size_t whole, std::size_t part, const char* what,
                                        const char* verb) {
-  if (!is_one_for_each(whole, part, running.size())) {
+  const auto ranks = static_cast<std::size_t>(running.size());
+  if (whole / ranks != part || whole % ranks != 0) {  // the product could wrap around
     running.refuse(
         concat({what, " has ", whole, " elements, but ", running.size(), " ranks ", verb, ' ', part, " each"}));
   }
@@ -172,9 +168,7 @@ HFCOMM_INLINE void check_broadcast(checked_call& running, const const_elements& 
 }
 
 HFCOMM_INLINE void check_contribution(checked_call& running, const const_elements& in) {
-  if (running.call().pattern == movement::to_root) {
-    running.require_root();
-  }
+  check_root_if_any(running);
   require_memory(running, in);
 }
 
@@ -251,13 +245,13 @@ HFCOMM_INLINE void check_scatter(checked_call& running, const const_elements& in
   }
 }
 
-HFCOMM_INLINE void check_all_to_all_list(checked_call& running, std::size_t length) {
+HFCOMM_INLINE void check_all_to_all_objects(checked_call& running, std::size_t length) {
   if (length != static_cast<std::size_t>(running.size())) {
     running.refuse(concat({"the list has ", length, " objects for ", running.size(), " ranks"}));
   }
 }
 
-HFCOMM_INLINE void check_scatter_list(checked_call& running, std::size_t length) {
+HFCOMM_INLINE void check_scatter_objects(checked_call& running, std::size_t length) {
   running.require_root();
   const int root = running.call().root;
   const bool is_root = running.rank() == root;

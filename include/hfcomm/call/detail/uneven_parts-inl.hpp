@@ -17,28 +17,6 @@ HFCOMM_INLINE std::uint64_t fingerprint(std::span<const std::size_t> counts) noe
   return hash | 1;
 }
 
-template <class Byte>
-std::vector<std::span<Byte>> take_apart(std::span<Byte> buffer, std::span<const std::size_t> counts,
-                                        std::size_t width) {
-  std::vector<std::span<Byte>> parts;
-  parts.reserve(counts.size());
-  std::size_t begin = 0;
-  for (const std::size_t count : counts) {
-    parts.push_back(buffer.subspan(begin, count * width));
-    begin += count * width;
-  }
-  return parts;
-}
-
-HFCOMM_INLINE std::vector<std::span<std::byte>> parts_of(std::span<std::byte> buffer,
-                                                         std::span<const std::size_t> counts, std::size_t width) {
-  return take_apart(buffer, counts, width);
-}
-HFCOMM_INLINE std::vector<std::span<const std::byte>> parts_of(std::span<const std::byte> buffer,
-                                                               std::span<const std::size_t> counts, std::size_t width) {
-  return take_apart(buffer, counts, width);
-}
-
 HFCOMM_INLINE std::vector<std::size_t> equal_counts(std::size_t count, int ranks) {
   return std::vector<std::size_t>(static_cast<std::size_t>(ranks), count);
 }

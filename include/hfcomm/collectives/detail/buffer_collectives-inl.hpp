@@ -13,6 +13,32 @@
 
 namespace hfcomm::detail {
 
+HFCOMM_INLINE void exchange_places(running_call& running, const operation& call, bytes_of_ranks parts,
+                                   memory_of_ranks to) {
+  std::vector<std::uint64_t> expected;
+  expected.reserve(to.size());
+  for (const auto place : to) {
+    expected.push_back(place.size());
+  }
+  parts_receiver received(to, running.rank());
+  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+}
+
+HFCOMM_INLINE void send_to_root(running_call& running, const operation& call, std::span<const std::byte> mine,
+                                memory_of_ranks to) {
+  std::vector<std::span<const std::byte>> parts(to.size());
+  parts[static_cast<std::size_t>(call.root)] = mine;
+  exchange_places(running, call, parts, to);
+}
+
+HFCOMM_INLINE void receive_from_root(running_call& running, const operation& call, bytes_of_ranks parts,
+                                     std::span<std::byte> out) {
+  std::vector<std::span<std::byte>> to(parts.size());
+  to[static_cast<std::size_t>(call.root)] = out;
+  running.allow_early_leave();
+  exchange_places(running, call, parts, to);
+}
+
 HFCOMM_INLINE void all_gather_buffer(operation&& call, const const_elements& in, const elements& out,
                                      const process_group& group) {
   running_call running(group, call);
@@ -51,11 +77,8 @@ HFCOMM_INLINE void all_to_all_parts(operation&& call, const const_elements& in, 
                                     const process_group& group) {
   running_call running(group, call);
   check_all_to_all(running, in, in_counts, out, out_counts);
-  const auto parts = parts_of(in.bytes(), in_counts, in.width);
-  const auto places = parts_of(out.bytes(), out_counts, out.width);
-  const auto expected = byte_counts(out_counts, out.width);
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  exchange_places(running, call, parts_of(in.bytes(), in_counts, in.width),
+                  parts_of(out.bytes(), out_counts, out.width));
 }
 
 HFCOMM_INLINE void broadcast_buffer(operation&& call, const elements& data, const process_group& group) {
@@ -79,17 +102,11 @@ HFCOMM_INLINE void gather_parts(operation&& call, const const_elements& in, cons
                                 std::span<const std::size_t> counts, const process_group& group) {
   running_call running(group, call);
   check_gather(running, in, out, counts);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::uint64_t> expected(ranks);
-  std::vector<std::span<std::byte>> places(ranks);
+  std::vector<std::span<std::byte>> to(static_cast<std::size_t>(group.size()));
   if (group.rank() == call.root) {
-    expected = byte_counts(counts, out.width);
-    places = parts_of(out.bytes(), counts, out.width);
+    to = parts_of(out.bytes(), counts, out.width);
   }
-  std::vector<std::span<const std::byte>> parts(ranks);
-  parts[static_cast<std::size_t>(call.root)] = in.bytes();
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  send_to_root(running, call, in.bytes(), to);
 }
 
 HFCOMM_INLINE void reduce_buffer(operation&& call, const const_elements& in, const elements& out,
@@ -132,24 +149,11 @@ HFCOMM_INLINE void scatter_buffer(operation&& call, const const_elements& in, co
   running.engine().all_to_all_v(call, parts, received);
 }
 
-HFCOMM_INLINE void receive_from_root(running_call& running, const operation& call,
-                                     std::span<const std::span<const std::byte>> parts, std::span<std::byte> out) {
-  const auto root = static_cast<std::size_t>(call.root);
-  std::vector<std::uint64_t> expected(parts.size());
-  expected[root] = out.size();
-  std::vector<std::span<std::byte>> places(parts.size());
-  places[root] = out;
-  parts_receiver received(places, running.rank());
-  running.allow_early_leave();
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
-}
-
 HFCOMM_INLINE void scatter_parts(operation&& call, const const_elements& in, const elements& out,
                                  std::span<const std::size_t> counts, const process_group& group) {
   running_call running(group, call);
   check_scatter(running, in, out, counts);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::span<const std::byte>> parts(ranks);
+  std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
   if (group.rank() == call.root) {
     call.bytes = in.bytes().size();
     parts = parts_of(in.bytes(), counts, in.width);

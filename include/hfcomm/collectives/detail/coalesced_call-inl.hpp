@@ -91,6 +91,16 @@ HFCOMM_INLINE void require_distinct(checked_call& running, std::span<const coale
   }
 }
 
+HFCOMM_INLINE std::vector<std::string> describe_spans(const std::vector<coalesced_piece>& pieces, std::size_t width,
+                                                      std::string_view type) {
+  std::vector<std::string> texts;
+  texts.reserve(pieces.size());
+  for (const auto& piece : pieces) {
+    texts.push_back(concat({"a span of ", piece.bytes.size() / width, " x ", type}));
+  }
+  return texts;
+}
+
 HFCOMM_INLINE void check_broadcast_pieces(checked_call& running, std::span<const coalesced_piece> pieces) {
   running.require_root();
   require_distinct(running, pieces);
@@ -106,7 +116,7 @@ HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<cons
 
 /// Throws a mismatch_error that names the first difference between the ranks' lists, if all ranks are in this call.
 /// They exchange descriptions for that. Otherwise throws `problem` again. To be called in a handler of `problem`.
-[[noreturn]] HFCOMM_INLINE void throw_list_mismatch(running_call& running, const operation& call, int ranks,
+[[noreturn]] HFCOMM_INLINE void throw_list_mismatch(running_call& running, const operation& call,
                                                     std::size_t chunk_bytes, const mismatch_error& problem,
                                                     describe_list describe) {
   if (!running.engine().same_name_everywhere(false)) {
@@ -117,10 +127,8 @@ HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<cons
   details.timeout = call.timeout;
   texts mine = describe();
   mine.insert(mine.begin(), concat({"chunks of up to ", chunk_bytes, " bytes"}));
-  std::vector<texts> all(static_cast<std::size_t>(ranks));
-  const auto store = [&](int source, texts&& received) { all[static_cast<std::size_t>(source)] = std::move(received); };
-  object_receiver<texts, decltype(store)> received(running, store);
-  running.engine().exchange(details, encode_contribution(running, details, mine), received);
+  const auto bytes = encode_contribution(running, details, mine);
+  const auto all = exchange_encoded<texts>(running, details, bytes, running.size());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const std::size_t count = std::max(all[0].size(), all[rank].size());
     for (std::size_t index = 0; index < count; ++index) {
@@ -145,8 +153,8 @@ struct piece_roles {
 };
 
 /// Passes all pieces through `transfer(call, bytes)`, which changes bytes in place.
-HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ranks,
-                                 std::span<const coalesced_piece> pieces, std::size_t chunk_bytes, piece_roles roles,
+HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, std::span<const coalesced_piece> pieces,
+                                 std::size_t chunk_bytes, piece_roles roles,
                                  function_ref<void(const operation& call, std::span<std::byte> bytes)> transfer,
                                  describe_list describe) {
   // The list is part of the type's hash, not of the tag, because error texts show a tag.
@@ -184,7 +192,7 @@ HFCOMM_INLINE void run_coalesced(running_call& running, operation& call, int ran
   try {
     perform(plan.chunks().front());
   } catch (const mismatch_error& problem) {
-    throw_list_mismatch(running, call, ranks, chunk_bytes, problem, describe);
+    throw_list_mismatch(running, call, chunk_bytes, problem, describe);
   }
   for (std::size_t index = 1; index < plan.chunks().size(); ++index) {
     perform(plan.chunks()[index]);
@@ -200,8 +208,7 @@ HFCOMM_INLINE void broadcast_pieces(operation call, std::span<const coalesced_pi
     in_place_receiver received(bytes);
     running.engine().exchange(part, bytes, received);
   };
-  run_coalesced(running, call, group.size(), pieces, chunk_bytes, {.gives = gives, .takes = !gives}, transfer,
-                describe);
+  run_coalesced(running, call, pieces, chunk_bytes, {.gives = gives, .takes = !gives}, transfer, describe);
 }
 
 HFCOMM_INLINE void all_reduce_pieces(operation call, std::span<const coalesced_piece> pieces, std::size_t chunk_bytes,
@@ -211,7 +218,7 @@ HFCOMM_INLINE void all_reduce_pieces(operation call, std::span<const coalesced_p
   const auto transfer = [&](const operation& part, std::span<std::byte> bytes) {
     running.engine().reduce(part, bytes, bytes);
   };
-  run_coalesced(running, call, group.size(), pieces, chunk_bytes, {}, transfer, describe);
+  run_coalesced(running, call, pieces, chunk_bytes, {}, transfer, describe);
 }
 
 }  // namespace hfcomm::detail

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hfcomm/core/element_type.hpp>
@@ -28,6 +29,10 @@ struct coalesced_piece {
 
 /// Returns a text for each piece. Called only where the ranks disagree.
 using describe_list = function_ref<std::vector<std::string>()>;
+
+/// Returns one text for each piece, of elements of `width` bytes.
+std::vector<std::string> describe_spans(const std::vector<coalesced_piece>& pieces, std::size_t width,
+                                        std::string_view type);
 
 // Checks of the two operations below. Pieces at address 0 and pieces that share a byte are a usage_error: the result
 // would depend on the chunks.

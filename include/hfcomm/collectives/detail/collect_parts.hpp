@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
@@ -24,15 +25,30 @@ void collect_parts(operation&& call, const const_elements& in, parts_memory memo
 void exchange_parts(operation&& call, const const_elements& in, std::span<const std::size_t> in_counts,
                     parts_memory memory, const process_group& group);
 
-/// Returns the parts that `collect(memory)` has received.
-template <class T, class Collect>
-received_parts<T> receive_parts(Collect collect) {
-  received_parts<T> parts;
-  collect([&](std::span<const std::size_t> counts, std::size_t sum) {
+/// Returns a function that makes room in `parts`.
+template <class T>
+auto memory_in(received_parts<T>& parts) {
+  return [&](std::span<const std::size_t> counts, std::size_t sum) {
     parts.counts.assign(counts.begin(), counts.end());
     parts.elements.resize(sum);
     return std::as_writable_bytes(std::span(parts.elements));
-  });
+  };
+}
+
+/// Returns what `collect_parts` has received.
+template <class T>
+received_parts<T> received_from_all(operation&& call, const const_elements& in, const process_group& group) {
+  received_parts<T> parts;
+  collect_parts(std::move(call), in, memory_in(parts), group);
+  return parts;
+}
+
+/// Returns what `exchange_parts` has received.
+template <class T>
+received_parts<T> received_by_exchange(operation&& call, const const_elements& in,
+                                       std::span<const std::size_t> in_counts, const process_group& group) {
+  received_parts<T> parts;
+  exchange_parts(std::move(call), in, in_counts, memory_in(parts), group);
   return parts;
 }
 

@@ -37,12 +37,9 @@ HFCOMM_INLINE std::vector<std::uint64_t> counts_of_results(running_call& running
   using numbers = std::array<std::uint64_t, 2>;
   const numbers own{mine, size};
   const auto context = running.context();
-  std::vector<numbers> all(static_cast<std::size_t>(group.size()));
-  const auto store = [&](int source, numbers&& received) { all[static_cast<std::size_t>(source)] = received; };
-  object_receiver<numbers, decltype(store)> received(running, store);
   call.pattern = movement::to_all;
   call.bytes = sizeof(own);
-  running.engine().exchange(call, std::as_bytes(std::span(&own, 1)), received);
+  const auto all = exchange_encoded<numbers>(running, call, std::as_bytes(std::span(&own, 1)), group.size());
 
   std::vector<std::uint64_t> counts;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/reduce_op.hpp>
@@ -101,6 +103,19 @@ template <class T>
 inline constexpr leaf_kind leaf_kind_of = static_cast<leaf_kind>(element_type_of<T>);
 template <>
 inline constexpr leaf_kind leaf_kind_of<weighted_mean> = leaf_kind::weighted_mean;
+
+/// Returns pointers to a map's entries, in the order of their keys.
+template <class Map>
+auto in_order_of_keys(Map& map) {
+  std::vector<decltype(&*map.begin())> entries;
+  entries.reserve(map.size());
+  for (auto& entry : map) {
+    entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto* left, const auto* right) { return left->first < right->first; });
+  return entries;
+}
 
 /// Calls `use` with the number or mean that the leaf holds. Throws std::bad_variant_access for a variant that is
 /// valueless by exception.

@@ -9,14 +9,15 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
-#include <hfcomm/collectives/detail/leaf_kernel.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 
 /// The message of a dictionary: its structure, then its values. Values of one kind stand together, so that one run of a
@@ -61,6 +62,28 @@ class dictionary_layout {
   kind_offsets offsets_{};
   std::size_t message_bytes_ = 0;
 };
+
+template <class T>
+inline constexpr reduction_kernel kernel_of_single_leaf = &reduce_elements<element_of(leaf_kind_of<T>)>;
+
+template <class Leaf>
+struct leaf_kernels {
+  static reduction_kernel of(leaf_kind /*kind*/) noexcept { return kernel_of_single_leaf<Leaf>; }
+};
+template <class... T>
+struct leaf_kernels<std::variant<T...>> {
+  static reduction_kernel of(leaf_kind kind) noexcept {
+    reduction_kernel found = nullptr;
+    ((found = leaf_kind_of<T> == kind ? kernel_of_single_leaf<T> : found), ...);
+    return found;
+  }
+};
+
+/// Returns the kernel that reduces values of one kind. `Leaf` can hold a value of that kind.
+template <class Leaf>
+[[nodiscard]] reduction_kernel kernel_of_leaf(leaf_kind kind) noexcept {
+  return leaf_kernels<Leaf>::of(kind);
+}
 
 /// True for a map whose entries are in the order of their keys.
 template <class Map>
@@ -107,14 +130,7 @@ class dictionary_leaves : public dictionary_layout {
         add_entry<M>(entry, path);
       }
     } else {
-      std::vector<typename M::value_type*> sorted;
-      sorted.reserve(map.size());
-      for (auto& entry : map) {
-        sorted.push_back(&entry);
-      }
-      std::sort(sorted.begin(), sorted.end(),
-                [](const auto* left, const auto* right) { return left->first < right->first; });
-      for (auto* entry : sorted) {
+      for (auto* entry : in_order_of_keys(map)) {
         add_entry<M>(*entry, path);
       }
     }

@@ -111,15 +111,18 @@ HFCOMM_INLINE std::string encoding_failure_text(const operation& call) {
   return concat({"serializing its ", call.type_name, " threw: ", current_exception_text()});
 }
 
-HFCOMM_INLINE void send_encoding_failure(const process_group& group, const operation& call) {
-  send_failure(group, call, encoding_failure_text(call));
-}
-
 HFCOMM_INLINE void fail_message_memory(const process_group& group, const operation& call, const std::string& problem) {
   if (call.pattern == movement::send) {
     send_failure(group, call, problem);
   }
   fail_message(group, call, problem);
+}
+
+HFCOMM_INLINE void require_message_memory(const process_group& group, const operation& call,
+                                          const const_elements& range) {
+  if (!is_there(range)) [[unlikely]] {
+    fail_message_memory(group, call, memory_problem(range));
+  }
 }
 
 HFCOMM_INLINE void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem) {
@@ -160,6 +163,11 @@ HFCOMM_INLINE void complete_messages(const process_group& group, std::span<const
   }
 }
 
+HFCOMM_INLINE void complete_message(const process_group& group, const std::shared_ptr<transfer>& message) {
+  require_other_rank(group, message->call);
+  complete_messages(group, {&message, 1});
+}
+
 /// The state of a started message. Waiting for it progresses it.
 class message_state final : public group_work_state {
  public:
@@ -193,7 +201,7 @@ class message_state final : public group_work_state {
 /// Ends a message's work when its transfer is finished, as the rank that started it.
 class message_listener final : public transfer_listener {
  public:
-  message_listener(std::shared_ptr<work_state> state, std::shared_ptr<message_value_maker> result, transfer& message)
+  message_listener(std::shared_ptr<work_state> state, std::shared_ptr<started_call> result, transfer& message)
       : state_(std::move(state)), result_(std::move(result)), message_(message) {}
 
   [[nodiscard]] bool on_finish() noexcept override {
@@ -202,7 +210,7 @@ class message_listener final : public transfer_listener {
     std::exception_ptr problem = std::exchange(message_.problem, nullptr);
     if (!problem) {
       try {
-        result_->make(message_);
+        result_->run();
       } catch (...) {
         problem = std::current_exception();
       }
@@ -220,7 +228,7 @@ class message_listener final : public transfer_listener {
 
  private:
   std::shared_ptr<work_state> state_;
-  std::shared_ptr<message_value_maker> result_;
+  std::shared_ptr<started_call> result_;
   transfer& message_;  // owns this
   identity* own_ = thread_identity();
   std::coroutine_handle<> waiter_;
@@ -228,7 +236,7 @@ class message_listener final : public transfer_listener {
 
 HFCOMM_INLINE std::shared_ptr<work_state> start_message(const process_group& group,
                                                         const std::shared_ptr<transfer>& message,
-                                                        std::shared_ptr<message_value_maker> result) {
+                                                        std::shared_ptr<started_call> result) {
   const group_guard entered(group, message->call);
   std::shared_ptr<work_state> state = std::make_shared<message_state>(group, message);
   message->listener = std::make_shared<message_listener>(state, std::move(result), *message);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/call/async.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/engine/transfer.hpp>
@@ -65,9 +66,6 @@ std::shared_ptr<transfer> failed_message_to_send(const operation& call, const st
 /// Returns the text for the receiver of an object whose serialization threw. To be called in a handler.
 std::string encoding_failure_text(const operation& call);
 
-/// Tells the receiver that serializing the message's object threw. To be called in a handler.
-void send_encoding_failure(const process_group& group, const operation& call);
-
 /// Returns the transfer of an object to send, which is not encoded yet.
 template <class T>
 std::shared_ptr<transfer> outgoing_object_call(operation_name name, int destination, allowed_peer allowed,
@@ -92,7 +90,7 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
   try {
     encode_message(value, *result);
   } catch (...) {
-    send_encoding_failure(group, result->call);
+    send_failure(group, result->call, encoding_failure_text(result->call));
     throw;
   }
   return result;
@@ -101,39 +99,36 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
 /// Throws usage_error for an impossible buffer. Where this rank sends, the receiver is told. Where it receives, the
 /// sender is not told, because it may have nothing to send yet.
 [[noreturn]] void fail_message_memory(const process_group& group, const operation& call, const std::string& problem);
-
-template <class R>
-void require_message_memory(const process_group& group, const operation& call, const R& range) {
-  if (!is_there(range)) [[unlikely]] {
-    fail_message_memory(group, call, memory_problem(range));
-  }
-}
+void require_message_memory(const process_group& group, const operation& call, const const_elements& range);
 
 template <class R>
 std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, int destination, allowed_peer allowed,
                                           const process_group& group, int tag, std::source_location where) {
-  using T = std::ranges::range_value_t<R>;
-  auto result = message(buffer_call<T>(name, movement::send, std::ranges::size(data), destination, where), group,
-                        movement::send, destination, allowed, tag);
-  require_message_memory(group, result->call, data);
+  auto result = message(buffer_call(name, movement::send, data, destination, where), group, movement::send, destination,
+                        allowed, tag);
+  require_message_memory(group, result->call, elements_of(data));
   result->data = bytes_of(data);
   return result;
 }
 
+/// Returns the ranks that a receive of any of these may wait for, where a rank must be `otherwise`.
+[[nodiscard]] constexpr allowed_peer allowed_source(message_source source, allowed_peer otherwise) noexcept {
+  return source.is_any() ? allowed_peer::unknown : otherwise;
+}
+
 template <class T>
-std::shared_ptr<transfer> incoming_object(operation_name name, int source, allowed_peer allowed,
+std::shared_ptr<transfer> incoming_object(operation_name name, message_source source, allowed_peer allowed,
                                           const process_group& group, message_tag tag, std::source_location where) {
-  return message(object_call<T>(name, movement::receive, source, where), group, movement::receive, source, allowed,
-                 tag);
+  return message(object_call<T>(name, movement::receive, source.rank(), where), group, movement::receive, source.rank(),
+                 allowed_source(source, allowed), tag);
 }
 
 template <class R>
-std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, int source, allowed_peer allowed,
+std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, message_source source, allowed_peer allowed,
                                           const process_group& group, message_tag tag, std::source_location where) {
-  using T = std::ranges::range_value_t<R>;
-  auto result = message(buffer_call<T>(name, movement::receive, std::ranges::size(data), source, where), group,
-                        movement::receive, source, allowed, tag);
-  require_message_memory(group, result->call, data);
+  auto result = message(buffer_call(name, movement::receive, data, source.rank(), where), group, movement::receive,
+                        source.rank(), allowed_source(source, allowed), tag);
+  require_message_memory(group, result->call, elements_of(data));
   result->into = writable_bytes_of(data);
   return result;
 }
@@ -163,60 +158,33 @@ received_with_tag<T> take_object_with_tag(const process_group& group, const tran
   return {std::move(object.value), object.source, static_cast<int>(message.tag)};
 }
 
-/// Returns the ranks that a receive of any of these may wait for, where a rank must be `otherwise`.
-[[nodiscard]] constexpr allowed_peer allowed_source(message_source source, allowed_peer otherwise) noexcept {
-  return source.is_any() ? allowed_peer::unknown : otherwise;
-}
-
 /// Throws usage_error for a blocking receive from any rank where there is no other.
 void require_other_rank(const process_group& group, const operation& call);
 
 /// Returns the envelope of a message that was received or found.
 [[nodiscard]] message_info info_of(const transfer& message) noexcept;
 
+/// Completes one message; throws usage_error for a receive from any rank where there is no other.
+void complete_message(const process_group& group, const std::shared_ptr<transfer>& message);
+
 /// Posts the messages of one call that are not finished yet, and waits until all are, but for notices of failures.
 /// Throws the error of the first that failed.
 void complete_messages(const process_group& group, std::span<const std::shared_ptr<transfer>> messages);
 
-/// A function that makes the work's value from a message that has succeeded.
-class message_value_maker {
- public:
-  message_value_maker() = default;
-  message_value_maker(const message_value_maker&) = delete;
-  message_value_maker& operator=(const message_value_maker&) = delete;
-  virtual ~message_value_maker() = default;
-  virtual void make(const transfer& message) = 0;
-};
-
-template <class Take, class Value>
-class message_value_function final : public message_value_maker, public work_value<Value> {
- public:
-  explicit message_value_function(Take take) : take_(std::move(take)) {}
-
-  void make(const transfer& message) override {
-    if constexpr (std::is_void_v<Value>) {
-      take_(message);
-      this->value.emplace();
-    } else {
-      this->value.emplace(take_(message));
-    }
-  }
-
- private:
-  Take take_;
-};
-
-/// Starts a message and returns at once. When the message has succeeded, `result` makes the work's value.
+/// Starts a message and returns at once. When the message has succeeded, `result` runs.
 std::shared_ptr<work_state> start_message(const process_group& group, const std::shared_ptr<transfer>& message,
-                                          std::shared_ptr<message_value_maker> result);
+                                          std::shared_ptr<started_call> result);
 
 /// Starts a message, and returns a work whose value is `take(transfer)`.
 template <class Take>
 work<std::invoke_result_t<Take&, const transfer&>> start_message(const process_group& group,
                                                                  const std::shared_ptr<transfer>& message, Take take) {
   using value = std::invoke_result_t<Take&, const transfer&>;
-  auto result = std::make_shared<message_value_function<Take, value>>(std::move(take));
-  auto state = start_message(group, message, std::shared_ptr<message_value_maker>(result));
+  auto function = [take = std::move(take), from = message.get()]() mutable {
+    return take(*from);
+  };  // the message owns this
+  auto result = std::make_shared<started_function<decltype(function), value>>(std::move(function));
+  auto state = start_message(group, message, std::shared_ptr<started_call>(result));
   return work<value>(std::move(state), std::move(result));
 }
 

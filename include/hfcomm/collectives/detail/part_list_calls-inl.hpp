@@ -34,21 +34,14 @@ std::vector<std::size_t> counts_of(std::span<const Part> list) {
 }
 
 /// Returns the memory of the parts, which are checked.
-HFCOMM_INLINE std::vector<std::span<std::byte>> places_of(part_list list) {
-  std::vector<std::span<std::byte>> places;
-  places.reserve(list.size());
-  for (const elements& part : list) {
-    places.push_back(part.bytes());
+template <class Part>
+auto places_of(std::span<const Part> list) {
+  std::vector<decltype(list.front().bytes())> found;
+  found.reserve(list.size());
+  for (const Part& part : list) {
+    found.push_back(part.bytes());
   }
-  return places;
-}
-HFCOMM_INLINE std::vector<std::span<const std::byte>> places_of(const_part_list list) {
-  std::vector<std::span<const std::byte>> places;
-  places.reserve(list.size());
-  for (const const_elements& part : list) {
-    places.push_back(part.bytes());
-  }
-  return places;
+  return found;
 }
 
 /// Returns the bytes of all parts; any number where they are not in memory.
@@ -87,17 +80,17 @@ HFCOMM_INLINE void require_distinct_parts(checked_call& running, part_list list)
 /// Requires that no part of the input overlaps one of the output, whose parts are distinct.
 HFCOMM_INLINE void require_lists_apart(checked_call& running, const_part_list in, part_list out) {
   const std::less<const std::byte*> before;
-  auto places = places_of(out);
-  std::erase_if(places, [](const auto& place) { return place.empty(); });
-  std::sort(places.begin(), places.end(),
+  auto memory = places_of(out);
+  std::erase_if(memory, [](const auto& place) { return place.empty(); });
+  std::sort(memory.begin(), memory.end(),
             [&](const auto& left, const auto& right) { return before(left.data(), right.data()); });
   for (const const_elements& part : in) {
     const auto bytes = part.bytes();
     // The last place that begins before the part ends also ends last. So it overlaps the part if any place does.
-    const auto behind = std::partition_point(places.begin(), places.end(), [&](const auto& place) {
+    const auto behind = std::partition_point(memory.begin(), memory.end(), [&](const auto& place) {
       return before(place.data(), bytes.data() + bytes.size());
     });
-    if (behind != places.begin()) {
+    if (behind != memory.begin()) {
       require_apart(running, bytes, *std::prev(behind));
     }
   }
@@ -164,32 +157,25 @@ HFCOMM_INLINE void all_gather_list(operation&& call, const const_elements& in, p
   call.type_hash = mix(call.type_hash, fingerprint(counts_of(out)));
   running_call running(group, call);
   check_all_gather_list(running, in, out);
-  const auto places = places_of(out);
-  parts_receiver received(places, group.rank());
+  const auto to = places_of(out);
+  parts_receiver received(to, group.rank());
   running.engine().exchange(call, in.bytes(), received);
 }
 
 HFCOMM_INLINE void gather_list(operation&& call, const const_elements& in, part_list out, const process_group& group) {
   running_call running(group, call);
   check_gather_list(running, in, out);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::uint64_t> expected(ranks);
-  std::vector<std::span<std::byte>> places(ranks);
+  std::vector<std::span<std::byte>> to(static_cast<std::size_t>(group.size()));
   if (group.rank() == call.root) {
-    expected = byte_counts(counts_of(out), in.width);
-    places = places_of(out);
+    to = places_of(out);
   }
-  std::vector<std::span<const std::byte>> parts(ranks);
-  parts[static_cast<std::size_t>(call.root)] = in.bytes();
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  send_to_root(running, call, in.bytes(), to);
 }
 
 HFCOMM_INLINE void scatter_list(operation&& call, const_part_list in, const elements& out, const process_group& group) {
   running_call running(group, call);
   check_scatter_list(running, in, out);
-  const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::span<const std::byte>> parts(ranks);
+  std::vector<std::span<const std::byte>> parts(static_cast<std::size_t>(group.size()));
   if (group.rank() == call.root) {
     call.bytes = total_bytes_of(in);
     parts = places_of(in);
@@ -201,11 +187,7 @@ HFCOMM_INLINE void all_to_all_list(operation&& call, const_part_list in, part_li
   call.bytes = total_bytes_of(in);
   running_call running(group, call);
   check_all_to_all_list(running, in, out);
-  const auto parts = places_of(in);
-  const auto places = places_of(out);
-  const auto expected = byte_counts(counts_of(out), out.front().width);
-  parts_receiver received(places, group.rank());
-  running.engine().all_to_all_v(call, {.outgoing = parts, .expected = expected}, received);
+  exchange_places(running, call, places_of(in), places_of(out));
 }
 
 /// Returns the parts one after another: where they are, if they follow each other, else in the group's memory.

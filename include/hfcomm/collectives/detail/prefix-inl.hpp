@@ -85,7 +85,8 @@ HFCOMM_INLINE void check_scan(checked_call& running, const const_elements& in, c
   check_all_reduce(running, in, out);
 }
 
-HFCOMM_INLINE void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
+/// Reduces the elements of the first `rows` ranks into this rank's `out`.
+HFCOMM_INLINE void scan_by_kernel(operation& call, const const_elements& in, const elements& out, int rows,
                                   const process_group& group) {
   running_call running(group, call);
   check_scan(running, in, out);
@@ -102,6 +103,16 @@ HFCOMM_INLINE void scan_by_kernel(operation&& call, const const_elements& in, co
     }
   };
   fold_checked_chunks(running, call, in, rows, reduce_chunk);
+}
+
+HFCOMM_INLINE void scan_buffer(operation&& call, const const_elements& in, const elements& out,
+                               const process_group& group) {
+  scan_by_kernel(call, in, out, group.rank() + 1, group);
+}
+
+HFCOMM_INLINE void exclusive_scan_buffer(operation&& call, const const_elements& in, const elements& out,
+                                         const process_group& group) {
+  scan_by_kernel(call, in, out, group.rank(), group);
 }
 
 HFCOMM_INLINE void scan_by_fold(operation&& call, const const_elements& in, const elements& out, int rows,

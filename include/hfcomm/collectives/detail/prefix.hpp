@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <functional>
-#include <source_location>
-#include <span>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
-#include <hfcomm/collectives/detail/receivers.hpp>
 
 namespace hfcomm {
 
@@ -42,11 +36,13 @@ namespace detail {
 /// For parameters: T is deduced from the other arguments, and the reduction converts to it.
 template <class T>
 using scan_op_for = scan_reduction<std::type_identity_t<T>>;
+template <class R>
+using scan_op_on = scan_reduction<value_of<R>>;
 
-/// Reduces the elements of the first `rows` ranks into this rank's `out`. Without such ranks each element of `out`
-/// becomes the reduction's identity.
-void scan_by_kernel(operation&& call, const const_elements& in, const elements& out, int rows,
-                    const process_group& group);
+/// Reduces the elements of the ranks up to this one into this rank's `out`.
+void scan_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
+/// The same of the ranks before this one. Without such ranks each element of `out` becomes the reduction's identity.
+void exclusive_scan_buffer(operation&& call, const const_elements& in, const elements& out, const process_group& group);
 
 /// Requires elements as `check_all_reduce` does, and a reduction that scans have.
 void check_scan(checked_call& running, const const_elements& in, const const_elements& out);
@@ -54,42 +50,6 @@ void check_scan(checked_call& running, const const_elements& in, const const_ele
 /// Calls `fold` with each chunk of the elements of the first `rows` ranks, on every rank. `out` is only checked.
 void scan_by_fold(operation&& call, const const_elements& in, const elements& out, int rows, chunk_fold fold,
                   const process_group& group);
-
-/// Scans elements by a kernel. `name` is `scan` or `exclusive_scan`.
-template <class T>
-void scan_elements(operation_name name, const const_elements& in, const elements& out, int rows, reduce_op op,
-                   const process_group& group, std::source_location where) {
-  scan_by_kernel(reduction_call<T>(name, movement::to_all, in.count, -1, op, where), in, out, rows, group);
-}
-
-/// Calculates `part[i] = op(op(init, element i of rank 0), of rank 1)...`. The table holds one rank's elements after
-/// another's.
-template <class T, class BinaryOp>
-void fold_part_from(const T& init, std::span<T> part, std::span<const std::byte> table, BinaryOp& op) {
-  const std::size_t rows = part.empty() ? 0 : table.size() / part.size_bytes();
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    T value = init;
-    for (std::size_t row = 0; row < rows; ++row) {
-      value = static_cast<T>(std::invoke(op, T(value), element_at<T>(table, row * part.size() + i)));
-    }
-    part[i] = value;
-  }
-}
-
-/// Returns the objects of the first `rows` ranks.
-template <class T>
-std::vector<T> collect_first_objects(operation_name name, const T& value, int rows, const process_group& group,
-                                     std::source_location where) {
-  operation call = object_call<T>(name, movement::to_all, -1, where);
-  running_call running(group, call);
-  const auto mine = encode_contribution(running, call, value);
-  std::vector<T> result(static_cast<std::size_t>(rows));
-  const auto store = [&](int source, T&& object) { result[static_cast<std::size_t>(source)] = std::move(object); };
-  object_receiver<T, decltype(store)> objects(running, store);
-  first_ranks_receiver received(objects, rows);
-  running.engine().exchange(call, mine, received);
-  return result;
-}
 
 }  // namespace detail
 

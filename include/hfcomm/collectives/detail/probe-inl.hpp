@@ -28,8 +28,7 @@ HFCOMM_INLINE std::shared_ptr<transfer> make_probe(operation_name name, message_
 HFCOMM_INLINE message_info probe(message_source source, const process_group& group, message_tag tag,
                                  std::source_location where) {
   const auto looking = detail::make_probe("probe", source, detail::allowed_peer::other_rank, group, tag, where);
-  detail::require_other_rank(group, looking->call);
-  detail::complete_messages(group, {&looking, 1});
+  detail::complete_message(group, looking);
   return detail::info_of(*looking);
 }
 

@@ -161,7 +161,10 @@ HFCOMM_INLINE std::string read_file_dist(const file_path& path, const process_gr
 
 HFCOMM_INLINE work<std::string> read_file_dist_async(file_path path, const process_group& group,
                                                      std::source_location where) {
-  return detail::start("read_file_dist", detail::call_read_file_dist, group, where, std::move(path));
+  const auto run = [](const file_path& its_path, const process_group& its_group, std::source_location at) {
+    return read_file_dist(its_path, its_group, at);
+  };
+  return detail::start("read_file_dist", run, group, where, std::move(path));
 }
 
 }  // namespace hfcomm

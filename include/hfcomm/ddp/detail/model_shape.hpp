@@ -176,9 +176,10 @@ inline void check_model_shape(std::span<const ddp_parameter> parameters, std::sp
     running_call running(group, call);
     running.refuse(problem);
   }
-  require_equal_models(collect_objects("distributed_data_parallel", movement::to_all,
-                                       describe_model(parameters, buffers), -1, group, where),
-                       context);
+  require_equal_models(
+      collect_objects(object_call<std::vector<model_part>>("distributed_data_parallel", movement::to_all, -1, where),
+                      describe_model(parameters, buffers), group.size(), group),
+      context);
 }
 
 }  // namespace hfcomm::detail

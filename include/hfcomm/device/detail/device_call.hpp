@@ -121,21 +121,6 @@ class running_device_call final : public checked_call {
   bool is_put_ = false;
 };
 
-template <class T>
-[[nodiscard]] const_elements elements_of(device_span<const T> range) {
-  return {reinterpret_cast<const std::byte*>(range.data()), range.size(), sizeof(T)};
-}
-template <class T>
-  requires(!std::is_const_v<T>)
-[[nodiscard]] elements elements_of(device_span<T> range) {
-  return {reinterpret_cast<std::byte*>(range.data()), range.size(), sizeof(T)};
-}
-
-template <device_range R>
-[[nodiscard]] auto device_elements(R&& range) {
-  return elements_of(as_device_span(range));
-}
-
 [[nodiscard]] inline device_memory memory_of(const_elements range) noexcept {
   return {range.data, range.count * range.width};
 }

@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_template.hpp>
-#include <hfcomm/device/detail/device_reductions.hpp>
+#include <hfcomm/device/all_reduce.hpp>
 #include <hfcomm/device/nccl_group_scope.hpp>
+#include <hfcomm/device/reduce.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
@@ -40,17 +42,8 @@ concept device_dictionary = requires(const M& map, const typename M::key_type& k
 
 namespace detail {
 
-/// The key and the type of a number on a device, which the ranks compare.
-struct device_entry {
-  std::string name;
-  std::uint8_t kind = 0;  // a leaf_kind
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(name, kind);
-  }
-  bool operator==(const device_entry&) const = default;
-};
+/// The key and the type (a leaf_kind) of a number on a device, which the ranks compare.
+using device_entry = std::pair<std::string, std::uint8_t>;
 
 template <class Leaf, class Use>
 void visit_device_leaf(Leaf& leaf, Use&& use) {
@@ -59,19 +52,6 @@ void visit_device_leaf(Leaf& leaf, Use&& use) {
   } else {
     visit([&](auto& one) { use(as_device_span(one)); }, leaf);  // std::visit
   }
-}
-
-/// Returns pointers to the map's entries, in the order of their keys.
-template <device_dictionary Map>
-auto in_order_of_keys(const Map& values) {
-  std::vector<const typename Map::value_type*> entries;
-  entries.reserve(values.size());
-  for (const auto& entry : values) {
-    entries.push_back(&entry);
-  }
-  std::sort(entries.begin(), entries.end(),
-            [](const auto* one, const auto* other) { return one->first < other->first; });
-  return entries;
 }
 
 template <class Key>
@@ -105,10 +85,7 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
   }
   const auto context = running.context();
   const auto bytes = encode_contribution(running, call, mine);
-  std::vector<list> all(static_cast<std::size_t>(group.size()));
-  const auto store = [&](int source, list&& theirs) { all[static_cast<std::size_t>(source)] = std::move(theirs); };
-  object_receiver<list, decltype(store)> received(running, store);
-  running.engine().exchange(call, bytes, received);
+  const auto all = exchange_encoded<list>(running, call, bytes, group.size());
   const auto other = std::find_if(all.begin(), all.end(), [&](const list& theirs) { return theirs != all.front(); });
   if (other == all.end()) {
     return;
@@ -116,7 +93,7 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
   std::vector<dictionary_entry> entries;
   for (int rank = 0; rank < group.size(); ++rank) {
     for (const auto& entry : all[static_cast<std::size_t>(rank)]) {
-      entries.push_back({rank, entry.name, entry.name, static_cast<leaf_kind>(entry.kind)});
+      entries.push_back({rank, entry.first, entry.first, static_cast<leaf_kind>(entry.second)});
     }
   }
   detail::throw_error<mismatch_error>(
@@ -132,14 +109,10 @@ void reduce_device_dictionary(operation_name name, const Map& values, stream_ref
   nccl_group_scope batch(group, where);
   for (const auto* entry : in_order_of_keys(values)) {
     visit_device_leaf(entry->second, [&](auto span) {
-      using value = typename decltype(span)::value_type;
-      const auto number = elements_of(span);
       if (root) {
-        device_reduce(reduction_call_without_kernel<value>("device reduce", movement::to_root, 1, *root, op, where),
-                      number, number, on_stream{stream}, group);
+        hfcomm::reduce(span, stream, *root, op, group, where);
       } else {
-        device_all_reduce(reduction_call_without_kernel<value>("device all_reduce", movement::to_all, 1, -1, op, where),
-                          number, number, on_stream{stream}, group);
+        hfcomm::all_reduce(span, stream, op, group, where);
       }
     });
   }
