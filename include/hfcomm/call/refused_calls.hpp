@@ -63,6 +63,10 @@ struct first_type<First, More...> : std::type_identity<std::remove_cvref_t<First
 template <class... Types>
 using first_type_t = typename first_type<Types...>::type;
 
+template <class T>
+using why_temporary =
+    typename reason::temporary_buffer<T>::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done;
+
 template <class R>
 concept temporary_memory = buffer<R> && !lasting_buffer<R>;
 
@@ -75,24 +79,27 @@ concept list_of_buffers = std::ranges::forward_range<L> && buffer_view<std::rang
 template <class R>
 concept buffer_or_list = buffer<R> || list_of_buffers<R>;
 
-/// Operations on one object, or on one or more buffers.
-template <class T, class... Rest>
-consteval auto find_reason_for_buffers() {
-  if constexpr (enable_device_range<std::remove_cvref_t<T>> || (buffer<T> && (buffer_or_list<Rest> || ...))) {
+/// No reason where the call is one that other overloads take; why_no_object is not asked then.
+template <bool IsOther, class T>
+consteval auto find_reason_for_object() {
+  if constexpr (IsOther) {
     return because<reason::none>{};
   } else {
     return because<why_no_object<T>>{};
   }
 }
+
+/// Operations on one object, or on one or more buffers.
 template <class T, class... Rest>
-using why_no_object_or_buffers = typename decltype(find_reason_for_buffers<T, Rest...>())::type;
+using why_no_object_or_buffers =
+    typename decltype(find_reason_for_object<enable_device_range<std::remove_cvref_t<T>> ||
+                                                 (buffer<T> && (buffer_or_list<Rest> || ...)),
+                                             T>())::type;
 
 /// The same for asynchronous operations. Lists of counts, which are copied, may be temporaries.
 template <class T, class... Rest>
-using why_no_lasting_buffers = std::conditional_t<
-    temporary_memory<T> && (buffer_or_list<Rest> || ...),
-    typename reason::temporary_buffer<T>::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done,
-    reason::none>;
+using why_no_lasting_buffers =
+    std::conditional_t<temporary_memory<T> && (buffer_or_list<Rest> || ...), why_temporary<T>, reason::none>;
 
 template <class T, class... Rest>
 using why_no_object_or_lasting_buffers =
@@ -106,21 +113,13 @@ using why_no_listed_object =
 
 /// Operations on one object or one view.
 template <class T>
-consteval auto find_reason_for_view() {
-  if constexpr (enable_device_range<std::remove_cvref_t<T>> || buffer_view<T> || list_of_buffers<T>) {
-    return because<reason::none>{};
-  } else {
-    return because<why_no_object<T>>{};
-  }
-}
-template <class T>
-using why_no_object_or_view = typename decltype(find_reason_for_view<T>())::type;
+using why_no_object_or_view =
+    typename decltype(find_reason_for_object<
+                      enable_device_range<std::remove_cvref_t<T>> || buffer_view<T> || list_of_buffers<T>, T>())::type;
 
 template <class T>
-using why_no_object_or_lasting_view = std::conditional_t<
-    buffer_view<T> && temporary_memory<T>,
-    typename reason::temporary_buffer<T>::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done,
-    why_no_object_or_view<T>>;
+using why_no_object_or_lasting_view =
+    std::conditional_t<buffer_view<T> && temporary_memory<T>, why_temporary<T>, why_no_object_or_view<T>>;
 
 /// An argument that stands where a reduction has its operation, and that is no callable.
 template <class Op>
@@ -207,8 +206,7 @@ template <class T, class... Rest>
 consteval auto find_reason_against_async_reduction() {
   using op = first_type_t<Rest...>;
   if constexpr (temporary_memory<T> && (buffer_view<T> || no_callable<op> || buffer<op>)) {
-    return because<typename reason::temporary_buffer<
-        T>::it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done>{};
+    return because<why_temporary<T>>{};
   } else {
     return find_reason_against_reduction<T, Rest...>();
   }
