@@ -86,9 +86,7 @@ inline work<received_parts<std::byte>> gather_entries(std::span<const std::byte>
       hfcomm::detail::uneven_call<std::byte>("sparse all_reduce", engines::movement::to_all, entries.size(), -1, where);
   const auto collect = [in, begun = engines::operation(call)](const process_group& running,
                                                               std::source_location /*where*/) mutable {
-    return hfcomm::detail::receive_parts<std::byte>([&](hfcomm::detail::parts_memory memory) {
-      hfcomm::detail::collect_parts(std::move(begun), in, memory, running);
-    });
+    return hfcomm::detail::received_from_all<std::byte>(std::move(begun), in, running);
   };
   return hfcomm::detail::start_checked(
       call, [in](hfcomm::detail::checked_call& running) { hfcomm::detail::check_contribution(running, in); }, collect,
