@@ -3,9 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
-#include <ranges>
 #include <span>
-#include <string>
 #include <type_traits>
 
 #include <hfcomm/core/concepts.hpp>

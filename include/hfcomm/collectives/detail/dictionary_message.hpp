@@ -9,13 +9,13 @@
 #include <functional>
 #include <map>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_template.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/serialization/encoding.hpp>
@@ -70,8 +70,9 @@ template <class Leaf>
 struct leaf_kernels {
   static reduction_kernel of(leaf_kind /*kind*/) noexcept { return kernel_of_single_leaf<Leaf>; }
 };
-template <class... T>
-struct leaf_kernels<std::variant<T...>> {
+template <template <class...> class C, class... T>
+  requires(std_template_name<C> == "variant")
+struct leaf_kernels<C<T...>> {
   static reduction_kernel of(leaf_kind kind) noexcept {
     reduction_kernel found = nullptr;
     ((found = leaf_kind_of<T> == kind ? kernel_of_single_leaf<T> : found), ...);
