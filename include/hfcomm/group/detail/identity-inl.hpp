@@ -41,11 +41,10 @@ HFCOMM_INLINE const identity& current_identity() {
 
 /// Returns the numbers of the rank. A program that only asks for its rank has no code for groups: before its first use,
 /// the process's identity is that of a job of one.
-HFCOMM_INLINE const rank_numbers& current_numbers() noexcept {
-  static constexpr rank_numbers alone{};
+HFCOMM_INLINE rank_numbers current_numbers() noexcept {
   const identity* own = thread_identity();
   own = own != nullptr ? own : made_identity().load();
-  return own != nullptr ? own->numbers : alone;
+  return own != nullptr ? own->numbers : rank_numbers{};
 }
 
 HFCOMM_INLINE identity_scope::identity_scope(identity* own) noexcept
