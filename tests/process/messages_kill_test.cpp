@@ -163,6 +163,32 @@ TEST_CASE("messages: the child of a fork may not use them, and the parent's cont
   }
 }
 
+TEST_CASE("messages: the first message of a group is refused in the child of a fork, and works in its parent") {
+  const std::string name = processes::unique_name("first-message-fork");
+  processes::child_processes children(2, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 2));
+    const int other = 1 - rank;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        send(1, other);
+      } catch (const usage_error& problem) {
+        ::_exit(std::string(problem.what()).find("fork") != std::string::npos ? 7 : 1);
+      }
+      ::_exit(1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    const bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == 7;
+    processes::report(is_refused && send_receive(rank, other, other) == other ? "right" : "wrong");
+  });
+  for (const auto& outcome : children.wait(20s)) {
+    INFO(outcome.output);
+    CHECK(outcome.exited_with(0));
+    CHECK(outcome.output == "right\n");
+  }
+}
+
 TEST_CASE("messages: a group of one can use them before and after a fork") {
   const auto talk = [] {
     auto coming = irecv<std::string>(any_source);

@@ -22,7 +22,7 @@ inline constexpr const char* id_of_processes = "fake-nccl-processes:";
 inline bool ranks_are_processes(const world& all) {
   const int mode = all.ranks_mode.load();
   const auto& own = hfcomm::detail::process_identity();
-  return mode != 0 ? mode == 2 : own.initialized && own.world.size() > 1;
+  return mode != 0 ? mode == 2 : own.numbers.initialized && own.world.size() > 1;
 }
 
 inline ncclUniqueId make_id(const world& all) {
