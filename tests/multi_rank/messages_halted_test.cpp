@@ -144,7 +144,7 @@ TEST_CASE("messages: the first message of a group whose waits have been cancelle
   testing::run_ranks(2, [](const process_group& world) {
     const process_group group = world.split(0, world.rank());
     detail::group_access::engine(group).cancel();
-    const auto problem = error_of<error>([&] { (void)recv<int>(1 - group.rank(), group); });
+    const auto problem = error_of<engine_error>([&] { (void)recv<int>(1 - group.rank(), group); });
     CHECK_CONTAINS(problem.what(), "cancelled");
     check_usable(world);
   });
