@@ -408,20 +408,22 @@ void epilogue(input_archive& archive, const T& /*value*/) {
 
 namespace detail {
 
-/// True for a type that no function may be given for, whatever headers of cereal's are included. An object's number in
-/// untrusted bytes may refer to an earlier object of another type.
 template <class T>
-inline constexpr bool is_refused_pointer = std::is_pointer_v<T>;
+inline constexpr bool is_shared_ptr = false;
 template <class T>
-inline constexpr bool is_refused_pointer<std::shared_ptr<T>> = true;
+inline constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
 template <class T>
-inline constexpr bool is_refused_pointer<std::weak_ptr<T>> = true;
+inline constexpr bool is_weak_ptr = false;
+template <class T>
+inline constexpr bool is_weak_ptr<std::weak_ptr<T>> = true;
 
+/// Refuses pointers whatever headers of cereal's are included. An object's number in untrusted bytes may refer to an
+/// earlier object of another type.
 template <class T>
 constexpr void require_no_pointer() {
-  static_assert(!is_refused_pointer<T>,
-                "hfcomm does not serialize raw pointers, std::shared_ptr and std::weak_ptr: use a value or a "
-                "std::unique_ptr");
+  static_assert(!std::is_pointer_v<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
+  static_assert(!is_shared_ptr<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
+  static_assert(!is_weak_ptr<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
 }
 
 }  // namespace detail
