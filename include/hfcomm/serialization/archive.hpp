@@ -417,10 +417,13 @@ inline constexpr bool is_weak_ptr = false;
 template <class T>
 inline constexpr bool is_weak_ptr<std::weak_ptr<T>> = true;
 
-/// Refuses pointers whatever headers of cereal's are included. An object's number in untrusted bytes may refer to an
+template <class T>
+inline constexpr bool is_refused_pointer = std::is_pointer_v<T> || is_shared_ptr<T> || is_weak_ptr<T>;
+
+/// Refuses a pointer, whatever headers of cereal's are included. An object's number in untrusted bytes may refer to an
 /// earlier object of another type.
 template <class T>
-constexpr void require_no_pointer() {
+constexpr void refuse_pointer() {
   static_assert(!std::is_pointer_v<T>, "hfcomm does not serialize raw pointers: use a value or a std::unique_ptr");
   static_assert(!is_shared_ptr<T>, "hfcomm does not serialize std::shared_ptr: use a value or a std::unique_ptr");
   static_assert(!is_weak_ptr<T>, "hfcomm does not serialize std::weak_ptr: use a value or a std::unique_ptr");
@@ -430,13 +433,14 @@ constexpr void require_no_pointer() {
 
 template <class T>
 void save_value(encoder& archive, const T& value) {
-  detail::require_no_pointer<T>();
   if constexpr (plain<T>) {
     archive.write(std::addressof(value), sizeof(value));
   } else if constexpr (std::is_arithmetic_v<T>) {
     archive.write(std::addressof(value), detail::value_bytes<T>);
   } else if constexpr (hfcomm::detail::standard_type<T>) {
     save_standard(archive, value);
+  } else if constexpr (detail::is_refused_pointer<T>) {
+    detail::refuse_pointer<T>();
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<output_archive&>(archive).save_by_cereal(value);
@@ -445,7 +449,6 @@ void save_value(encoder& archive, const T& value) {
 
 template <class T>
 void load_value(decoder& archive, T& value) {
-  detail::require_no_pointer<T>();
   if constexpr (plain<T>) {
     archive.read(static_cast<void*>(std::addressof(value)), sizeof(value));
   } else if constexpr (std::is_same_v<T, bool>) {
@@ -454,6 +457,8 @@ void load_value(decoder& archive, T& value) {
     archive.read(std::addressof(value), detail::value_bytes<T>);
   } else if constexpr (hfcomm::detail::standard_type<T>) {
     load_standard(archive, value);
+  } else if constexpr (detail::is_refused_pointer<T>) {
+    detail::refuse_pointer<T>();
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<input_archive&>(archive).load_by_cereal(value);
