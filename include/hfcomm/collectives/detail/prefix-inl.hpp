@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +57,7 @@ HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::sp
       std::memcpy(to.data() + begin, &identity, sizeof(T));
     }
   };
-  std::memset(to.data(), 0, to.size());
+  std::fill(to.begin(), to.end(), std::byte{});
   switch (type) {
     case element_type::int8: return fill(std::type_identity<std::int8_t>{});
     case element_type::int16: return fill(std::type_identity<std::int16_t>{});
