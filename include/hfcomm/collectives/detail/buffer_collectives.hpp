@@ -61,7 +61,7 @@ template <class Result, class T>
 Result reduce_number(operation&& call, buffer_collective run, T value, const process_group& group) {
   const bool receives = call.receives(group.rank());
   const elements element{reinterpret_cast<std::byte*>(&value), 1, sizeof(T)};
-  run(std::move(call), element, element, group);
+  run(std::move(call), element, element, group);  // NOLINT(*-move-const-arg): it takes the call as its own
   return receives ? Result(value) : Result();
 }
 

@@ -169,7 +169,8 @@ class copy_streams final : public device_copies {
 
   /// Returns `work()`, whose errors then name this rank.
   template <class Work>
-  std::invoke_result_t<Work> checked(Work work, std::source_location where, const std::string& remedy = {}) const {
+  [[nodiscard]] std::invoke_result_t<Work> checked(Work work, std::source_location where,
+                                                   const std::string& remedy = {}) const {
     try {
       return work();
     } catch (const engine_error& problem) {
