@@ -33,13 +33,6 @@ struct not_serializable {
 namespace hfcomm::detail {
 
 template <class T>
-inline constexpr bool is_shared_owner = false;
-template <class T>
-inline constexpr bool is_shared_owner<std::shared_ptr<T>> = true;
-template <class T>
-inline constexpr bool is_shared_owner<std::weak_ptr<T>> = true;
-
-template <class T>
 inline constexpr bool is_unique_ptr = false;
 template <class T, class D>
 inline constexpr bool is_unique_ptr<std::unique_ptr<T, D>> = true;

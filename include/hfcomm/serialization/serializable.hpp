@@ -59,7 +59,7 @@ concept needs_an_allocator =
 
 template <class T>
 consteval auto find_unserializable() {
-  if constexpr (!std::same_as<T, std::remove_cv_t<T>>) {
+  if constexpr (!std::same_as<T, std::remove_cv_t<T>> || is_shared_owner<T>) {
     return std::type_identity<T>{};
   } else if constexpr (plain<T> || std::is_arithmetic_v<T> || std::is_enum_v<T>) {
     return std::type_identity<everything_is_serializable>{};
@@ -83,12 +83,6 @@ template <class T>
 struct first_unserializable {
   using type = typename decltype(find_unserializable<T>())::type;
 };
-
-template <class T>
-struct first_unserializable<std::shared_ptr<T>> : std::type_identity<std::shared_ptr<T>> {};
-
-template <class T>
-struct first_unserializable<std::weak_ptr<T>> : std::type_identity<std::weak_ptr<T>> {};
 
 template <class T, class D>
 struct first_unserializable<std::unique_ptr<T, D>> {

@@ -137,6 +137,18 @@ inline constexpr bool goes_by_cereal<T> = !plain<T> && goes_by_cereal<typename s
 template <class T, class D>
 inline constexpr bool goes_by_cereal<std::unique_ptr<T, D>> = goes_by_cereal<std::remove_const_t<T>>;
 
+template <class T>
+inline constexpr bool is_shared_ptr = false;
+template <class T>
+inline constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
+template <class T>
+inline constexpr bool is_weak_ptr = false;
+template <class T>
+inline constexpr bool is_weak_ptr<std::weak_ptr<T>> = true;
+
+template <class T>
+inline constexpr bool is_shared_owner = is_shared_ptr<T> || is_weak_ptr<T>;
+
 /// True if a std::unique_ptr can be serialized. The size of an array is not known. A deleter of its own would have to
 /// come with the bytes. Of a polymorphic object only the static type is known, and the rest would be cut off.
 template <class T>
