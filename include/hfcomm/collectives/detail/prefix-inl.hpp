@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -50,14 +49,13 @@ template <class T>
 
 /// Fills memory with elements of that type, each of which is the reduction's identity.
 HFCOMM_INLINE void fill_with_identity(element_type type, reduce_kind op, std::span<std::byte> to) {
-  // The imaginary part of a complex identity is zero, as all bytes are.
+  // The imaginary part of a complex identity is zero.
   const auto fill = [&]<class T>(std::type_identity<T>, std::size_t parts = 1) {
-    const T identity = identity_of<T>(op);
+    const T identity[2] = {identity_of<T>(op), T{}};
     for (std::size_t begin = 0; begin < to.size(); begin += parts * sizeof(T)) {
-      std::memcpy(to.data() + begin, &identity, sizeof(T));
+      std::memcpy(to.data() + begin, identity, parts * sizeof(T));
     }
   };
-  std::fill(to.begin(), to.end(), std::byte{});
   switch (type) {
     case element_type::int8: return fill(std::type_identity<std::int8_t>{});
     case element_type::int16: return fill(std::type_identity<std::int16_t>{});
