@@ -145,7 +145,7 @@ class reducer {
   int divisor_ = 0;            // of this pass's sums
   // NOLINTEND(*non-private-member*)
 
-  // What a derived class does not override suits gradients in host memory, in a group of one.
+  // The defaults suit gradients in host memory, in a group of one.
 
   /// Returns `bytes` zeros of memory in which this group's gradients are reduced best. Not collective.
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) {

@@ -167,7 +167,7 @@ class nccl_communicator_setup {
     std::atomic<ncclResult_t> nccl{ncclSuccess};
     std::atomic<cudaError_t> cuda{cudaSuccess};
   };
-  /// What the thread of the first operation needs. `data` is one byte on the device.
+  /// Arguments of the thread that runs the first operation. `data` is one byte on the device.
   struct first_operation {
     void perform(std::atomic<thread_state>& state, first_result& result) const {
       const cuda::thread_on_device on_device(runtime, device);
