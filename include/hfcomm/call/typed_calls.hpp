@@ -205,6 +205,7 @@ std::vector<T> collect_objects(operation call, const T& value, int ranks, const 
   const auto mine = encode_contribution(running, call, value);
   return exchange_encoded<T>(running, call, mine, call.receives(group.rank()) ? ranks : 0);
 }
+
 /// Returns `op(op(value0, value1), value2)...`.
 template <class T, class BinaryOp>
 T fold(std::vector<T> values, BinaryOp& op) {
