@@ -80,8 +80,8 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
       });
       running.require(valid(op.kind(), type),
                       [&] { return detail::concat({key, ": ", undefined_reduction(op.kind(), to_string(type))}); });
-      device_entry entry{key, static_cast<std::uint8_t>(type)};
-      mine.push_back(std::move(entry));
+      device_entry own{key, static_cast<std::uint8_t>(type)};
+      mine.push_back(std::move(own));
     });
   }
   const auto context = running.context();
