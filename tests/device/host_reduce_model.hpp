@@ -9,6 +9,7 @@
 #include <deque>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,13 +81,21 @@ class pair_of_models {
     return device_ranks::on_host(values_, stream_) == std::vector<T>(values_.size(), value_of(0));
   }
 
-  /// Gives both models gradients that depend on the rank, the element and `seed`, and whose sums are rounded.
+  /// Gives both models gradients that depend on the rank, the element and `seed`, and whose sums are rounded. Those of
+  /// a long parameter repeat with a period that no chunk has.
   void fill(int seed) {
     auto state = static_cast<std::uint32_t>(seed * 31 + rank_ + 1) * 2654435761U;
     for (std::size_t index = 0; index < gradient_.size(); ++index) {
-      for (T& one : host_gradients_[index]) {
+      const std::span<T> all = host_gradients_[index];
+      std::size_t filled = std::min<std::size_t>(all.size(), 4099);
+      for (T& one : all.first(filled)) {
         state = state * 1664525U + 1013904223U;
         one = T(static_cast<float>(state >> 8) / 1e6F - 8.0F);
+      }
+      while (filled < all.size()) {
+        const auto next = all.subspan(filled, std::min(filled, all.size() - filled));
+        std::memcpy(static_cast<void*>(next.data()), all.data(), next.size_bytes());
+        filled += next.size();
       }
       to_device(host_gradients_[index], gradient_[index], stream_);
     }

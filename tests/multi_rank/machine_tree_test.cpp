@@ -25,22 +25,25 @@ const std::vector<machine_layout> layouts = under_thread_sanitizer
 /// The sums that the order promises, of values times the rank's factor.
 template <class T>
 std::vector<T> sums_of(const machine_ranks& machines, std::size_t count, const std::vector<T>& factors) {
+  const std::size_t period = period_of(count);
   std::vector<T> sums;
   for (const auto& ranks : machines) {
     std::vector<T> partial;
     for (const int rank : ranks) {
-      std::vector<T> values = values_of<T>(rank, count);
-      for (std::size_t i = 0; i < count; ++i) {
+      std::vector<T> values = values_of<T>(rank, period);
+      for (std::size_t i = 0; i < period; ++i) {
         const volatile T product = values[i] * factors[as_index(rank)];  // rounded before it is added
         values[i] = partial.empty() ? T(product) : partial[i] + product;
       }
       partial = values;
     }
-    for (std::size_t i = 0; i < count && !sums.empty(); ++i) {
+    for (std::size_t i = 0; i < period && !sums.empty(); ++i) {
       partial[i] = sums[i] + partial[i];
     }
     sums = partial;
   }
+  sums.resize(count);
+  repeat_period(sums);
   return sums;
 }
 
@@ -58,22 +61,23 @@ machine_ranks ranks_of(const machine_layout& layout) {
 template <class T>
 void check_sums() {
   for (const auto& layout : layouts) {
+    const std::size_t size = as_index(std::accumulate(layout.begin(), layout.end(), 0));
     for (const std::size_t count : lengths) {
       CAPTURE(count);
+      const std::vector<T> wanted = sums_of(ranks_of(layout), count, std::vector<T>(size, 1));
+      std::vector<T> divided = wanted;
+      for (T& value : divided) {
+        value = value / static_cast<T>(size);
+      }
       on_machines(layout, [&](const process_group& world) {
         const process_group group = world.with_order(reduction_order::tree);
-        const std::vector<T> ones(as_index(world.size()), 1);
-        const std::vector<T> wanted = sums_of(ranks_of(layout), count, ones);
-        std::vector<T> sums = values_of<T>(world.rank(), count);
+        const std::vector<T> values = values_of<T>(world.rank(), count);
+        std::vector<T> sums = values;
         all_reduce(sums, reduce_op::sum, group);
         CHECK(have_same_bits<T>(sums, wanted));
 
-        std::vector<T> averages = values_of<T>(world.rank(), count);
+        std::vector<T> averages = values;
         all_reduce(averages, reduce_op::average, group);
-        std::vector<T> divided = wanted;
-        for (T& value : divided) {
-          value = value / static_cast<T>(world.size());
-        }
         CHECK(have_same_bits<T>(averages, divided));
       });
     }
@@ -89,18 +93,19 @@ TEST_CASE("tree order: sums and averages combine each machine first, whatever th
 
 TEST_CASE("tree order: each rank has its own factor of a premultiplied sum") {
   for (const auto& layout : layouts) {
-    on_machines(layout, [&](const process_group& world) {
-      std::vector<double> factors;
-      for (int rank = 0; rank < world.size(); ++rank) {
-        factors.push_back(0.25 + rank / 3.0);
-      }
-      for (const std::size_t count : lengths) {
+    std::vector<double> factors;
+    for (int rank = 0; rank < std::accumulate(layout.begin(), layout.end(), 0); ++rank) {
+      factors.push_back(0.25 + rank / 3.0);
+    }
+    for (const std::size_t count : lengths) {
+      const std::vector<double> wanted = sums_of(ranks_of(layout), count, factors);
+      on_machines(layout, [&](const process_group& world) {
         std::vector<double> values = values_of<double>(world.rank(), count);
         all_reduce(values, reduce_op::premultiplied_sum(factors[as_index(world.rank())]),
                    world.with_order(reduction_order::tree));
-        CHECK(have_same_bits<double>(values, sums_of(ranks_of(layout), count, factors)));
-      }
-    });
+        CHECK(have_same_bits<double>(values, wanted));
+      });
+    }
   }
 }
 

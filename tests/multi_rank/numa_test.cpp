@@ -8,6 +8,7 @@
 #include <complex>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -93,19 +94,22 @@ struct any_buffer {
 /// in place, and compares the results with those of a machine with one node.
 template <class T, class ReduceAll>
 void check_all_layouts(bool may_chain, bool any_order, ReduceAll reduce_all) {
+  const std::size_t count = many_bytes / sizeof(T) + 13;
+  std::map<int, std::vector<T>> wanted_of;  // by the number of ranks
   for (const node_layout& layout : layouts) {
     const std::string text = pretended_nodes::text_of(layout.nodes);
     CAPTURE(text);
-    const std::size_t count = many_bytes / sizeof(T) + 13;
-    std::vector<T> wanted;
-    run_ranks(layout.ranks(), [&](const process_group& world) {
-      std::vector<T> values = values_with_nans<T>(world.rank(), count);
-      reduce_all(std::span<const T>(values), std::span(values), world);
-      if (world.rank() == 0) {
-        wanted = values;
-      }
-      CHECK(node_chains(world) == 0);
-    });
+    std::vector<T>& wanted = wanted_of[layout.ranks()];
+    if (wanted.empty()) {
+      run_ranks(layout.ranks(), [&](const process_group& world) {
+        std::vector<T> values = values_with_nans<T>(world.rank(), count);
+        reduce_all(std::span<const T>(values), std::span(values), world);
+        if (world.rank() == 0) {
+          wanted = values;
+        }
+        CHECK(node_chains(world) == 0);
+      });
+    }
     const pretended_nodes nodes(layout.nodes);
     run_noted(layout.ranks(), text, [&](const process_group& world) {
       const bool chains = may_chain && layout.spares_bytes && (any_order || layout.is_contiguous);
@@ -195,25 +199,28 @@ TEST_CASE("numa: an order by machines keeps the bits, too") {
 }
 
 TEST_CASE("numa: a reduce gives any root the bits of one node, and leaves the other outputs alone") {
+  const std::size_t count = many_bytes / sizeof(float) + 13;
+  std::map<int, std::vector<float>> wanted_of;  // by the number of ranks
   for (const node_layout& layout : layouts) {
     const std::string text = pretended_nodes::text_of(layout.nodes);
-    const std::size_t count = many_bytes / sizeof(float) + 13;
-    std::vector<float> wanted;
-    run_ranks(layout.ranks(), [&](const process_group& world) {
-      auto values = values_of<float>(world.rank(), count);
-      all_reduce(values, reduce_op::sum, world);
-      if (world.rank() == 0) {
-        wanted = values;
-      }
-    });
+    std::vector<float>& wanted = wanted_of[layout.ranks()];
+    if (wanted.empty()) {
+      run_ranks(layout.ranks(), [&](const process_group& world) {
+        auto values = values_of<float>(world.rank(), count);
+        all_reduce(values, reduce_op::sum, world);
+        if (world.rank() == 0) {
+          wanted = values;
+        }
+      });
+    }
     const pretended_nodes nodes(layout.nodes);
     run_noted(layout.ranks(), text, [&](const process_group& world) {
       barrier(world);
       chain_from(1, world);
       std::uint64_t done = 0;
+      const auto values = values_of<float>(world.rank(), count);
       for (const bool is_shared : {false, true}) {
         for (int root = 0; root < world.size(); ++root) {
-          const auto values = values_of<float>(world.rank(), count);
           any_buffer<float> in(world, count, is_shared);
           any_buffer<float> out(world, count, is_shared);
           std::copy(values.begin(), values.end(), in.data.begin());
