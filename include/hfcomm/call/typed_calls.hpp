@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -18,6 +17,7 @@
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 #include <hfcomm/group/session.hpp>

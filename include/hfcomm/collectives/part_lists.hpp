@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <concepts>
-#include <iterator>
 #include <source_location>
 #include <span>
 #include <utility>
@@ -14,6 +12,7 @@
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/detail/part_list_calls.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 
 /// Collectives whose parts are views in a list, one for each rank in rank order, wherever they are in memory. Each is
 /// the form with counts, which are the views' lengths: the results, the errors and the signature are the same, so that
@@ -37,14 +36,18 @@ concept lasting_list = std::ranges::view<std::ranges::range_value_t<L>>;
 template <class L>
 std::vector<const_elements> parts_in(const L& list) {
   std::vector<const_elements> parts;
-  std::ranges::transform(list, std::back_inserter(parts), [](const auto& view) { return elements_of(view); });
+  for (const auto& view : list) {
+    parts.push_back(elements_of(view));
+  }
   return parts;
 }
 
 template <class L>
 std::vector<elements> writable_parts_in(L& list) {
   std::vector<elements> parts;
-  std::ranges::transform(list, std::back_inserter(parts), [](auto&& view) { return writable_elements_of(view); });
+  for (auto&& view : list) {
+    parts.push_back(writable_elements_of(view));
+  }
   return parts;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <source_location>
@@ -16,6 +15,7 @@
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm {
 
@@ -32,8 +32,10 @@ class dictionary_check {
   /// malformed message.
   void require_equal_structures(host_engine& engine) const {
     std::size_t other = 0;
+    const auto first = structure(0);
     for (std::size_t rank = messages_.size(); rank-- > 1;) {
-      other = std::ranges::equal(structure(rank), structure(0)) ? other : rank;
+      const auto theirs = structure(rank);
+      other = std::equal(theirs.begin(), theirs.end(), first.begin(), first.end()) ? other : rank;
     }
     if (other != 0) {
       throw_difference(engine, other);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -9,6 +8,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::engines {
 

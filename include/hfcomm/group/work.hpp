@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <coroutine>
 #include <exception>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>

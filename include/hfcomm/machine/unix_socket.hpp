@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +21,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/hash.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 

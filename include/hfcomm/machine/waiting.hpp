@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +16,8 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>

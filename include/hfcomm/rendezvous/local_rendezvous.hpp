@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/machine/unix_socket.hpp>
 #include <hfcomm/rendezvous/handshake.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>

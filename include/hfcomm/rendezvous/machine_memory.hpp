@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
 #include <hfcomm/machine/agent_bell.hpp>

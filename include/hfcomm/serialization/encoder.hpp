@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/serialization/output_bytes.hpp>
 
 /// How objects become bytes and come out of them. None of it is cereal's: see archive.hpp.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/operation.hpp>
 
 namespace hfcomm::detail {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/serialization/std_types.hpp>
 
 namespace hfcomm::detail {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <hfcomm/collectives/collect_results.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::detail {
 

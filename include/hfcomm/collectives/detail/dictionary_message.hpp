@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/core/std_template.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>

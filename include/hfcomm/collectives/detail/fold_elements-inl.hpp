@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 
 #include <hfcomm/collectives/detail/fold_elements.hpp>
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
 
 namespace hfcomm::detail {

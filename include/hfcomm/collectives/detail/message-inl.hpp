@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <coroutine>
 #include <cstddef>
@@ -17,6 +16,7 @@
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/transfer.hpp>

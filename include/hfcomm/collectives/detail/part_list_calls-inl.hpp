@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +18,7 @@
 #include <hfcomm/collectives/detail/receivers.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm::detail {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/messages.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/hash.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
 

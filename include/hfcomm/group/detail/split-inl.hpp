@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +13,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/table_receiver.hpp>
 #include <hfcomm/group/detail/group_state.hpp>

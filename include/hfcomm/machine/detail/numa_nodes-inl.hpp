@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -18,6 +17,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/detail/numbers.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/numa_nodes.hpp>
 
 namespace hfcomm::detail {

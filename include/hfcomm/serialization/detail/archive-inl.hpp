@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -10,6 +9,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/serialization/archive.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/detail/vector_unit-inl.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/detail/reduction_blocks.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <sys/mman.h>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory/layout.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
+
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::engines {
 

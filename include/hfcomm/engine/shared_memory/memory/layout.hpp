@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/core/version.hpp>
 #include <hfcomm/engine/device_board.hpp>
 #include <hfcomm/machine/numa_nodes.hpp>

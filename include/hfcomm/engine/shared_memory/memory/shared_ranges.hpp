@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory/group_memory.hpp>
 #include <hfcomm/engine/shared_memory/memory/layout.hpp>
 #include <hfcomm/machine/shared_segment.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/messages/inbox.hpp>
 #include <hfcomm/engine/shared_memory/messages/outbox.hpp>
 #include <hfcomm/machine/waiting.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <exception>
 
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
 
@@ -145,8 +145,8 @@ class outbox {
 
   /// Gives the message a slot, and leaves `kept` free ones. Returns whether it has one.
   bool take_slot(pending_message& message, std::ptrdiff_t kept) {
-    if (message.slot < 0 && std::ranges::count(slots_used_, false) > kept) {
-      const auto free = std::ranges::find(slots_used_, false);
+    if (message.slot < 0 && std::count(slots_used_.begin(), slots_used_.end(), false) > kept) {
+      const auto free = std::find(slots_used_.begin(), slots_used_.end(), false);
       *free = true;
       message.slot = static_cast<int>(free - slots_used_.begin());
       message.envelope->slot.store(static_cast<std::uint32_t>(message.slot));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_progress.hpp>
 #include <hfcomm/machine/waiting.hpp>
 #include <hfcomm/machine/work_queue.hpp>

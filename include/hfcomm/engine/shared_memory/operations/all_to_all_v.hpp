@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/operations/careful_receiver.hpp>
 #include <hfcomm/engine/shared_memory/operations/parts_in_place.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/operations/sliced_chunks.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -10,6 +9,7 @@
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/reduce_op.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
+
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::engines {
 

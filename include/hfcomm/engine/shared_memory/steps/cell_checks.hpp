@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/health.hpp>

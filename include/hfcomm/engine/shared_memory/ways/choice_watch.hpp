@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+
+#include <hfcomm/core/std_algorithm.hpp>
 
 namespace hfcomm::engines {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <new>
 #include <optional>
 
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 #include <hfcomm/engine/shared_memory/ways/choice_watch.hpp>
