@@ -111,7 +111,7 @@ TEST_CASE("detach: it does not wait, and the operation is done all the same") {
     std::atomic<int> detached{0};
     run_noted(ranks, {}, [&](const process_group& world) {
       const int late = world.size() - 1;
-      int sum = 1;
+      std::atomic<int> sum{1};
       if (world.rank() == late) {
         wait_until([&] { return detached == late; });
         CHECK(all_reduce_async(1, reduce_op::sum, world).wait() == world.size());
@@ -123,7 +123,7 @@ TEST_CASE("detach: it does not wait, and the operation is done all the same") {
       barrier(world);  // waits for the operation, but not for its continuation
       check_usable(world);
       if (world.rank() != late) {
-        wait_until([&] { return std::atomic_ref(sum).load() == world.size(); });
+        wait_until([&] { return sum == world.size(); });
       }
     });
   }
