@@ -8,7 +8,7 @@
 #include "surface.hpp"
 
 const hfcomm::process_group* world_of_second();
-double sum_in_second();
+std::size_t call_everything_in_second();
 
 int main() {
   // This file does not include <hfcomm/machines.hpp>, and the other one does.
@@ -27,10 +27,10 @@ int main() {
       std::puts("the two translation units do not share one world");
       return 1;
     }
-    if (hfcomm::all_reduce(0.1 * (1 + hfcomm::rank())) != sum_in_second()) {
+    if (surface::call_everything() != call_everything_in_second()) {
       std::puts("the two translation units do not behave alike");
       return 1;
     }
-    return surface::call_everything() > 0 ? 0 : 1;
+    return 0;
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The public names with their parameters in order: a change that breaks a user's call breaks the build of this.
-// Included by both translation units, so that what is not inline is defined twice.
+// Included by both translation units, so that every template exists twice in the program.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ inline std::size_t call_parts();
 inline std::size_t call_messages();
 inline std::size_t call_the_rest();
 
-/// Calls everything in the group of two that `launch` or `run_ranks` has made; returns a sum of what came back.
+/// Calls everything in the group of two that `launch` or `run_ranks` has made; returns what must be equal in both
+/// units.
 inline std::size_t call_everything() {
   using namespace hfcomm;
   const process_group& group = world();
