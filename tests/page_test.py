@@ -46,7 +46,8 @@ def steps_of(command):
     if "-c" in command or "-o" not in command or len(sources) != 1:
         return [command]
     output = command.index("-o")
-    compiling = [word for word in command[:output] + command[output + 2:] if word[-2:] not in (".o", ".a") and word[:2] != "-l"]
+    compiling = [word for word in command[:output] + command[output + 2:]
+                 if not word.endswith((".o", ".a")) and not word.startswith("-l")]
     made = sources[0] + ".o"
     return [compiling + ["-c", "-o", made], [made if word == sources[0] else word for word in command]]
 

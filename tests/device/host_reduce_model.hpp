@@ -17,6 +17,7 @@
 
 #include <hfcomm/ddp.hpp>
 
+#include "../periodic.hpp"
 #include "device_ranks.hpp"
 
 namespace host_reduce {
@@ -87,16 +88,11 @@ class pair_of_models {
     auto state = static_cast<std::uint32_t>(seed * 31 + rank_ + 1) * 2654435761U;
     for (std::size_t index = 0; index < gradient_.size(); ++index) {
       const std::span<T> all = host_gradients_[index];
-      std::size_t filled = std::min<std::size_t>(all.size(), 4099);
-      for (T& one : all.first(filled)) {
+      for (T& one : all.first(periodic::period_of(all.size()))) {
         state = state * 1664525U + 1013904223U;
         one = T(static_cast<float>(state >> 8) / 1e6F - 8.0F);
       }
-      while (filled < all.size()) {
-        const auto next = all.subspan(filled, std::min(filled, all.size() - filled));
-        std::memcpy(static_cast<void*>(next.data()), all.data(), next.size_bytes());
-        filled += next.size();
-      }
+      periodic::repeat_period(all);
       to_device(host_gradients_[index], gradient_[index], stream_);
     }
   }

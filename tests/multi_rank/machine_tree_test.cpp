@@ -43,7 +43,7 @@ std::vector<T> sums_of(const machine_ranks& machines, std::size_t count, const s
     sums = partial;
   }
   sums.resize(count);
-  repeat_period(sums);
+  repeat_period(std::span(sums));
   return sums;
 }
 
@@ -61,7 +61,7 @@ machine_ranks ranks_of(const machine_layout& layout) {
 template <class T>
 void check_sums() {
   for (const auto& layout : layouts) {
-    const std::size_t size = as_index(std::accumulate(layout.begin(), layout.end(), 0));
+    const std::size_t size = as_index(ranks_in(layout));
     for (const std::size_t count : lengths) {
       CAPTURE(count);
       const std::vector<T> wanted = sums_of(ranks_of(layout), count, std::vector<T>(size, 1));
@@ -94,7 +94,7 @@ TEST_CASE("tree order: sums and averages combine each machine first, whatever th
 TEST_CASE("tree order: each rank has its own factor of a premultiplied sum") {
   for (const auto& layout : layouts) {
     std::vector<double> factors;
-    for (int rank = 0; rank < std::accumulate(layout.begin(), layout.end(), 0); ++rank) {
+    for (int rank = 0; rank < ranks_in(layout); ++rank) {
       factors.push_back(0.25 + rank / 3.0);
     }
     for (const std::size_t count : lengths) {

@@ -3,7 +3,6 @@
 
 #include "ranks.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -11,32 +10,26 @@
 #include <span>
 #include <vector>
 
+#include "../periodic.hpp"
+
 /// Helpers of the tests with ranks on several pretended machines.
 namespace multi_rank {
 
 /// The number of ranks of each machine.
 using machine_layout = std::vector<int>;
 
+using periodic::period_of;
+using periodic::repeat_period;
+
+/// Returns the number of ranks of all machines.
+inline int ranks_in(const machine_layout& machines) { return std::accumulate(machines.begin(), machines.end(), 0); }
+
 /// Runs the ranks of several pretended machines.
 template <class RankMain>
 void on_machines(const machine_layout& machines, RankMain rank_main) {
   hfcomm::testing::run_ranks_options options;
   options.machines = machines;
-  run_ranks(std::accumulate(machines.begin(), machines.end(), 0), rank_main, options);
-}
-
-/// Long values repeat with a period that no chunk and no part has: without optimisation, and even more so under
-/// sanitizers, computing each of them takes longer than what is tested.
-inline std::size_t period_of(std::size_t count) { return std::min<std::size_t>(count, 4099); }
-
-/// Copies the first elements of `values`, of which there are `period_of`, until all have a value.
-template <class T>
-void repeat_period(std::vector<T>& values) {
-  for (std::size_t filled = period_of(values.size()); filled < values.size();) {
-    const auto next = std::span(values).subspan(filled, std::min(filled, values.size() - filled));
-    std::memcpy(static_cast<void*>(next.data()), values.data(), next.size_bytes());
-    filled += next.size();
-  }
+  run_ranks(ranks_in(machines), rank_main, options);
 }
 
 /// Returns a rank's values, periodic ones. Their sums and products depend on the order.
@@ -54,7 +47,7 @@ std::vector<T> values_of(int rank, std::size_t count) {
       value = T(static_cast<float>(state >> 44) / 100'000 - 5);
     }
   }
-  repeat_period(values);
+  repeat_period(std::span(values));
   return values;
 }
 

@@ -51,7 +51,7 @@ void with_all_lists(RankMain rank_main) {
     }
   }
   for (const machine_layout& machines : {machine_layout{1, 1}, machine_layout{2, 1}}) {
-    const int ranks = std::accumulate(machines.begin(), machines.end(), 0);
+    const int ranks = ranks_in(machines);
     for (const auto& counts : uneven_counts(ranks)) {
       on_machines(machines, [&](const process_group& world) { rank_main(world, counts); });
     }
