@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -149,7 +149,7 @@ class work_queue : public std::enable_shared_from_this<work_queue> {
   }
 
   const std::function<void()> on_start_;
-  std::deque<queued> items_;
+  std::list<queued> items_;
   int waiting_ = 0;  // threads in `drain` and `stop`
   int threads_ = 0;
   int free_threads_ = 0;     // threads that run neither an operation nor a continuation

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include <hfcomm/core/config.hpp>
@@ -16,10 +16,10 @@ namespace hfcomm {
 HFCOMM_INLINE std::string tuning_text() { return engines::tuning_table::of_process().text(); }
 
 HFCOMM_INLINE void save_tuning(const std::string& path) {
-  std::ofstream file(path);
-  file << tuning_text();
-  file.close();
-  if (!file) {
+  const std::string text = tuning_text();
+  std::FILE* const file = std::fopen(path.c_str(), "we");
+  const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
+  if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
     detail::throw_error<engine_error>({"the tuning table cannot be written to ", path, ": ", std::strerror(errno)});
   }
 }

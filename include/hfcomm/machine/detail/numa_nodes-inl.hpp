@@ -6,7 +6,6 @@
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 
 #include <dirent.h>
@@ -19,6 +18,7 @@
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/numa_nodes.hpp>
+#include <hfcomm/machine/text_file.hpp>
 
 namespace hfcomm::detail {
 
@@ -77,12 +77,14 @@ HFCOMM_INLINE std::vector<int> parse_number_list(std::string_view text) {
     }
     name.remove_prefix(4);
     const auto node = detail::take_number(name);
-    std::string list;
-    if (!node || !name.empty() ||
-        !std::getline(std::ifstream(detail::concat({folder, '/', entry->d_name, "/cpulist"})), list)) {
+    if (!node || !name.empty()) {
       continue;
     }
-    const std::vector<int> cores = parse_number_list(list);
+    std::vector<int> cores;
+    text_file(detail::concat({folder, '/', entry->d_name, "/cpulist"})).read_lines([&](const std::string& list) {
+      cores = parse_number_list(list);
+      return false;
+    });
     count_ += cores.empty() ? 0 : 1;
     for (const int core : cores) {
       const auto index = static_cast<std::size_t>(core);

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 
@@ -15,6 +14,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/replace_pages.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/text_file.hpp>
 
 namespace hfcomm::rendezvous {
 
@@ -70,26 +70,25 @@ inline int move_over(void* fresh, std::span<std::byte> pages) noexcept {
 }
 
 HFCOMM_INLINE std::string replacement_problem(std::span<const std::byte> pages) {
-  std::ifstream maps("/proc/self/maps");
-  if (!maps) {
-    return "/proc/self/maps, which tells what memory it is, cannot be read";
-  }
   auto next = reinterpret_cast<std::uintptr_t>(pages.data());
   const std::uintptr_t end = next + pages.size();
-  for (std::string line; next < end && std::getline(maps, line);) {
+  std::string problem;
+  const int failure = text_file("/proc/self/maps").read_lines([&](const std::string& line) {
     const mapped_area area(line);
     if (area.end <= next) {
-      continue;
+      return true;
     }
     if (area.begin > next) {
-      break;
+      return false;
     }
-    if (std::string problem = area.problem(); !problem.empty()) {
-      return problem;
-    }
+    problem = area.problem();
     next = area.end;
+    return problem.empty() && next < end;
+  });
+  if (failure != 0) {
+    return "/proc/self/maps, which tells what memory it is, cannot be read";
   }
-  return next < end ? "not all of it is mapped" : "";
+  return problem.empty() && next < end ? "not all of it is mapped" : problem;
 }
 
 HFCOMM_INLINE int replace_by_shared(std::span<std::byte> pages, std::byte* shared) noexcept {

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -25,6 +24,7 @@
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/ways/tuning_table.hpp>
+#include <hfcomm/machine/text_file.hpp>
 
 namespace hfcomm::engines {
 
@@ -144,32 +144,24 @@ HFCOMM_INLINE std::string tuning_table::text() const {
 }
 
 HFCOMM_INLINE void tuning_table::load(const std::string& path) {
-  const auto refuse = [&] {
-    detail::throw_error<usage_error>({"the table ", path, " cannot be read (", std::strerror(errno),
-                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"});
-  };
-  std::ifstream file(path);
-  if (!file) {
-    refuse();
-  }
   hfcomm::detail::plain_list<entry> found;
-  std::string line;
-  const auto throw_wrong_line = [&](int number, const std::string& why) {
-    detail::throw_error<usage_error>({path, ":", number, ": \"", line, "\": ", why});
-  };
-  for (int number = 1; std::getline(file, line); ++number) {
+  int number = 0;
+  const int failure = rendezvous::text_file(path).read_lines([&](const std::string& line) {
+    ++number;
     if (const auto first = line.find_first_not_of(" \t\r"); first == std::string::npos || line[first] == '#') {
-      continue;
+      return true;
     }
     try {
       const auto [key, chosen] = tuning::parse_line(line);
       found.push_back({key, chosen});
     } catch (const usage_error& problem) {
-      throw_wrong_line(number, problem.detail());
+      detail::throw_error<usage_error>({path, ":", number, ": \"", line, "\": ", problem.detail()});
     }
-  }
-  if (file.bad()) {  // a folder, for instance
-    refuse();
+    return true;
+  });
+  if (failure != 0) {
+    detail::throw_error<usage_error>({"the table ", path, " cannot be read (", std::strerror(failure),
+                                      "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"});
   }
   const std::scoped_lock lock(mutex_);
   for (const entry& one : found) {
