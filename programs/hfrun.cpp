@@ -74,6 +74,7 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
     }
   }
   result.push_back("HFCOMM_WORLD_SIZE=" + std::to_string(world_size));
+  result.emplace_back("HFCOMM_REQUIRE_INIT=1");
   result.push_back("HFCOMM_JOB=" + hfcomm::rendezvous::random_id());
   result.push_back("HFCOMM_SECRET=" + make_secret());
   result.emplace_back("HFCOMM_SECRET_FILE=");  // it would count before the new secret; empty, it does not

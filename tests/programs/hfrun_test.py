@@ -57,14 +57,14 @@ def is_running(text):
 
 
 remote = ["--rsh", str(shell), "--hosts", "one:2,two:2"]
-show = 'echo "$HFCOMM_RANK/$HFCOMM_WORLD_SIZE $HFCOMM_LOCAL_RANK/$HFCOMM_LOCAL_SIZE $OMP_NUM_THREADS ${HFCOMM_ADDRESS-none} ${#HFCOMM_SECRET} $PWD"'
+show = 'echo "$HFCOMM_RANK/$HFCOMM_WORLD_SIZE $HFCOMM_LOCAL_RANK/$HFCOMM_LOCAL_SIZE $OMP_NUM_THREADS ${HFCOMM_ADDRESS-none} ${#HFCOMM_SECRET} $HFCOMM_REQUIRE_INIT $PWD"'
 
 done = run(hfrun, "-n", "3", "sh", "-c", show)
-expected = [f"[rank {r}] {r}/3 {r}/3 1 none 64 {os.getcwd()}" for r in range(3)]
+expected = [f"[rank {r}] {r}/3 {r}/3 1 none 64 1 {os.getcwd()}" for r in range(3)]
 check("variables here", done.returncode == 0 and sorted(done.stdout.splitlines()) == expected, done)
 
 done = run(hfrun, *remote, "sh", "-c", show)
-expected = [f"[rank {r}] {r}/4 {r % 2}/2 1 one 64 {os.getcwd()}" for r in range(4)]
+expected = [f"[rank {r}] {r}/4 {r % 2}/2 1 one 64 1 {os.getcwd()}" for r in range(4)]
 check("variables on hosts", done.returncode == 0 and sorted(done.stdout.splitlines()) == expected, done)
 
 done = run(hfrun, *remote, "sh", "-c", 'echo "$HFCOMM_SECRET $HFCOMM_JOB"')

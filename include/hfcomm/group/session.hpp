@@ -57,7 +57,8 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
     const init_options& options = {}, std::source_location where = std::source_location::current());
 
 /// Returns the group of all ranks. Before init() and after the session it is a group of one, in which every operation
-/// works.
+/// works. Where a launcher has started several processes, that is a mistake: the first call says so on stderr, or, with
+/// HFCOMM_REQUIRE_INIT=1, throws usage_error.
 [[nodiscard]] const process_group& world();
 /// Returns the group of the ranks on this machine.
 [[nodiscard]] const process_group& local_group();
@@ -66,7 +67,7 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 /// that one rank of a machine does for the others.
 [[nodiscard]] const std::optional<process_group>& leader_group();
 
-/// Returns this process's rank among all ranks; 0 before init().
+/// Returns this process's rank among all ranks; 0 before init(), of which it says on stderr what world() does.
 [[nodiscard]] int rank();
 /// Returns the number of all ranks; 1 before init().
 [[nodiscard]] int world_size();

@@ -7,6 +7,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/missing_session-inl.hpp>
 #include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
@@ -39,6 +40,16 @@ HFCOMM_INLINE const identity& current_identity() {
   return own != nullptr ? *own : process_identity();
 }
 
+/// Returns the identity for a call. Where a launcher has started several processes and this one has no session, that is
+/// noted or thrown.
+HFCOMM_INLINE const identity& identity_for_call() {
+  const identity& own = current_identity();
+  if (!own.numbers.initialized) [[unlikely]] {
+    require_session();
+  }
+  return own;
+}
+
 /// Returns the numbers of the rank. A program that only asks for its rank has no code for groups: before its first use,
 /// the process's identity is that of a job of one.
 HFCOMM_INLINE rank_numbers current_numbers() noexcept {
@@ -47,22 +58,32 @@ HFCOMM_INLINE rank_numbers current_numbers() noexcept {
   return own != nullptr ? own->numbers : rank_numbers{};
 }
 
+/// The same for a program that asks. Where a launcher has started several processes and this one has no session, that
+/// is noted.
+HFCOMM_INLINE rank_numbers numbers_for_call() noexcept {
+  const rank_numbers own = current_numbers();
+  if (!own.initialized) [[unlikely]] {
+    note_missing_session();
+  }
+  return own;
+}
+
 HFCOMM_INLINE identity_scope::identity_scope(identity* own) noexcept
     : previous_(std::exchange(thread_identity(), own)) {}
 HFCOMM_INLINE identity_scope::~identity_scope() { thread_identity() = previous_; }
 
 }  // namespace detail
 
-HFCOMM_INLINE const process_group& world() { return detail::current_identity().world; }
-HFCOMM_INLINE const process_group& local_group() { return detail::current_identity().local; }
-HFCOMM_INLINE const std::optional<process_group>& leader_group() { return detail::current_identity().leaders; }
+HFCOMM_INLINE const process_group& world() { return detail::identity_for_call().world; }
+HFCOMM_INLINE const process_group& local_group() { return detail::identity_for_call().local; }
+HFCOMM_INLINE const std::optional<process_group>& leader_group() { return detail::identity_for_call().leaders; }
 
-HFCOMM_INLINE int rank() { return detail::current_numbers().rank; }
-HFCOMM_INLINE int world_size() { return detail::current_numbers().world_size; }
-HFCOMM_INLINE int local_rank() { return detail::current_numbers().local_rank; }
-HFCOMM_INLINE int local_size() { return detail::current_numbers().local_size; }
-HFCOMM_INLINE int node_rank() { return detail::current_numbers().node; }
-HFCOMM_INLINE int node_count() { return detail::current_numbers().nodes; }
+HFCOMM_INLINE int rank() { return detail::numbers_for_call().rank; }
+HFCOMM_INLINE int world_size() { return detail::numbers_for_call().world_size; }
+HFCOMM_INLINE int local_rank() { return detail::numbers_for_call().local_rank; }
+HFCOMM_INLINE int local_size() { return detail::numbers_for_call().local_size; }
+HFCOMM_INLINE int node_rank() { return detail::numbers_for_call().node; }
+HFCOMM_INLINE int node_count() { return detail::numbers_for_call().nodes; }
 HFCOMM_INLINE bool is_initialized() { return detail::current_numbers().initialized; }
 
 }  // namespace hfcomm

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -12,7 +14,9 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/group/detail/launcher_parser.hpp>
+#include <hfcomm/group/detail/missing_session-inl.hpp>
 #include <hfcomm/group/detail/root_address.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/machine/process_state.hpp>
@@ -177,6 +181,12 @@ inline constexpr launcher known[] = {{.variables = {.source = "HFCOMM_*",
                                                     .refine = {"SLURM_STEP_NODELIST", "SLURM_RESTART_COUNT"},
                                                     .sizes_of_all_machines = true},
                                       .complete = &complete_slurm}};
+
+static_assert(std::equal(std::begin(known), std::end(known), std::begin(names_of_launchers),
+                         std::end(names_of_launchers), [](const launcher& one, const launcher_names& names) {
+                           return one.variables.rank == std::string_view(names.rank) &&
+                                  one.variables.size == std::string_view(names.size);
+                         }));
 
 /// Throws usage_error where a launcher has started this process as one of several, and its variables do not tell
 /// enough. Otherwise each process would be a job of its own, and compute the same.
