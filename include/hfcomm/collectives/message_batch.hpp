@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -15,17 +16,24 @@ namespace hfcomm {
 
 /// A batch of messages that are sent and received at once: in `run`, none waits for another. `run` throws the
 /// exception of the first object that could not be encoded, else the first error in the order of the calls, after all
-/// messages have ended. A batch can be filled and run again.
+/// messages have ended.
 ///
 ///     message_batch batch(group);
 ///     batch.send(std::span(left_edge), left).recv(std::span(left_halo), left);
 ///     batch.send(std::span(right_edge), right).recv(std::span(right_halo), right);
-///     batch.run();
+///     for (...) {
+///       batch.run();
+///       update(cells);
+///     }
 ///
-/// Objects to send are copied; buffers, and the objects to receive, must stay until `run` returns. Where one message
+/// A batch runs again with the same messages, which have what is in their buffers then. The first message that is added
+/// after that begins another batch in its place. Objects to send are copied when they are added, so a batch with any
+/// runs once; `run` throws usage_error the second time, and their receivers throw peer_error.
+///
+/// Buffers, and the objects to receive, must stay until `run` returns or the work of `start` is done. Where one message
 /// fails, no object is received. Bad arguments are a usage_error where they are given, and the batch stays as it was.
 /// The peers of a batch that is destroyed before it has run throw peer_error instead of waiting.
-/// Thread-safety: one thread at a time. (torch's `batch_isend_irecv`.)
+/// Thread-safety: one thread at a time. (torch's `batch_isend_irecv`, MPI's persistent requests.)
 class message_batch {
  public:
   explicit message_batch(const process_group& group = world()) : group_(group) {}
@@ -59,9 +67,9 @@ class message_batch {
     if (source == null_rank) {
       return *this;  // the object stays as it is
     }
-    after_.emplace_back([group = group_, &value, message = messages_.back()] {
-      value = detail::take_object<T>(group, *message).value;
-    });
+    objects_.push_back({messages_.size() - 1, [group = group_, &value](const engines::transfer& message) {
+                          value = detail::take_object<T>(group, message).value;
+                        }});
     return *this;
   }
   template <buffer_view R>
@@ -79,18 +87,44 @@ class message_batch {
     requires detail::refused<Why>
   message_batch& recv(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
 
-  /// Sends and receives everything, and empties the batch.
-  void run();
+  /// Sends and receives everything.
+  void run(std::source_location where = std::source_location::current());
+
+  /// Starts to send and receive everything. The work throws what `run` throws. Until it is done, the batch cannot run
+  /// again (usage_error). It may be destroyed.
+  work<void> start(std::source_location where = std::source_location::current());
 
  private:
+  /// An object that is received when all messages have succeeded.
+  struct received_object {
+    std::size_t message;
+    std::function<void(const engines::transfer&)> take;
+  };
+  class listener;
+  class state;
+  using message_list = std::vector<std::shared_ptr<engines::transfer>>;
+  using object_list = std::vector<received_object>;
+
   message_batch& add(std::shared_ptr<engines::transfer> message);
   /// Adds, instead of a message, the text of the exception that is being handled.
   message_batch& add_failure(const engines::transfer& message);
 
+  /// Makes the messages anew where they have run before. Throws usage_error where that is impossible.
+  void prepare(std::source_location where);
+  /// Sends the peers, instead of messages, the reason why there are none.
+  void refuse(const char* text) noexcept;
+  /// Begins another batch in the place of one that has run.
+  void renew() noexcept;
+  /// Ends a batch whose messages have ended, with the first `error` of one; null: none. Throws it, or that of an
+  /// object.
+  static void receive(const message_list& messages, const object_list& objects, std::exception_ptr problem,
+                      std::exception_ptr error);
+
   process_group group_;
-  std::vector<std::shared_ptr<engines::transfer>> messages_;
-  std::vector<std::function<void()>> after_;
+  message_list messages_;
+  object_list objects_;
   std::exception_ptr problem_;  // of the first object that could not be encoded
+  bool has_run_ = false;        // these messages have
 };
 
 }  // namespace hfcomm

@@ -1,28 +1,103 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
+#include <coroutine>
+#include <cstddef>
 #include <exception>
+#include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <hfcomm/collectives/detail/message-inl.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
+#include <hfcomm/engine/host_engine.hpp>
+#include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/work-inl.hpp>
+#include <hfcomm/group/work.hpp>
 
 namespace hfcomm {
 
+/// Ends the work of a batch when the last of its messages has ended.
+class message_batch::listener final : public engines::transfer_listener {
+ public:
+  /// `parts` is the number of calls of `on_finish`.
+  listener(const message_batch& batch, std::shared_ptr<detail::work_state> state,
+           std::shared_ptr<detail::work_value<void>> value, std::size_t parts)
+      : messages_(batch.messages_),
+        objects_(batch.objects_),
+        problem_(batch.problem_),
+        state_(std::move(state)),
+        value_(std::move(value)),
+        left_(parts) {}
+
+  [[nodiscard]] bool on_finish() noexcept override {
+    if (left_.fetch_sub(1) != 1) {
+      return false;
+    }
+    const detail::identity_scope own_rank(own_);
+    const message_list messages = std::exchange(messages_, {});  // they own this
+    std::exception_ptr error;
+    for (const auto& one : messages) {
+      auto problem = std::exchange(one->problem, nullptr);
+      error = error ? std::move(error) : std::move(problem);
+    }
+    try {
+      receive(messages, objects_, std::exchange(problem_, nullptr), std::exchange(error, nullptr));
+      value_->value.emplace();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    waiter_ = std::exchange(state_, nullptr)->finish(std::move(error));
+    return static_cast<bool>(waiter_);
+  }
+
+  void continue_caller() override {
+    const detail::identity_scope own_rank(own_);
+    waiter_.resume();
+  }
+
+ private:
+  message_list messages_;
+  object_list objects_;
+  std::exception_ptr problem_;
+  std::shared_ptr<detail::work_state> state_;
+  std::shared_ptr<detail::work_value<void>> value_;
+  std::atomic<std::size_t> left_;
+  detail::identity* own_ = detail::thread_identity();
+  std::coroutine_handle<> waiter_;
+};
+
 HFCOMM_INLINE message_batch::~message_batch() {
+  if (!has_run_) {
+    refuse("its message_batch was destroyed before it had run");
+  }
+}
+
+HFCOMM_INLINE message_batch& message_batch::operator=(message_batch&& other) noexcept {
+  std::swap(group_, other.group_);
+  std::swap(messages_, other.messages_);
+  std::swap(objects_, other.objects_);
+  std::swap(problem_, other.problem_);
+  std::swap(has_run_, other.has_run_);
+  return *this;
+}
+
+HFCOMM_INLINE void message_batch::refuse(const char* text) noexcept {
   for (const auto& message : messages_) {
-    if (message->finished.load()) {
+    if (message->call.root == null_rank || (message->finished.load() && !has_run_)) {
       continue;  // it has failed already
     }
     try {
-      if (message->is_failure) {
+      if (message->is_failure && !has_run_) {
         detail::group_access::engine(group_).post({&message, 1});
-        continue;
-      }
-      const char* const text = "its message_batch was destroyed before it had run";
-      if (message->call.pattern == detail::movement::send) {
+      } else if (message->call.pattern == detail::movement::send) {
         detail::send_failure(group_, message->call, text);
       } else {
         detail::refuse_message(group_, message->call, text);
@@ -33,44 +108,157 @@ HFCOMM_INLINE message_batch::~message_batch() {
   }
 }
 
-HFCOMM_INLINE message_batch& message_batch::operator=(message_batch&& other) noexcept {
-  std::swap(group_, other.group_);
-  std::swap(messages_, other.messages_);
-  std::swap(after_, other.after_);
-  std::swap(problem_, other.problem_);
-  return *this;
+HFCOMM_INLINE void message_batch::renew() noexcept {
+  if (has_run_) {
+    messages_.clear();
+    objects_.clear();
+    problem_ = nullptr;
+    has_run_ = false;
+  }
 }
 
-HFCOMM_INLINE void message_batch::run() {
-  const auto messages = std::exchange(messages_, {});
-  const auto after = std::exchange(after_, {});
-  std::exception_ptr problem = std::exchange(problem_, nullptr);
-  if (!messages.empty()) {
-    try {
-      detail::complete_messages(group_, messages);
-    } catch (...) {
-      std::rethrow_exception(problem ? problem : std::current_exception());
-    }
+HFCOMM_INLINE void message_batch::prepare(std::source_location where) {
+  if (!std::exchange(has_run_, true)) {
+    return;
   }
-  for (const auto& take : after) {
+  const engines::operation call{.name = "message_batch", .where = where};
+  const auto is_copy = [](const auto& one) {
+    return one->call.pattern == detail::movement::send && one->call.content == engines::payload::object;
+  };
+  if (std::any_of(messages_.begin(), messages_.end(), is_copy)) {
+    const char* const text =
+        "its message_batch has run, and cannot send again the objects that were copied when they were added: add the "
+        "messages anew, or send std::spans";
+    refuse(text);
+    detail::fail_message(group_, call, text);
+  }
+  if (!std::all_of(messages_.begin(), messages_.end(), [](const auto& one) { return one->finished.load(); })) {
+    detail::fail_message(group_, call, "it is under way still: wait for the work that start returned");
+  }
+  for (auto& one : messages_) {
+    auto again = std::make_shared<engines::transfer>(one->call);
+    again->data = one->data;
+    again->into = one->into;
+    if (one->call.root == null_rank) {
+      again->source = null_rank;
+      again->finished.store(true);
+    }
+    one = std::move(again);
+  }
+}
+
+HFCOMM_INLINE void message_batch::receive(const message_list& messages, const object_list& objects,
+                                          std::exception_ptr problem, std::exception_ptr error) {
+  if (error) {
+    std::rethrow_exception(problem ? std::move(problem) : std::move(error));
+  }
+  for (const received_object& one : objects) {
     try {
-      take();
+      one.take(*messages[one.message]);
     } catch (...) {
-      problem = problem ? problem : std::current_exception();
+      problem = problem ? std::move(problem) : std::current_exception();
     }
   }
   if (problem) {
-    std::rethrow_exception(problem);
+    std::rethrow_exception(std::move(problem));
   }
 }
 
+HFCOMM_INLINE void message_batch::run(std::source_location where) {
+  prepare(where);
+  std::exception_ptr error;
+  try {
+    if (!messages_.empty()) {
+      detail::complete_messages(group_, messages_);
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  receive(messages_, objects_, problem_, std::move(error));
+}
+
+/// The state of a batch that was started. Waiting for it progresses all of its messages.
+class message_batch::state final : public detail::group_work_state {
+ public:
+  state(const engines::operation& call, const process_group& group, const message_list& messages)
+      : group_work_state(call, group),
+        engine_(detail::group_access::engine(group)),
+        messages_(messages.begin(), messages.end()) {}
+
+  void begin_wait() override {
+    for (const auto& one : open_messages()) {
+      one->awaited.store(true);
+    }
+  }
+
+  void help() override {
+    const auto keep = group_unless_done();  // the work's owner may drop it meanwhile
+    if (const message_list open = open_messages(); keep && !open.empty()) {
+      engine_.complete(open);
+    }
+  }
+
+ protected:
+  [[nodiscard]] bool withdraw() override { return false; }
+
+ private:
+  [[nodiscard]] message_list open_messages() const {
+    message_list open;
+    for (const auto& one : messages_) {
+      if (auto still = one.lock(); still && !still->finished.load()) {
+        open.push_back(std::move(still));
+      }
+    }
+    return open;
+  }
+
+  engines::host_engine& engine_;
+  std::vector<std::weak_ptr<engines::transfer>> messages_;
+};
+
+HFCOMM_INLINE work<void> message_batch::start(std::source_location where) {
+  prepare(where);
+  const engines::operation call{.name = "message_batch::start", .where = where};
+  const detail::group_guard entered(group_, call);
+  message_list open;
+  message_list awaited;
+  for (const auto& one : messages_) {
+    if (!one->finished.load()) {
+      open.push_back(one);
+      if (!one->is_failure) {
+        awaited.push_back(one);
+      }
+    }
+  }
+  auto value = std::make_shared<detail::work_value<void>>();
+  std::shared_ptr<detail::work_state> own = std::make_shared<state>(call, group_, awaited);
+  const auto end = std::make_shared<listener>(*this, own, value, awaited.size() + 1);
+  for (const auto& one : awaited) {
+    one->listener = end;
+  }
+  try {
+    if (!open.empty()) {
+      detail::group_access::engine(group_).post(open);
+    }
+  } catch (...) {
+    for (const auto& one : awaited) {
+      one->listener.reset();  // it owns the messages
+    }
+    throw;
+  }
+  (void)end->on_finish();  // the last part; nobody can await the work yet
+  return work<void>(std::move(own), std::move(value));
+}
+
 HFCOMM_INLINE message_batch& message_batch::add_failure(const engines::transfer& message) {
+  renew();
   problem_ = problem_ ? problem_ : std::current_exception();
   const std::string text = detail::encoding_failure_text(message.call);
   return message.finished.load() ? *this : add(detail::failed_message_to_send(message.call, text));
 }
 
 HFCOMM_INLINE message_batch& message_batch::add(std::shared_ptr<engines::transfer> message) {
+  renew();
   messages_.push_back(std::move(message));
   return *this;
 }
