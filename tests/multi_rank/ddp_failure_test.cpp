@@ -222,6 +222,8 @@ TEST_CASE("ddp: a pass that an exception ended is abandoned and reported to the 
               if (explicitly) {
                 ddp.abandon_pass();
                 ddp.abandon_pass();
+              } else {
+                CHECK_CONTAINS(error_of<usage_error>([&] { ddp.begin_forward(); }).what(), "before finish");
               }
             }
             ddp.begin_forward();

@@ -69,8 +69,12 @@ class distributed_data_parallel {
   ~distributed_data_parallel();
 
   /// To be called before each forward pass. Gives every rank rank 0's buffers, unless `broadcast_buffers` is off or
-  /// inside `no_sync`. Collective. Inside a `join_scope` the ranks agree here on the pass that begins, so every pass
-  /// needs it. The buffers are then those of the lowest rank that still has data.
+  /// inside `no_sync`. Collective: the ranks' passes are counted by it, so a rank that leaves a backward pass out gets
+  /// a mismatch_error in the next one, as do the others. Inside a `join_scope` the ranks agree here on the pass that
+  /// begins, so every pass needs it. The buffers are then those of the lowest rank that still has data.
+  ///
+  /// Throws usage_error where a gradient of the pass before was marked ready and the pass neither finished nor
+  /// abandoned, which is abandoned by that: the other ranks throw peer_error in their `finish` of it. (As torch does.)
   void begin_forward(std::source_location where = std::source_location::current());
 
   /// Declares the gradient of the `index`-th registered parameter final for this backward pass. Once all gradients of a
@@ -138,8 +142,8 @@ class distributed_data_parallel {
   /// open, so a handler may call this for errors of `finish` as well. The gradients may be touched again from the next
   /// `begin_forward` on.
   ///
-  /// Without it the others wait in their `finish` for this rank's next `begin_forward`. Outside of join scopes that
-  /// abandons a pass in which a gradient was marked ready. Throws usage_error in the child of a fork.
+  /// Without it the others wait in their `finish` for this rank's next `begin_forward`. Throws usage_error in the child
+  /// of a fork.
   void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current());
 
   /// Switches the averaging and the buffer broadcasts off for a scope; nestable. The destructor switches them on again,

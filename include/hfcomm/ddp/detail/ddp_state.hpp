@@ -54,14 +54,13 @@ class ddp_state {
 
   void begin_forward(std::source_location where) {
     enter(where);
-    if (stage_ == stage::marked && joined_ == nullptr) {
-      abandon_pass("it began another pass without finishing this one", where);
-      reducer_->prepare();
-    }
     if (joined_ != nullptr) {
       begin_joined_pass(where);
-    } else if (synchronizes()) {
-      share_buffers_if_wanted(0, where);
+    } else {
+      end_last_pass(where);
+      if (synchronizes()) {
+        share_buffers_if_wanted(0, where);
+      }
     }
     stage_ = stage::begun;
     pass_averages_ = synchronizes();
@@ -278,6 +277,22 @@ class ddp_state {
     } catch (...) {
       reducer_->abandon(concat({"it has no memory for its buckets: ", current_exception_text()}), where);
       throw;
+    }
+  }
+
+  /// Counts a pass that was begun and had no backward. Throws usage_error for one that was marked and not finished; the
+  /// other ranks throw peer_error in their `finish` of it.
+  void end_last_pass(std::source_location where) {
+    if (stage_ == stage::begun) {
+      reducer_->skip_pass();
+    }
+    if (stage_ == stage::marked) {
+      abandon_pass("it began another pass without finishing this one", where);
+      reducer_->prepare();
+      throw_error<usage_error>(context(where),
+                               {"begin_forward came before finish: the gradients of the last pass were marked ready, "
+                                "but not averaged. Call finish() before the optimizer's step, or abandon_pass() where "
+                                "an exception has ended a pass"});
     }
   }
 

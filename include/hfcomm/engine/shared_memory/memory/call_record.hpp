@@ -115,10 +115,12 @@ class site_table {
   } else if (root >= 0) {
     details.push_back(detail::concat({pattern == movement::send ? "to rank " : "root ", root}));
   }
+  const std::string name = text.substr(0, first);
   if (tag != 0) {
-    details.push_back(tag == any_message_tag ? "any tag" : detail::concat({"tag ", tag}));
+    const bool is_pass = name.ends_with("distributed_data_parallel");
+    details.push_back(tag == any_message_tag ? "any tag" : detail::concat({is_pass ? "backward pass " : "tag ", tag}));
   }
-  std::string call = detail::concat({text.substr(0, first), '('});
+  std::string call = detail::concat({name, '('});
   for (std::size_t index = 0; index < details.size(); ++index) {
     detail::append(call, {index == 0 ? "" : ", ", details[index]});
   }
