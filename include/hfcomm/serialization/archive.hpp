@@ -218,6 +218,13 @@ void epilogue(input_archive& archive, const T& /*value*/) {
 
 namespace detail {
 
+/// True for what cereal::defer returns. The value is serialized at once: deferred, it would be loaded when a growing
+/// container may have moved it.
+template <class T>
+inline constexpr bool is_deferred = false;
+template <class T>
+inline constexpr bool is_deferred<cereal::DeferredData<T>> = true;
+
 template <class T>
 inline constexpr bool is_refused_pointer = std::is_pointer_v<T> || hfcomm::detail::is_shared_owner<T>;
 
@@ -245,6 +252,8 @@ void save_value(encoder& archive, const T& value) {
     save_standard(archive, value);
   } else if constexpr (detail::is_refused_pointer<T>) {
     detail::refuse_pointer<T>();
+  } else if constexpr (detail::is_deferred<T>) {
+    save_value(archive, value.value);
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<output_archive&>(archive).save_by_cereal(value);
@@ -263,6 +272,8 @@ void load_value(decoder& archive, T& value) {
     load_standard(archive, value);
   } else if constexpr (detail::is_refused_pointer<T>) {
     detail::refuse_pointer<T>();
+  } else if constexpr (detail::is_deferred<T>) {
+    load_value(archive, value.value);
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<input_archive&>(archive).load_by_cereal(value);

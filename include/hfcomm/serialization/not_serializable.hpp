@@ -25,6 +25,7 @@ struct not_serializable {
   struct a_decoded_view_would_have_nothing_to_view_so_use_a_container;
   struct an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span;
   struct a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
+  struct its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator;
   struct it_needs_a_default_constructor_and_a_move_constructor;
 };
 
@@ -63,6 +64,9 @@ consteval auto reason_against() {
     return std::type_identity<typename refused::a_decoded_view_would_have_nothing_to_view_so_use_a_container>{};
   } else if constexpr (std::is_array_v<T>) {
     using why = typename refused::an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span;
+    return std::type_identity<why>{};
+  } else if constexpr (has_null_functions<T>) {
+    using why = typename refused::its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator;
     return std::type_identity<why>{};
   } else if constexpr (std::is_class_v<T> && (standard_type<T> || has_functions<T>())) {
     return std::type_identity<typename refused::it_needs_a_default_constructor_and_a_move_constructor>{};

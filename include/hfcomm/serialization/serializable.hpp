@@ -67,7 +67,7 @@ consteval auto find_unserializable() {
     using found = typename first_unserializable_part<typename std_parts<T>::type>::type;
     if constexpr (!std::same_as<found, everything_is_serializable>) {
       return std::type_identity<found>{};
-    } else if constexpr (needs_an_allocator<T>) {
+    } else if constexpr (needs_an_allocator<T> || has_null_functions<T>) {
       return std::type_identity<T>{};
     } else {
       return std::type_identity<everything_is_serializable>{};
@@ -112,13 +112,16 @@ using first_unserializable_t = typename first_unserializable<T>::type;
 /// A type whose values can be sent as objects:
 /// - numbers, bool and enumerations;
 /// - the standard library's strings, containers, adaptors, std::pair, tuple, optional, variant, complex, bitset,
-///   chrono's durations and time points, and std::unique_ptr with the default deleter to an object that is not
-///   polymorphic or final, all of serializable types;
+///   chrono's durations and time points, std::filesystem::path, and std::unique_ptr with the default deleter to an
+///   object that is not polymorphic or final, all of serializable types;
 /// - classes with a cereal `serialize`, or `save` and `load`, or their minimal forms, members or not;
 /// - empty classes, and what is `plain`.
 /// It must have a default constructor and be movable, also as an element. Refused are raw pointers, references,
 /// std::shared_ptr and std::weak_ptr (bytes from elsewhere could alias objects of different types), and views
 /// (std::span, std::string_view), which would have nothing to view after decoding.
+///
+/// Comparators, hashes and equalities of containers are not sent: a decoded container has its type's default. Refused
+/// are containers in which that is a null pointer or an empty std::function.
 ///
 /// A decoded enumeration may have any value of its underlying type, whether there is an enumerator for it or not.
 template <class T>

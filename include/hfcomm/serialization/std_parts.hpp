@@ -10,6 +10,7 @@
 
 #include <hfcomm/core/plain.hpp>
 #include <hfcomm/core/std_template.hpp>
+#include <hfcomm/serialization/type_name.hpp>
 
 /// The standard types that the archives know, and the types that their values consist of. They are recognized by name.
 namespace hfcomm::detail {
@@ -37,7 +38,15 @@ enum class std_kind : std::uint8_t {
   duration,
   time_point,
   unique_ptr,
+  path,
 };
+
+/// True for std::filesystem::path.
+template <class T>
+inline constexpr bool is_path = false;
+template <class T>
+  requires requires { typename T::string_type; }
+inline constexpr bool is_path<T> = type_name<T>() == "std::filesystem::path";
 
 consteval std_kind kind_of_template(std::string_view name) {
   struct entry {
@@ -81,7 +90,7 @@ template <template <class...> class C>
 inline constexpr std_kind kind_of_std_template = kind_of_template(std_template_name<C>);
 
 template <class T>
-inline constexpr std_kind std_kind_of = std_kind::none;
+inline constexpr std_kind std_kind_of = is_path<T> ? std_kind::path : std_kind::none;
 template <template <class...> class C, class... Ts>
 inline constexpr std_kind std_kind_of<C<Ts...>> = kind_of_std_template<C>;
 template <template <std::size_t> class C, std::size_t n>
@@ -122,9 +131,26 @@ struct std_parts<C<T, Container, Compare>> : std::type_identity<parts<Compare, C
 template <template <class...> class C, class Clock, class Duration>
   requires(kind_of_std_template<C> == std_kind::time_point)
 struct std_parts<C<Clock, Duration>> : std::type_identity<parts<Duration>> {};
+template <class T>
+  requires is_path<T>
+struct std_parts<T> : std::type_identity<parts<>> {};
 // The object that a unique_ptr points to is not checked as a part: it may be const and need not be movable.
 template <class T, class D>
 struct std_parts<std::unique_ptr<T, D>> : std::type_identity<parts<>> {};
+
+template <class T>
+concept comparable_with_null = requires(const T& one) { one == nullptr; };
+
+/// True for a set or map with a pointer or a std::function as its comparator, hash or equality. It would be null in a
+/// decoded container, which needs it to insert its elements.
+template <class T>
+inline constexpr bool has_null_functions = false;
+template <template <class...> class C, class K, class... More>
+  requires(kind_of_std_template<C> == std_kind::set)
+inline constexpr bool has_null_functions<C<K, More...>> = (comparable_with_null<More> || ...);
+template <template <class...> class C, class K, class V, class... More>
+  requires(kind_of_std_template<C> == std_kind::map)
+inline constexpr bool has_null_functions<C<K, V, More...>> = (comparable_with_null<More> || ...);
 
 /// True if values of T are saved by functions that cereal finds, or hold such values. Where this is false, no archive
 /// of cereal's is made, whose tables of pointers and versions cost more compile time than the rest.

@@ -317,6 +317,8 @@ void save_standard(encoder& archive, const T& value) {
     save_value(archive, value.count());
   } else if constexpr (kind == std_kind::time_point) {
     save_value(archive, value.time_since_epoch());
+  } else if constexpr (kind == std_kind::path) {
+    save_value(archive, value.native());
   } else if constexpr (kind == std_kind::adaptor) {
     save_value(archive, detail::adaptor_members<T>::container_of(value));
   } else if constexpr (kind == std_kind::priority_queue) {
@@ -367,6 +369,10 @@ void load_standard(decoder& archive, T& value) {
     typename T::duration since_epoch{};
     load_value(archive, since_epoch);
     value = T(since_epoch);
+  } else if constexpr (kind == std_kind::path) {
+    typename T::string_type name;
+    load_value(archive, name);
+    value = T(std::move(name));
   } else if constexpr (kind == std_kind::adaptor) {
     load_value(archive, detail::adaptor_members<T>::container_of(value));
   } else if constexpr (kind == std_kind::priority_queue) {

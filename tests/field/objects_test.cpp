@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "../multi_rank/ranks.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/collectives/broadcast.hpp>
+
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+struct record {
+  int id = 0;
+  std::vector<std::string> notes;
+  std::vector<record> children;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(cereal::defer(children), id);
+    archive(cereal::defer(notes));
+  }
+  bool operator==(const record&) const = default;
+};
+
+record tree(int rank, int depth) {
+  record one{rank + depth, {"a", text_of(rank, 50)}, {}};
+  for (int child = 0; child < depth; ++child) {
+    one.children.push_back(tree(rank, depth - 1));
+  }
+  return one;
+}
+
+TEST_CASE("objects: a deferred member arrives, at every level") {
+  at_every_size([](const process_group& world) {
+    const auto all = all_gather(std::vector<record>{tree(world.rank(), 4), tree(world.rank(), 3)}, world);
+    for (int rank = 0; rank < world.size(); ++rank) {
+      CHECK((all[as_index(rank)] == std::vector<record>{tree(rank, 4), tree(rank, 3)}));
+    }
+  });
+}
+
+TEST_CASE("objects: paths are sent, in containers, too") {
+  at_every_size([](const process_group& world) {
+    const std::filesystem::path mine = "/data/part " + std::to_string(world.rank()) + ".bin";
+    CHECK((all_gather(mine, world).back() == "/data/part " + std::to_string(world.size() - 1) + ".bin"));
+    std::map<std::filesystem::path, std::vector<std::filesystem::path>> files;
+    if (world.rank() == 0) {
+      files = {{"a/b", {"c", ""}}, {"", {}}};
+    }
+    broadcast(files, 0, world);
+    CHECK(files.size() == 2);
+    CHECK((files.at("a/b").front() == "c"));
+  });
+}
+
+struct by_distance {
+  int from = 0;
+  bool operator()(int one, int other) const { return std::abs(one - from) < std::abs(other - from); }
+};
+
+TEST_CASE("objects: a decoded container has the default comparator of its type") {
+  run_noted(2, {}, [](const process_group& world) {
+    std::set<int, by_distance> mine(by_distance{world.rank() == 0 ? 10 : 0});
+    if (world.rank() == 0) {
+      mine.insert({9, 2, 30});
+    }
+    broadcast(mine, 0, world);
+    CHECK((std::vector<int>(mine.begin(), mine.end()) ==
+           (world.rank() == 0 ? std::vector{9, 2, 30} : std::vector{2, 9, 30})));
+  });
+}
+
+static_assert(!serializable<std::set<int, bool (*)(int, int)>>);
+static_assert(!serializable<std::vector<std::map<int, int, std::function<bool(int, int)>>>>);
+static_assert(serializable<std::map<int, std::unique_ptr<int>, by_distance>>);
+static_assert(serializable<std::filesystem::path>);
+
+}  // namespace
