@@ -162,6 +162,8 @@ TEST_CASE("environment: a launcher that is there but not understood is an error,
     CHECK(detect(with(job, own)).source == "HFCOMM_*");
   }
   CHECK(detect({{"MV2_COMM_WORLD_RANK", "0"}, {"MV2_COMM_WORLD_SIZE", "1"}}).source == "none");
+  // As Open MPI's MPI_Init sets them in a program that mpirun has not started.
+  CHECK(detect({{"PMIX_RANK", "0"}, {"OMPI_APP_CTX_NUM_PROCS", "1"}, {"OMPI_MCA_ess", "singleton"}}).source == "none");
 }
 
 TEST_CASE("environment: Slurm's variables count only inside a job step") {

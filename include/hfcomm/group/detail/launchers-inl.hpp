@@ -198,7 +198,8 @@ static_assert(std::equal(std::begin(known), std::end(known), std::begin(names_of
   };
   constexpr std::array unknown{unknown_launcher{"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
                                unknown_launcher{"ALPS", "ALPS_APP_PE", nullptr},
-                               unknown_launcher{"PMIx", "PMIX_RANK", nullptr}};
+                               // Set, with the size 1, by MPI_Init of a program that mpirun has not started.
+                               unknown_launcher{"PMIx", "PMIX_RANK", "OMPI_APP_CTX_NUM_PROCS"}};
   for (const unknown_launcher& one : unknown) {
     const auto rank = read(one.rank);
     const auto size = one.size != nullptr ? read(one.size) : std::nullopt;
