@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -65,10 +64,7 @@ class trainer {
     double loss = 0;
     for (std::size_t pass = 0; pass < passes; ++pass) {
       const auto [piece, weight] = mine.piece(pass, passes);
-      std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
-      if (pass + 1 < passes) {
-        accumulating.emplace(*ddp_);
-      }
+      const auto accumulating = ddp_->no_sync(pass + 1 < passes);
       ddp_->begin_forward();
       loss += static_cast<double>(weight) *
               static_cast<double>(

@@ -87,4 +87,20 @@ TEST_CASE("a skipped backward: forward passes that no rank follows by a backward
   });
 }
 
+TEST_CASE("accumulation: a scope that is not active averages, and a model without buffers needs none") {
+  at_every_size([](const process_group& world) {
+    toy_model model({3, 4});
+    distributed_data_parallel ddp(model.views(), ddp_options{.bucket_bytes = 8});
+    for (int step = 0; step < 4; ++step) {
+      const auto off = ddp.no_sync(step % 2 == 0);
+      CHECK(ddp.synchronizes() == (step % 2 != 0));
+      ddp.begin_forward();
+      backward(model, ddp, world.rank(), step);
+      ddp.finish();
+      CHECK((step % 2 == 0 || model.is_average(world.size(), 0, step)));
+    }
+    check_usable(world);
+  });
+}
+
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -44,9 +43,7 @@ class device_trainer {
     model_.zero_gradients();
     for (std::size_t pass = 0; pass < passes; ++pass) {
       const auto [piece, weight] = mine.piece(pass, passes);
-      std::optional<hfcomm::distributed_data_parallel::no_sync_scope> accumulating;
-      if (pass + 1 < passes)
-        accumulating.emplace(ddp_);
+      const auto accumulating = ddp_.no_sync(pass + 1 < passes);
       ddp_.begin_forward();
       model_.forward_backward(feed_.put(piece), weight, [&](std::size_t index) { ddp_.mark_ready(index); });
       ddp_.finish();

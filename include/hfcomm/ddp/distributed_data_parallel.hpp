@@ -64,6 +64,10 @@ class distributed_data_parallel {
   explicit distributed_data_parallel(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers = {},
                                      ddp_options options = {}, const process_group& group = world(),
                                      std::source_location where = std::source_location::current());
+  /// The same for a model without buffers.
+  distributed_data_parallel(std::vector<ddp_parameter> parameters, ddp_options options,
+                            const process_group& group = world(),
+                            std::source_location where = std::source_location::current());
   distributed_data_parallel(const distributed_data_parallel&) = delete;
   distributed_data_parallel& operator=(const distributed_data_parallel&) = delete;
   ~distributed_data_parallel();
@@ -151,15 +155,18 @@ class distributed_data_parallel {
   /// Forward and backward both belong inside.
   class no_sync_scope {
    public:
-    explicit no_sync_scope(distributed_data_parallel& ddp) noexcept;
+    explicit no_sync_scope(distributed_data_parallel& ddp, bool is_active = true) noexcept;
     no_sync_scope(const no_sync_scope&) = delete;
     no_sync_scope& operator=(const no_sync_scope&) = delete;
     ~no_sync_scope();
 
    private:
-    distributed_data_parallel& ddp_;
+    distributed_data_parallel* ddp_;  // null: the scope does nothing
   };
-  [[nodiscard]] no_sync_scope no_sync() noexcept { return no_sync_scope(*this); }
+  /// Opens such a scope, which does nothing where it is not `is_active`:
+  ///
+  ///     const auto off = ddp.no_sync(step + 1 < steps);
+  [[nodiscard]] no_sync_scope no_sync(bool is_active = true) noexcept { return no_sync_scope(*this, is_active); }
 
   /// Returns whether the next backward pass averages, that is, whether no `no_sync` scope is open.
   [[nodiscard]] bool synchronizes() const noexcept;

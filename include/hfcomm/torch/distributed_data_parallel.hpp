@@ -61,8 +61,8 @@ class distributed_data_parallel_base {
   void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current());
 
   /// Switches the averaging and the buffer broadcasts off for a scope, in which gradients accumulate. Forward and
-  /// backward both belong inside.
-  [[nodiscard]] hfcomm::distributed_data_parallel::no_sync_scope no_sync() noexcept;
+  /// backward both belong inside. Does nothing where it is not `is_active`.
+  [[nodiscard]] hfcomm::distributed_data_parallel::no_sync_scope no_sync(bool is_active = true) noexcept;
   /// Returns whether the next backward pass averages, that is, whether no `no_sync` scope is open.
   [[nodiscard]] bool synchronizes() const noexcept;
 

@@ -16,6 +16,11 @@ HFCOMM_INLINE distributed_data_parallel::distributed_data_parallel(std::vector<d
     : state_(std::make_unique<detail::ddp_state>(std::move(parameters), std::move(buffers), std::move(options), group,
                                                  where)) {}
 
+HFCOMM_INLINE distributed_data_parallel::distributed_data_parallel(std::vector<ddp_parameter> parameters,
+                                                                   ddp_options options, const process_group& group,
+                                                                   std::source_location where)
+    : distributed_data_parallel(std::move(parameters), {}, std::move(options), group, where) {}
+
 HFCOMM_INLINE distributed_data_parallel::~distributed_data_parallel() = default;
 
 HFCOMM_INLINE void distributed_data_parallel::begin_forward(std::source_location where) {
@@ -73,12 +78,19 @@ HFCOMM_INLINE void distributed_data_parallel::abandon_pass(std::string_view why,
   state_->abandon_pass(why, where);
 }
 
-HFCOMM_INLINE distributed_data_parallel::no_sync_scope::no_sync_scope(distributed_data_parallel& ddp) noexcept
-    : ddp_(ddp) {
-  ddp_.state_->enter_no_sync();
+HFCOMM_INLINE distributed_data_parallel::no_sync_scope::no_sync_scope(distributed_data_parallel& ddp,
+                                                                      bool is_active) noexcept
+    : ddp_(is_active ? &ddp : nullptr) {
+  if (is_active) {
+    ddp.state_->enter_no_sync();
+  }
 }
 
-HFCOMM_INLINE distributed_data_parallel::no_sync_scope::~no_sync_scope() { ddp_.state_->leave_no_sync(); }
+HFCOMM_INLINE distributed_data_parallel::no_sync_scope::~no_sync_scope() {
+  if (ddp_ != nullptr) {
+    ddp_->state_->leave_no_sync();
+  }
+}
 
 HFCOMM_INLINE bool distributed_data_parallel::synchronizes() const noexcept { return state_->synchronizes(); }
 

@@ -29,8 +29,9 @@ HFCOMM_INLINE void distributed_data_parallel_base::abandon_pass(std::string_view
   state_->abandon_pass(why, where);
 }
 
-HFCOMM_INLINE hfcomm::distributed_data_parallel::no_sync_scope distributed_data_parallel_base::no_sync() noexcept {
-  return state_->averager().no_sync();
+HFCOMM_INLINE hfcomm::distributed_data_parallel::no_sync_scope distributed_data_parallel_base::no_sync(
+    bool is_active) noexcept {
+  return state_->averager().no_sync(is_active);
 }
 
 HFCOMM_INLINE bool distributed_data_parallel_base::synchronizes() const noexcept {
