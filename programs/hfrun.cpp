@@ -94,6 +94,7 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
 template <class OnFailure, class IsCancelled>
 int run_here(const job_part& part, const forwarded_signals& signals, OnFailure on_failure, IsCancelled is_cancelled) {
   rank_processes ranks(part, signals);
+  signals.unblock();
   std::optional<failure> first;
   while (ranks.run_for(std::chrono::milliseconds(10))) {
     if (const auto received = signals.take(); received && !received->from_terminal) {

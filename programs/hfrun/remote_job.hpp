@@ -31,6 +31,7 @@ class remote_job {
     for (const job_part& part : parts) {
       hosts_.emplace_back(part, remote_shell, own_path, signals);
     }
+    signals.unblock();
   }
 
   /// Waits until the job has ended; returns the status.
@@ -93,6 +94,12 @@ class remote_job {
       return;
     }
     const auto now = clock::now();
+    if (!received->is_ending()) {
+      for (remote_host& host : hosts_) {
+        host.signal(received->signal);
+      }
+      return;
+    }
     const bool is_new = !passed_ || now - passed_->at > longest_pause;
     if (!is_new && now - passed_->at > shortest_pause) {
       stop_for(received->signal);

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
-#include <sys/signalfd.h>
-#include <unistd.h>
 #include <csignal>
 
-#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/group/detail/forwarded_signals.hpp>
 
 namespace hfrun {
 
@@ -37,49 +34,20 @@ inline void ignore_only(const std::vector<int>& ignored) {
   }
 }
 
-/// While this is there, the ending signals are kept for take(), instead of ending hfrun. Those that hfrun was started
-/// to ignore stay ignored, here and in its children.
-class forwarded_signals {
+/// The signals that hfrun passes on to the ranks, and SIGPIPE, which it ignores: a reader that is gone is noticed by
+/// the write.
+class forwarded_signals : public hfcomm::detail::forwarded_signals {
  public:
-  struct received {
-    int signal = 0;
-    bool from_terminal = false;  ///< Then the children have got it, too.
-  };
-
-  forwarded_signals() {
-    const std::vector<int> ignored = ignored_signals();
-    ::sigemptyset(&set_);
-    for (const int signal : ending_signals) {
-      if (std::find(ignored.begin(), ignored.end(), signal) == ignored.end()) {
-        ::sigaddset(&set_, signal);
-      }
-    }
-    ::sigprocmask(SIG_BLOCK, &set_, nullptr);
-    descriptor_ = hfcomm::rendezvous::unique_fd(::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC));
-    // A reader that is gone is noticed by the write.
-    pipe_handler_ = ::signal(SIGPIPE, SIG_IGN);
-  }
-  forwarded_signals(const forwarded_signals&) = delete;
-  forwarded_signals& operator=(const forwarded_signals&) = delete;
-
-  [[nodiscard]] std::optional<received> take() const {
-    signalfd_siginfo info{};
-    if (::read(descriptor_.get(), &info, sizeof(info)) != static_cast<::ssize_t>(sizeof(info))) {
-      return std::nullopt;
-    }
-    return received{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
-  }
+  forwarded_signals() : pipe_handler_(::signal(SIGPIPE, SIG_IGN)) {}
 
   /// Gives a child the signals back, as hfrun has got them.
   void restore_in_child() const {
     ::signal(SIGPIPE, pipe_handler_);
-    ::sigprocmask(SIG_UNBLOCK, &set_, nullptr);
+    restore();
   }
 
  private:
-  sigset_t set_{};
-  void (*pipe_handler_)(int) = SIG_DFL;  ///< Of SIGPIPE, before hfrun ignored it.
-  hfcomm::rendezvous::unique_fd descriptor_;
+  void (*pipe_handler_)(int);
 };
 
 }  // namespace hfrun

@@ -15,6 +15,7 @@
 
 namespace {
 
+using processes::count_of;
 using processes::report;
 
 /// Runs `body` in a process that a launcher seems to have started, with `rank` and `size` as the names of its
@@ -27,14 +28,6 @@ processes::outcome run_launched(const char* rank, const char* size, const std::f
     body();
   });
   return child.wait(std::chrono::seconds(60)).front();
-}
-
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
 }
 
 const std::string remedy = "auto session = hfcomm::init();";

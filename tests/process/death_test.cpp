@@ -196,7 +196,7 @@ TEST_CASE("launch: it waits for a core file, and blames the rank that crashed") 
         (void)!::write(crashing[1], &self, sizeof(self));
         std::abort();
       }
-      processes::report("status " + std::to_string(children.wait(1ms)));
+      processes::report("status " + std::to_string(children.wait(1ms, 0ms)));
     });
     return launcher.wait(60s).front();
   }();

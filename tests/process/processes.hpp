@@ -52,6 +52,15 @@ inline void report(const std::string& text) {
   [[maybe_unused]] const auto written = ::write(report_pipe(), line.data(), line.size());
 }
 
+/// Returns how often a text contains another.
+inline int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 /// Children that run `body(index)`; an exception is reported and ends the child with status 1.
 class child_processes {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <source_location>
 #include <string>
@@ -22,6 +23,9 @@ struct launch_options {
   /// made if it is missing and its parent is there. With it, `prefix_output` has no effect. Also asked for by
   /// HFCOMM_OUTPUT_DIRECTORY. Existing files are overwritten.
   std::string output_directory{};
+  /// How long the ranks may still run after the first signal that asks for the job's end, with a checkpoint for
+  /// instance; 0: as long as they want. The second such signal ends them at once.
+  std::chrono::nanoseconds grace{};
 };
 
 namespace detail {
@@ -40,6 +44,10 @@ namespace detail {
 /// The first failure is printed with its rank: an exception's text, an exit status or a signal, and what the rank had
 /// called last where another rank has noticed its end. That includes errors of a dropped work or a scope's end that no
 /// later operation threw. The other ranks get 2 s to report, then are stopped. No child outlives this process.
+///
+/// SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 go on to the ranks, which have the handlers that they set, or else
+/// those that this process had before. This process waits for them then, also where a rank fails: see
+/// launch_options::grace. Signals that this process ignores stay ignored.
 ///
 /// Returns 0, or the failed rank's status (128 + the signal's number where one killed it). Does not throw: for wrong
 /// arguments, or where this process is a rank already, it prints a line and returns 2; where the system has no process

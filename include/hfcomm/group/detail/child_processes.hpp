@@ -19,6 +19,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/group/detail/forwarded_signals.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/roster.hpp>
@@ -71,6 +72,8 @@ inline std::shared_ptr<rendezvous::exit_record> make_exit_records(int ranks) {
 /// The processes that launch() has forked, and the exit record of each.
 class child_processes {
  public:
+  using clock = std::chrono::steady_clock;
+
   child_processes(int processes, rendezvous::exit_record* table, rank_output& output)
       : table_(table), children_(static_cast<std::size_t>(processes)), output_(output) {}
   child_processes(const child_processes&) = delete;
@@ -99,24 +102,44 @@ class child_processes {
     return false;
   }
 
-  /// Waits for all children. Once one has failed, the others get `grace` to report before they are stopped. Returns 0
-  /// or the status of the failed one, which is printed.
-  [[gnu::cold]] int wait(std::chrono::milliseconds grace) {
-    using clock = std::chrono::steady_clock;
-    std::optional<clock::time_point> first_failure;
+  /// Waits for all children, and passes signals on to them. Once one has failed, the others get `time_to_report` before
+  /// they are stopped. After a signal that asks for the end they get `grace` instead, where 0 is any time, until there
+  /// is a second one. Returns 0 or the status of the failed one, which is printed.
+  [[gnu::cold]] int wait(clock::duration time_to_report, clock::duration grace) {
+    constexpr auto never = clock::time_point::max();
+    // Signals that follow each other more quickly are one: `timeout` sends its signal here, and to all of the group.
+    constexpr std::chrono::milliseconds shortest_pause{100};
+    auto stops_at = never;
+    std::optional<clock::time_point> first_ending;
+    int ending_signal = 0;
+    bool has_failed = false;
     while (collect()) {
-      if (!first_failure && failure()) {
-        first_failure = clock::now();
+      while (const auto came = forwarded_signals::take()) {
+        pass_on(*came);
+        const auto now = clock::now();
+        if (came->is_ending() && !first_ending) {
+          first_ending = now;
+          stops_at = grace > grace.zero() ? now + grace : never;
+          ending_signal = came->signal;
+        } else if (came->is_ending() && now - *first_ending > shortest_pause) {
+          stops_at = now;
+        }
       }
-      if (first_failure && clock::now() - *first_failure > grace) {
+      if (!has_failed && !first_ending && failure()) {
+        has_failed = true;
+        stops_at = clock::now() + time_to_report;
+      }
+      if (clock::now() >= stops_at) {
         stop();
         break;
       }
       pause();
     }
     output_.finish();
-    const auto culprit = failure();
-    return culprit ? report(*culprit) : 0;
+    if (const auto culprit = failure()) {
+      return report(*culprit);
+    }
+    return count_stopped() > 0 ? report_stopped(ending_signal) : 0;
   }
 
  private:
@@ -128,6 +151,22 @@ class child_processes {
     int status = 0;
     int order = 0;
   };
+
+  void pass_on(const forwarded_signals::received& one) const noexcept {
+    for (const child& rank : children_) {
+      if (!one.from_terminal && rank.pid > 0 && !rank.ended) {
+        ::kill(rank.pid, one.signal);
+      }
+    }
+  }
+
+  /// Prints that the ranks were stopped after a signal; returns the status for launch().
+  [[nodiscard, gnu::cold]] int report_stopped(int signal) const {
+    std::fflush(stdout);
+    std::fprintf(stderr, "[hfcomm] launch: %d ranks were stopped, which still ran after %s\n", count_stopped(),
+                 rendezvous::signal_name(signal).c_str());
+    return 128 + signal;
+  }
 
   /// Prints how the rank to blame failed; returns the status for launch().
   [[nodiscard, gnu::cold]] int report(std::size_t culprit) const {

@@ -16,6 +16,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/group/detail/child_processes.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
+#include <hfcomm/group/detail/forwarded_signals.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
 #include <hfcomm/group/detail/session-inl.hpp>
 #include <hfcomm/group/environment.hpp>
@@ -109,10 +110,12 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
   job.world_size = options.processes;
   rank_output output(options);
   child_status_scope statuses;
+  const forwarded_signals signals;
   child_processes children(options.processes, table.get(), output);
   for (int index = 0; index < options.processes; ++index) {
     if (children.fork_rank(static_cast<std::size_t>(index))) {
       statuses.restore();
+      signals.restore();
       output.redirect();
       limit_openmp_threads();
       rendezvous::own_launch() = {table.get(), index, static_cast<std::int32_t>(::getppid())};
@@ -123,7 +126,8 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
       ::_exit(status);
     }
   }
-  return children.wait(std::chrono::seconds(2));
+  signals.unblock();
+  return children.wait(std::chrono::seconds(2), options.grace);
 }
 
 [[gnu::cold]] HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {

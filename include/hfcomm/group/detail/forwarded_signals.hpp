@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+
+#include <pthread.h>
+#include <csignal>
+
+namespace hfcomm::detail {
+
+/// Keeps the signals that a job's parent gets, so that it can pass them on to the ranks, while this object is there.
+/// Signals that the process ignores stay ignored, as under nohup. There is at most one object in a process.
+class forwarded_signals {
+ public:
+  struct received {
+    int signal = 0;
+    bool from_terminal = false;  ///< Then the children have got it, too.
+
+    /// Returns whether it asks for the end of the job. SIGUSR1 and SIGUSR2 mean what the ranks make of them.
+    [[nodiscard]] bool is_ending() const noexcept { return signal != SIGUSR1 && signal != SIGUSR2; }
+  };
+
+  /// Blocks the signals until `unblock`, so that no child of a fork misses one or takes it for its parent.
+  [[gnu::cold]] forwarded_signals() noexcept {
+    sigset_t kept;
+    ::sigemptyset(&kept);
+    for (std::size_t index = 0; index < count; ++index) {
+      ::sigaction(signals[index], nullptr, &before_[index]);
+      if (before_[index].sa_handler != SIG_IGN) {
+        ::sigaddset(&kept, signals[index]);
+      }
+    }
+    ::pthread_sigmask(SIG_BLOCK, &kept, &mask_);
+    struct sigaction noting{};
+    noting.sa_sigaction = &note;
+    noting.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (std::size_t index = 0; index < count; ++index) {
+      if (::sigismember(&kept, signals[index]) == 1) {
+        ::sigaction(signals[index], &noting, nullptr);
+      }
+    }
+  }
+  forwarded_signals(const forwarded_signals&) = delete;
+  forwarded_signals& operator=(const forwarded_signals&) = delete;
+  ~forwarded_signals() { restore(); }
+
+  void unblock() const noexcept { ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr); }
+
+  /// Gives the process, or a child of it, its handlers and its mask back.
+  [[gnu::cold]] void restore() const noexcept {
+    for (std::size_t index = 0; index < count; ++index) {
+      ::sigaction(signals[index], &before_[index], nullptr);
+    }
+    unblock();
+  }
+
+  /// Returns a signal that has come; nullopt: there is none. Never waits.
+  [[gnu::cold]] static std::optional<received> take() noexcept {
+    for (std::size_t index = 0; index < count; ++index) {
+      for (const bool from_terminal : {false, true}) {
+        if (auto& came = counts()[index][from_terminal ? 1 : 0]; came.load() > 0) {
+          came.fetch_sub(1);
+          return received{signals[index], from_terminal};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  static constexpr std::size_t count = std::size(signals);
+
+  /// How often each has come, from other processes and from the terminal.
+  static std::atomic<int> (&counts() noexcept)[count][2] {
+    static std::atomic<int> came[count][2] = {};
+    return came;
+  }
+
+  static void note(int signal, siginfo_t* info, void* /*context*/) {
+    for (std::size_t index = 0; index < count; ++index) {
+      if (signals[index] == signal) {
+        counts()[index][info->si_code == SI_KERNEL ? 1 : 0].fetch_add(1);
+      }
+    }
+  }
+
+  struct sigaction before_[count]{};
+  sigset_t mask_{};
+};
+
+}  // namespace hfcomm::detail
