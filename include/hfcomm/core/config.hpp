@@ -18,6 +18,10 @@
 #define HFCOMM_OTHER_WAY "hfcomm_error_another_file_was_compiled_with_HFCOMM_COMPILED"
 #endif
 
+/// Marks a function with state of the process or of a thread. Its modules share that, also those that are compiled with
+/// -fvisibility=hidden.
+#define HFCOMM_PROCESS_STATE [[gnu::visibility("default")]]
+
 // Files of both ways in one program would silently break the one-definition rule, so they do not link. The linker keeps
 // the first group of this name. A file of the other way refers to a symbol of the group that was dropped, and the
 // linker prints that symbol's name.

@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include <hfcomm/core/config.hpp>
+
 namespace hfcomm {
 
 /// Options of all NCCL communicators of the program. To be set before the first one is made.
@@ -13,7 +15,7 @@ struct nccl_options {
 };
 
 /// Returns the options in use. Not thread-safe: change them before the first device operation.
-inline nccl_options& default_nccl_options() noexcept {
+HFCOMM_PROCESS_STATE inline nccl_options& default_nccl_options() noexcept {
   static nccl_options options;
   return options;
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/engine/device_engine.hpp>
@@ -75,7 +76,7 @@ using engines::device_copies;
 /// The function that makes copies for the current device. <hfcomm/nccl.hpp> sets it, which alone includes CUDA's
 /// headers. It is null in a program that was compiled without that header. `context` is that of the copies' errors.
 using device_copies_factory = std::unique_ptr<device_copies> (*)(const error_context& context);
-inline std::atomic<device_copies_factory>& device_copies_maker() noexcept {
+HFCOMM_PROCESS_STATE inline std::atomic<device_copies_factory>& device_copies_maker() noexcept {
   static std::atomic<device_copies_factory> factory{nullptr};
   return factory;
 }

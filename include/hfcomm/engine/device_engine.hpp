@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
@@ -173,7 +174,7 @@ using engines::device_part;
 /// is null in a program that was compiled without that header.
 using device_engine_factory = std::shared_ptr<device_engine> (*)(const std::shared_ptr<host_engine>& host,
                                                                  const operation& call);
-inline std::atomic<device_engine_factory>& device_engines() noexcept {
+HFCOMM_PROCESS_STATE inline std::atomic<device_engine_factory>& device_engines() noexcept {
   static std::atomic<device_engine_factory> factory{nullptr};
   return factory;
 }

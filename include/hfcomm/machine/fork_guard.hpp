@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <hfcomm/core/config.hpp>
+
 namespace hfcomm::rendezvous {
 
 /// Detects that an object has been copied into the child of a fork. A group or a roster must not be used there: the
@@ -27,7 +29,7 @@ class fork_guard {
  private:
   using number = std::atomic<std::uint32_t>;
 
-  static std::uint32_t number_of_process() noexcept {
+  HFCOMM_PROCESS_STATE static std::uint32_t number_of_process() noexcept {
     number& mine = wiped_on_fork();
     std::uint32_t value = mine.load(std::memory_order_relaxed);
     if (value == 0) [[unlikely]] {
@@ -38,7 +40,7 @@ class fork_guard {
     return value;
   }
 
-  static number& wiped_on_fork() noexcept {
+  HFCOMM_PROCESS_STATE static number& wiped_on_fork() noexcept {
     static number& shared = *make_page();
     return shared;
   }

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
@@ -63,7 +64,7 @@ struct launched_process {
   std::int32_t parent = 0;  ///< The number of the process that launched it.
 };
 
-inline launched_process& own_launch() noexcept {
+HFCOMM_PROCESS_STATE inline launched_process& own_launch() noexcept {
   static launched_process own;
   return own;
 }

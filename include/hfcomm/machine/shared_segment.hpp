@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
@@ -148,7 +149,7 @@ class shared_segment {
   }
 
   /// Returns the bytes of all rooms of this process.
-  static std::atomic<std::size_t>& rooms() noexcept {
+  HFCOMM_PROCESS_STATE static std::atomic<std::size_t>& rooms() noexcept {
     static std::atomic<std::size_t> bytes{0};
     return bytes;
   }

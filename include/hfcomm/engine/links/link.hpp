@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 
@@ -97,7 +98,7 @@ struct link_kind {
 };
 
 /// Returns the kinds that entrances which the program includes have registered before main.
-inline std::vector<link_kind>& registered_links() {
+HFCOMM_PROCESS_STATE inline std::vector<link_kind>& registered_links() {
   static std::vector<link_kind> kinds;
   return kinds;
 }

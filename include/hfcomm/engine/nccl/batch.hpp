@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/cuda/nccl_api.hpp>
 
 namespace hfcomm::engines {
@@ -86,7 +87,7 @@ class nccl_batch {
   /// Old versions of NCCL allow 2048 messages in one group.
   static constexpr std::size_t most_operations = 1024;
 
-  static nccl_batch*& slot() noexcept {
+  HFCOMM_PROCESS_STATE static nccl_batch*& slot() noexcept {
     thread_local nccl_batch* batch = nullptr;
     return batch;
   }

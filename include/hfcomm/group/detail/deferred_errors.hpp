@@ -26,7 +26,7 @@ class deferred_error_sink {
   void rethrow(const process_group& world);
 
  private:
-  static deferred_error_sink*& current() noexcept;
+  HFCOMM_PROCESS_STATE static deferred_error_sink*& current() noexcept;
 
   deferred_error_sink* previous_;
   std::exception_ptr first_;

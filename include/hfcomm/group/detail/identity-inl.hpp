@@ -15,7 +15,7 @@ namespace hfcomm {
 namespace detail {
 
 /// The identity of the process; null before its first use.
-HFCOMM_INLINE std::atomic<identity*>& made_identity() noexcept {
+HFCOMM_PROCESS_STATE HFCOMM_INLINE std::atomic<identity*>& made_identity() noexcept {
   static std::atomic<identity*> made{nullptr};
   return made;
 }

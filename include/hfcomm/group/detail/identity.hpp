@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/group/process_group.hpp>
 
 namespace hfcomm::rendezvous {
@@ -35,10 +36,10 @@ struct identity {
 /// Returns the identity of a rank that has joined its job. The deadline of its groups is `timeout`.
 [[gnu::cold]] identity identity_of(rendezvous::membership joined, std::chrono::nanoseconds timeout);
 
-identity& process_identity();
+HFCOMM_PROCESS_STATE identity& process_identity();
 
 /// Returns the identity of the rank that this thread runs for; null where it is the process's.
-identity*& thread_identity() noexcept;
+HFCOMM_PROCESS_STATE identity*& thread_identity() noexcept;
 
 const identity& current_identity();
 

@@ -13,7 +13,7 @@ namespace hfcomm::detail {
 
 /// Returns the group whose asynchronous operation this thread runs; null where it runs none. That operation may use the
 /// group.
-HFCOMM_INLINE const group_state*& group_being_served() noexcept {
+HFCOMM_PROCESS_STATE HFCOMM_INLINE const group_state*& group_being_served() noexcept {
   thread_local const group_state* served = nullptr;
   return served;
 }

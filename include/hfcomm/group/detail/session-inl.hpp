@@ -24,6 +24,7 @@
 #include <hfcomm/group/detail/connect_by.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/identity.hpp>
+#include <hfcomm/group/detail/missing_session-inl.hpp>
 #include <hfcomm/group/detail/several_machines.hpp>
 #include <hfcomm/group/environment.hpp>
 #include <hfcomm/group/session.hpp>
@@ -89,7 +90,7 @@ class terminate_reporter {
   };
 
   /// Never destroyed: a session may be a global.
-  static reported_jobs& reported() {
+  HFCOMM_PROCESS_STATE static reported_jobs& reported() {
     static reported_jobs& jobs = *new reported_jobs;  // NOLINT(*owning-memory*)
     return jobs;
   }
@@ -211,6 +212,7 @@ HFCOMM_INLINE void session::end() noexcept {
   if (const auto ending = std::exchange(part_, nullptr)) {
     auto& process = detail::process_identity();
     process.numbers.initialized = false;
+    ::unsetenv(detail::session_variable);
     ending->leave();
     process = detail::identity();
   }
@@ -312,11 +314,13 @@ namespace detail {
   if (who.world_size == 1) {
     process = detail::identity{process_group().with_timeout(options.timeout)};
     process.numbers.initialized = true;
+    detail::set_session_variable();
     return session(std::make_shared<detail::job_part>());
   }
   auto joined = detail::join_as(who, options, context);
   auto part = std::make_shared<detail::job_part>(joined);
   process = detail::identity_of(std::move(joined), options.timeout);
+  detail::set_session_variable();
   return session(std::move(part));
 }
 

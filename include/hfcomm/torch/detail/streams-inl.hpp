@@ -19,7 +19,7 @@ namespace hfcomm::torch {
 namespace detail {
 
 /// Returns the stream of this thread's innermost stream_scope.
-inline std::optional<stream_ref>& scoped_stream() noexcept {
+HFCOMM_PROCESS_STATE inline std::optional<stream_ref>& scoped_stream() noexcept {
   thread_local std::optional<stream_ref> stream;
   return stream;
 }

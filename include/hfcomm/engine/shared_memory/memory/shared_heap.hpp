@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/shared_memory/memory/group_memory.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
@@ -112,7 +113,7 @@ class shared_heap final : public std::pmr::memory_resource {
 class ordinary_memory final : public std::pmr::memory_resource {
  public:
   /// Returns the one of this process. Never destroyed: a buffer may be a global.
-  static std::shared_ptr<std::pmr::memory_resource> of_process() {
+  HFCOMM_PROCESS_STATE static std::shared_ptr<std::pmr::memory_resource> of_process() {
     static ordinary_memory& memory = *new ordinary_memory;  // NOLINT(*owning-memory*)
     return {std::shared_ptr<void>(), &memory};
   }

@@ -46,7 +46,7 @@ class tuning_table {
 
   /// Returns the process's table, which HFCOMM_TUNING fills at the first call: "off", "thorough", or the path of a
   /// file.
-  [[gnu::cold]] static tuning_table& of_process();
+  HFCOMM_PROCESS_STATE [[gnu::cold]] static tuning_table& of_process();
 
   [[nodiscard]] tuning_mode mode() const noexcept { return mode_.load(); }
 
