@@ -59,7 +59,10 @@ class remote_host {
     }
     if (pid_ == 0) {
       signals.restore_in_child();
-      ::signal(SIGINT, SIG_IGN);  // a terminal's Ctrl-C must reach the ranks, not the connection to them
+      // A terminal's Ctrl-C, and what is sent to the whole group, must reach the ranks, not the connection to them.
+      for (const int signal : {SIGINT, SIGUSR1, SIGUSR2}) {
+        ::signal(signal, SIG_IGN);
+      }
       ::dup2(input_end.get(), STDIN_FILENO);
       ::dup2(output_end.get(), STDOUT_FILENO);
       ::dup2(errors_end.get(), STDERR_FILENO);

@@ -18,11 +18,25 @@ namespace {
 using processes::count_of;
 using processes::report;
 
+/// The variables of rank and size of every launcher.
+constexpr std::pair<const char*, const char*> launchers[] = {{"HFCOMM_RANK", "HFCOMM_WORLD_SIZE"},
+                                                             {"RANK", "WORLD_SIZE"},
+                                                             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                             {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+                                                             {"PALS_RANKID", "PMI_SIZE"},
+                                                             {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+                                                             {"PMI_RANK", "PMI_SIZE"},
+                                                             {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+
 /// Runs `body` in a process that a launcher seems to have started, with `rank` and `size` as the names of its
 /// variables. Its output has what it writes to stderr.
 processes::outcome run_launched(const char* rank, const char* size, const std::function<void()>& body) {
   processes::child_processes child(1, [&](int) {
     ::dup2(processes::report_pipe(), STDERR_FILENO);
+    for (const auto& names : launchers) {  // the test itself may run under one
+      ::unsetenv(names.first);
+      ::unsetenv(names.second);
+    }
     ::setenv(rank, "1", 1);
     ::setenv(size, "2", 1);
     body();
@@ -51,13 +65,6 @@ TEST_CASE("a forgotten init: the first call says once what is missing") {
 }
 
 TEST_CASE("a forgotten init: every launcher is known") {
-  constexpr std::pair<const char*, const char*> launchers[] = {{"RANK", "WORLD_SIZE"},
-                                                               {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                                               {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
-                                                               {"PALS_RANKID", "PMI_SIZE"},
-                                                               {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
-                                                               {"PMI_RANK", "PMI_SIZE"},
-                                                               {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
   for (const auto& [rank, size] : launchers) {
     const auto done = run_launched(rank, size, [] { (void)hfcomm::all_reduce(1.0); });
     CHECK(count_of(done.output, std::string(size) + "=2, but this process has no session") == 1);

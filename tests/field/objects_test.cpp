@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <string>
 #include <vector>
@@ -82,5 +83,7 @@ static_assert(!serializable<std::set<int, bool (*)(int, int)>>);
 static_assert(!serializable<std::vector<std::map<int, int, std::function<bool(int, int)>>>>);
 static_assert(serializable<std::map<int, std::unique_ptr<int>, by_distance>>);
 static_assert(serializable<std::filesystem::path>);
+static_assert(serializable<std::set<int, decltype([](int one, int other) { return one < other; })>>);
+static_assert(serializable<std::pmr::map<int, std::pmr::set<int>>>);
 
 }  // namespace

@@ -196,7 +196,8 @@ TEST_CASE("launch: it waits for a core file, and blames the rank that crashed") 
         (void)!::write(crashing[1], &self, sizeof(self));
         std::abort();
       }
-      processes::report("status " + std::to_string(children.wait(1ms, 0ms)));
+      processes::report("status " +
+                        std::to_string(children.wait(hfcomm::detail::forwarded_signals(), 1ms, std::nullopt)));
     });
     return launcher.wait(60s).front();
   }();

@@ -111,6 +111,7 @@ class message_batch {
 
   /// Makes the messages anew where they have run before. Throws usage_error where that is impossible.
   void prepare(std::source_location where);
+  [[nodiscard]] static std::shared_ptr<engines::transfer> renewed(const engines::transfer& message);
   /// Sends the peers, instead of messages, the reason why there are none.
   void refuse(const char* text) noexcept;
   /// Begins another batch in the place of one that has run.
@@ -123,8 +124,9 @@ class message_batch {
   process_group group_;
   message_list messages_;
   object_list objects_;
-  std::exception_ptr problem_;  // of the first object that could not be encoded
-  bool has_run_ = false;        // these messages have
+  std::exception_ptr problem_;                 // of the first object that could not be encoded
+  bool has_run_ = false;                       // these messages have
+  std::weak_ptr<detail::work_state> started_;  // the work of the last `start`
 };
 
 }  // namespace hfcomm

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <source_location>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
@@ -64,21 +66,24 @@ class distributed_data_parallel {
   explicit distributed_data_parallel(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers = {},
                                      ddp_options options = {}, const process_group& group = world(),
                                      std::source_location where = std::source_location::current());
-  /// The same for a model without buffers.
-  distributed_data_parallel(std::vector<ddp_parameter> parameters, ddp_options options,
+  /// The same for a model without buffers. A template, so that `{}` stands for no buffers.
+  template <std::same_as<ddp_options> Options>
+  distributed_data_parallel(std::vector<ddp_parameter> parameters, Options options,
                             const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            std::source_location where = std::source_location::current())
+      : distributed_data_parallel(std::move(parameters), {}, std::move(options), group, where) {}
   distributed_data_parallel(const distributed_data_parallel&) = delete;
   distributed_data_parallel& operator=(const distributed_data_parallel&) = delete;
   ~distributed_data_parallel();
 
   /// To be called before each forward pass. Gives every rank rank 0's buffers, unless `broadcast_buffers` is off or
-  /// inside `no_sync`. Collective: the ranks' passes are counted by it, so a rank that leaves a backward pass out gets
-  /// a mismatch_error in the next one, as do the others. Inside a `join_scope` the ranks agree here on the pass that
-  /// begins, so every pass needs it. The buffers are then those of the lowest rank that still has data.
+  /// inside `no_sync`. Collective: it counts the ranks' passes. Where one rank leaves a backward pass out, and does not
+  /// call `abandon_pass` in it, all get mismatch_error in the passes from the next one on. Inside a `join_scope` the
+  /// ranks agree here on the pass that begins, so every pass needs it. The buffers are then those of the lowest rank
+  /// that still has data.
   ///
-  /// Throws usage_error where a gradient of the pass before was marked ready and the pass neither finished nor
-  /// abandoned, which is abandoned by that: the other ranks throw peer_error in their `finish` of it. (As torch does.)
+  /// Throws usage_error where a gradient of the pass before was marked ready, and the pass was neither finished nor
+  /// abandoned. This abandons it: the other ranks throw peer_error in their `finish` of it. (As torch does.)
   void begin_forward(std::source_location where = std::source_location::current());
 
   /// Declares the gradient of the `index`-th registered parameter final for this backward pass. Once all gradients of a

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <type_traits>
@@ -23,9 +24,9 @@ struct launch_options {
   /// made if it is missing and its parent is there. With it, `prefix_output` has no effect. Also asked for by
   /// HFCOMM_OUTPUT_DIRECTORY. Existing files are overwritten.
   std::string output_directory{};
-  /// How long the ranks may still run after the first signal that asks for the job's end, with a checkpoint for
-  /// instance; 0: as long as they want. The second such signal ends them at once.
-  std::chrono::nanoseconds grace{};
+  /// How long the ranks may still run after the first signal that asks for the job's end, to write a checkpoint for
+  /// instance; nullopt: as long as they want. The second such signal ends them at once.
+  std::optional<std::chrono::nanoseconds> grace{};
 };
 
 namespace detail {

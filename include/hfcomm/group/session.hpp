@@ -67,7 +67,8 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 /// that one rank of a machine does for the others.
 [[nodiscard]] const std::optional<process_group>& leader_group();
 
-/// Returns this process's rank among all ranks; 0 before init(), of which it says on stderr what world() does.
+/// Returns this process's rank among all ranks; 0 before init(). Where that is a mistake (see world()), the first call
+/// says so on stderr.
 [[nodiscard]] int rank();
 /// Returns the number of all ranks; 1 before init().
 [[nodiscard]] int world_size();

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
 namespace hfcomm::rendezvous {
@@ -26,7 +27,7 @@ class pmi_client {
   ~pmi_client();
 
   /// Returns the client of this process's PMI_FD, which lives until the process ends.
-  static std::shared_ptr<pmi_client> of_process();
+  HFCOMM_PROCESS_STATE static std::shared_ptr<pmi_client> of_process();
 
   /// Stores a value, which has no spaces. Other ranks can get it after a barrier.
   void put(std::string_view key, std::string_view value);

@@ -138,8 +138,10 @@ struct std_parts<T> : std::type_identity<parts<>> {};
 template <class T, class D>
 struct std_parts<std::unique_ptr<T, D>> : std::type_identity<parts<>> {};
 
-template <class T>
-concept comparable_with_null = requires(const T& one) { one == nullptr; };
+template <class F>
+inline constexpr bool is_null_by_default = std::is_pointer_v<F>;
+template <template <class...> class C, class Signature>
+inline constexpr bool is_null_by_default<C<Signature>> = std_template_name<C> == "function";
 
 /// True for a set or map with a pointer or a std::function as its comparator, hash or equality. It would be null in a
 /// decoded container, which needs it to insert its elements.
@@ -147,10 +149,10 @@ template <class T>
 inline constexpr bool has_null_functions = false;
 template <template <class...> class C, class K, class... More>
   requires(kind_of_std_template<C> == std_kind::set)
-inline constexpr bool has_null_functions<C<K, More...>> = (comparable_with_null<More> || ...);
+inline constexpr bool has_null_functions<C<K, More...>> = (is_null_by_default<More> || ...);
 template <template <class...> class C, class K, class V, class... More>
   requires(kind_of_std_template<C> == std_kind::map)
-inline constexpr bool has_null_functions<C<K, V, More...>> = (comparable_with_null<More> || ...);
+inline constexpr bool has_null_functions<C<K, V, More...>> = (is_null_by_default<More> || ...);
 
 /// True if values of T are saved by functions that cereal finds, or hold such values. Where this is false, no archive
 /// of cereal's is made, whose tables of pointers and versions cost more compile time than the rest.

@@ -35,18 +35,20 @@ class message_batch::listener final : public engines::transfer_listener {
         problem_(batch.problem_),
         state_(std::move(state)),
         value_(std::move(value)),
-        left_(parts) {}
+        unfinished_parts_(parts) {}
 
   [[nodiscard]] bool on_finish() noexcept override {
-    if (left_.fetch_sub(1) != 1) {
+    if (unfinished_parts_.fetch_sub(1) != 1) {
       return false;
     }
     const detail::identity_scope own_rank(own_);
     const message_list messages = std::exchange(messages_, {});  // they own this
     std::exception_ptr error;
     for (const auto& one : messages) {
-      auto problem = std::exchange(one->problem, nullptr);
-      error = error ? std::move(error) : std::move(problem);
+      if (!one->is_failure) {  // a notice may be under way still
+        auto problem = std::exchange(one->problem, nullptr);
+        error = error ? std::move(error) : std::move(problem);
+      }
     }
     try {
       receive(messages, objects_, std::exchange(problem_, nullptr), std::exchange(error, nullptr));
@@ -69,7 +71,7 @@ class message_batch::listener final : public engines::transfer_listener {
   std::exception_ptr problem_;
   std::shared_ptr<detail::work_state> state_;
   std::shared_ptr<detail::work_value<void>> value_;
-  std::atomic<std::size_t> left_;
+  std::atomic<std::size_t> unfinished_parts_;
   detail::identity* own_ = detail::thread_identity();
   std::coroutine_handle<> waiter_;
 };
@@ -86,6 +88,7 @@ HFCOMM_INLINE message_batch& message_batch::operator=(message_batch&& other) noe
   std::swap(objects_, other.objects_);
   std::swap(problem_, other.problem_);
   std::swap(has_run_, other.has_run_);
+  std::swap(started_, other.started_);
   return *this;
 }
 
@@ -117,11 +120,26 @@ HFCOMM_INLINE void message_batch::renew() noexcept {
   }
 }
 
+/// Returns a message like one that has run.
+HFCOMM_INLINE std::shared_ptr<engines::transfer> message_batch::renewed(const engines::transfer& message) {
+  auto result = std::make_shared<engines::transfer>(message.call);
+  result->data = message.data;
+  result->into = message.into;
+  if (message.call.root == null_rank) {
+    result->source = null_rank;
+    result->finished.store(true);
+  }
+  return result;
+}
+
 HFCOMM_INLINE void message_batch::prepare(std::source_location where) {
-  if (!std::exchange(has_run_, true)) {
+  const engines::operation call{.name = "message_batch", .where = where};
+  if (const auto started = started_.lock(); started && !started->done()) {
+    detail::fail_message(group_, call, "it is under way still: wait for the work that start returned");
+  }
+  if (!has_run_) {
     return;
   }
-  const engines::operation call{.name = "message_batch", .where = where};
   const auto is_copy = [](const auto& one) {
     return one->call.pattern == detail::movement::send && one->call.content == engines::payload::object;
   };
@@ -132,33 +150,29 @@ HFCOMM_INLINE void message_batch::prepare(std::source_location where) {
     refuse(text);
     detail::fail_message(group_, call, text);
   }
-  if (!std::all_of(messages_.begin(), messages_.end(), [](const auto& one) { return one->finished.load(); })) {
-    detail::fail_message(group_, call, "it is under way still: wait for the work that start returned");
-  }
   for (auto& one : messages_) {
-    auto again = std::make_shared<engines::transfer>(one->call);
-    again->data = one->data;
-    again->into = one->into;
-    if (one->call.root == null_rank) {
-      again->source = null_rank;
-      again->finished.store(true);
-    }
-    one = std::move(again);
+    one = renewed(*one);
   }
+  has_run_ = false;
 }
 
 HFCOMM_INLINE void message_batch::receive(const message_list& messages, const object_list& objects,
                                           std::exception_ptr problem, std::exception_ptr error) {
-  if (error) {
-    std::rethrow_exception(problem ? std::move(problem) : std::move(error));
-  }
   for (const received_object& one : objects) {
     try {
-      one.take(*messages[one.message]);
+      if (!error) {
+        one.take(*messages[one.message]);
+      }
     } catch (...) {
       problem = problem ? std::move(problem) : std::current_exception();
     }
   }
+  for (const auto& one : messages) {
+    if (one->finished.load()) {
+      one->object = {};  // the batch may stay for long
+    }
+  }
+  problem = problem ? std::move(problem) : std::move(error);
   if (problem) {
     std::rethrow_exception(std::move(problem));
   }
@@ -174,6 +188,9 @@ HFCOMM_INLINE void message_batch::run(std::source_location where) {
   } catch (...) {
     error = std::current_exception();
   }
+  // Where the group could not be used, nothing was posted, and the peers still wait for this batch.
+  has_run_ = std::all_of(messages_.begin(), messages_.end(),
+                         [](const auto& one) { return one->finished.load() || one->is_failure; });
   receive(messages_, objects_, problem_, std::move(error));
 }
 
@@ -186,15 +203,15 @@ class message_batch::state final : public detail::group_work_state {
         messages_(messages.begin(), messages.end()) {}
 
   void begin_wait() override {
-    for (const auto& one : open_messages()) {
+    for (const auto& one : unfinished_messages()) {
       one->awaited.store(true);
     }
   }
 
   void help() override {
     const auto keep = group_unless_done();  // the work's owner may drop it meanwhile
-    if (const message_list open = open_messages(); keep && !open.empty()) {
-      engine_.complete(open);
+    if (const message_list unfinished = unfinished_messages(); keep && !unfinished.empty()) {
+      engine_.complete(unfinished);
     }
   }
 
@@ -202,14 +219,14 @@ class message_batch::state final : public detail::group_work_state {
   [[nodiscard]] bool withdraw() override { return false; }
 
  private:
-  [[nodiscard]] message_list open_messages() const {
-    message_list open;
+  [[nodiscard]] message_list unfinished_messages() const {
+    message_list unfinished;
     for (const auto& one : messages_) {
-      if (auto still = one.lock(); still && !still->finished.load()) {
-        open.push_back(std::move(still));
+      if (auto message = one.lock(); message && !message->finished.load()) {
+        unfinished.push_back(std::move(message));
       }
     }
-    return open;
+    return unfinished;
   }
 
   engines::host_engine& engine_;
@@ -220,25 +237,25 @@ HFCOMM_INLINE work<void> message_batch::start(std::source_location where) {
   prepare(where);
   const engines::operation call{.name = "message_batch::start", .where = where};
   const detail::group_guard entered(group_, call);
-  message_list open;
+  message_list unfinished;
   message_list awaited;
   for (const auto& one : messages_) {
     if (!one->finished.load()) {
-      open.push_back(one);
+      unfinished.push_back(one);
       if (!one->is_failure) {
         awaited.push_back(one);
       }
     }
   }
   auto value = std::make_shared<detail::work_value<void>>();
-  std::shared_ptr<detail::work_state> own = std::make_shared<state>(call, group_, awaited);
-  const auto end = std::make_shared<listener>(*this, own, value, awaited.size() + 1);
+  std::shared_ptr<detail::work_state> started = std::make_shared<state>(call, group_, awaited);
+  const auto last_part = std::make_shared<listener>(*this, started, value, awaited.size() + 1);
   for (const auto& one : awaited) {
-    one->listener = end;
+    one->listener = last_part;
   }
   try {
-    if (!open.empty()) {
-      detail::group_access::engine(group_).post(open);
+    if (!unfinished.empty()) {
+      detail::group_access::engine(group_).post(unfinished);
     }
   } catch (...) {
     for (const auto& one : awaited) {
@@ -246,8 +263,10 @@ HFCOMM_INLINE work<void> message_batch::start(std::source_location where) {
     }
     throw;
   }
-  (void)end->on_finish();  // the last part; nobody can await the work yet
-  return work<void>(std::move(own), std::move(value));
+  has_run_ = true;
+  started_ = started;
+  (void)last_part->on_finish();  // nobody can await the work yet
+  return work<void>(std::move(started), std::move(value));
 }
 
 HFCOMM_INLINE message_batch& message_batch::add_failure(const engines::transfer& message) {

@@ -16,11 +16,6 @@ HFCOMM_INLINE distributed_data_parallel::distributed_data_parallel(std::vector<d
     : state_(std::make_unique<detail::ddp_state>(std::move(parameters), std::move(buffers), std::move(options), group,
                                                  where)) {}
 
-HFCOMM_INLINE distributed_data_parallel::distributed_data_parallel(std::vector<ddp_parameter> parameters,
-                                                                   ddp_options options, const process_group& group,
-                                                                   std::source_location where)
-    : distributed_data_parallel(std::move(parameters), {}, std::move(options), group, where) {}
-
 HFCOMM_INLINE distributed_data_parallel::~distributed_data_parallel() = default;
 
 HFCOMM_INLINE void distributed_data_parallel::begin_forward(std::source_location where) {

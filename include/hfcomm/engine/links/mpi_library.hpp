@@ -9,6 +9,7 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
@@ -85,11 +86,11 @@ class mpi_library {
     rendezvous::fork_guard creator;
   };
 
-  static std::atomic<bool>& has_lost_process() noexcept {
+  HFCOMM_PROCESS_STATE static std::atomic<bool>& has_lost_process() noexcept {
     static std::atomic<bool> has_lost = false;
     return has_lost;
   }
-  static std::atomic<int>& links() noexcept {
+  HFCOMM_PROCESS_STATE static std::atomic<int>& links() noexcept {
     static std::atomic<int> count = 0;
     return count;
   }

@@ -19,8 +19,10 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/group/detail/forwarded_signals.hpp>
 #include <hfcomm/group/detail/rank_output.hpp>
+#include <hfcomm/group/work.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/roster.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -103,9 +105,10 @@ class child_processes {
   }
 
   /// Waits for all children, and passes signals on to them. Once one has failed, the others get `time_to_report` before
-  /// they are stopped. After a signal that asks for the end they get `grace` instead, where 0 is any time, until there
-  /// is a second one. Returns 0 or the status of the failed one, which is printed.
-  [[gnu::cold]] int wait(clock::duration time_to_report, clock::duration grace) {
+  /// they are stopped. After a signal that asks for the end they get `grace` instead, or any time, until there is a
+  /// second one. Returns 0 or the status of the failed one, which is printed.
+  [[gnu::cold]] int wait(const forwarded_signals& signals, clock::duration time_to_report,
+                         std::optional<clock::duration> grace) {
     constexpr auto never = clock::time_point::max();
     // Signals that follow each other more quickly are one: `timeout` sends its signal here, and to all of the group.
     constexpr std::chrono::milliseconds shortest_pause{100};
@@ -114,14 +117,14 @@ class child_processes {
     int ending_signal = 0;
     bool has_failed = false;
     while (collect()) {
-      while (const auto came = forwarded_signals::take()) {
-        pass_on(*came);
+      while (const auto received = signals.take()) {
+        pass_on(*received);
         const auto now = clock::now();
-        if (came->is_ending() && !first_ending) {
+        if (received->is_ending() && !first_ending) {
           first_ending = now;
-          stops_at = grace > grace.zero() ? now + grace : never;
-          ending_signal = came->signal;
-        } else if (came->is_ending() && now - *first_ending > shortest_pause) {
+          stops_at = std::min(stops_at, grace ? time_after(*grace) : never);
+          ending_signal = received->signal;
+        } else if (received->is_ending() && now - *first_ending > shortest_pause) {
           stops_at = now;
         }
       }
@@ -163,8 +166,9 @@ class child_processes {
   /// Prints that the ranks were stopped after a signal; returns the status for launch().
   [[nodiscard, gnu::cold]] int report_stopped(int signal) const {
     std::fflush(stdout);
-    std::fprintf(stderr, "[hfcomm] launch: %d ranks were stopped, which still ran after %s\n", count_stopped(),
-                 rendezvous::signal_name(signal).c_str());
+    const int count = count_stopped();
+    std::fprintf(stderr, "[hfcomm] launch: %d %s stopped, which still ran after %s\n", count,
+                 count == 1 ? "rank was" : "ranks were", rendezvous::signal_name(signal).c_str());
     return 128 + signal;
   }
 

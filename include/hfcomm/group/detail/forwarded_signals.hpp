@@ -25,40 +25,47 @@ class forwarded_signals {
 
   /// Blocks the signals until `unblock`, so that no child of a fork misses one or takes it for its parent.
   [[gnu::cold]] forwarded_signals() noexcept {
-    sigset_t kept;
-    ::sigemptyset(&kept);
+    ::sigemptyset(&kept_);
     for (std::size_t index = 0; index < count; ++index) {
       ::sigaction(signals[index], nullptr, &before_[index]);
       if (before_[index].sa_handler != SIG_IGN) {
-        ::sigaddset(&kept, signals[index]);
+        ::sigaddset(&kept_, signals[index]);
       }
+      counts()[index][0].store(0);
+      counts()[index][1].store(0);
     }
-    ::pthread_sigmask(SIG_BLOCK, &kept, &mask_);
+    ::pthread_sigmask(SIG_BLOCK, &kept_, &mask_);
     struct sigaction noting{};
     noting.sa_sigaction = &note;
     noting.sa_flags = SA_SIGINFO | SA_RESTART;
     for (std::size_t index = 0; index < count; ++index) {
-      if (::sigismember(&kept, signals[index]) == 1) {
+      if (::sigismember(&kept_, signals[index]) == 1) {
         ::sigaction(signals[index], &noting, nullptr);
       }
     }
   }
   forwarded_signals(const forwarded_signals&) = delete;
   forwarded_signals& operator=(const forwarded_signals&) = delete;
-  ~forwarded_signals() { restore(); }
+  /// Raises the signals that came too late to be taken.
+  ~forwarded_signals() {
+    restore();
+    while (const auto late = take()) {
+      ::raise(late->signal);
+    }
+  }
 
-  void unblock() const noexcept { ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr); }
+  void unblock() const noexcept { ::pthread_sigmask(SIG_UNBLOCK, &kept_, nullptr); }
 
   /// Gives the process, or a child of it, its handlers and its mask back.
   [[gnu::cold]] void restore() const noexcept {
     for (std::size_t index = 0; index < count; ++index) {
       ::sigaction(signals[index], &before_[index], nullptr);
     }
-    unblock();
+    ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
   }
 
   /// Returns a signal that has come; nullopt: there is none. Never waits.
-  [[gnu::cold]] static std::optional<received> take() noexcept {
+  [[nodiscard, gnu::cold]] std::optional<received> take() const noexcept {  // NOLINT(*static*): of the object's time
     for (std::size_t index = 0; index < count; ++index) {
       for (const bool from_terminal : {false, true}) {
         if (auto& came = counts()[index][from_terminal ? 1 : 0]; came.load() > 0) {
@@ -89,6 +96,7 @@ class forwarded_signals {
   }
 
   struct sigaction before_[count]{};
+  sigset_t kept_{};  // those that the process does not ignore
   sigset_t mask_{};
 };
 

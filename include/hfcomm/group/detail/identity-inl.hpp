@@ -58,8 +58,8 @@ HFCOMM_INLINE rank_numbers current_numbers() noexcept {
   return own != nullptr ? own->numbers : rank_numbers{};
 }
 
-/// The same for a program that asks. Where a launcher has started several processes and this one has no session, that
-/// is noted.
+/// Returns the numbers for a program that asks. Where a launcher has started several processes and this one has no
+/// session, that is noted.
 HFCOMM_INLINE rank_numbers numbers_for_call() noexcept {
   const rank_numbers own = current_numbers();
   if (!own.initialized) [[unlikely]] {

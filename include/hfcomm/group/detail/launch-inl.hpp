@@ -127,7 +127,7 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
     }
   }
   signals.unblock();
-  return children.wait(std::chrono::seconds(2), options.grace);
+  return children.wait(signals, std::chrono::seconds(2), options.grace);
 }
 
 [[gnu::cold]] HFCOMM_INLINE int launch(launch_options options, function_ref<int()> main, std::source_location where) {

@@ -194,16 +194,17 @@ static_assert(std::equal(std::begin(known), std::end(known), std::begin(names_of
   struct unknown_launcher {
     const char* name;
     const char* rank;
-    const char* size;  // null where no variable has it
+    const char* size;             // null where no variable has it
+    const char* alone = nullptr;  // is 1 where no launcher has started the process
   };
   constexpr std::array unknown{unknown_launcher{"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
                                unknown_launcher{"ALPS", "ALPS_APP_PE", nullptr},
-                               // Set, with the size 1, by MPI_Init of a program that mpirun has not started.
-                               unknown_launcher{"PMIx", "PMIX_RANK", "OMPI_APP_CTX_NUM_PROCS"}};
+                               // MPI_Init sets both in a program that mpirun has not started.
+                               unknown_launcher{"PMIx", "PMIX_RANK", nullptr, "OMPI_APP_CTX_NUM_PROCS"}};
   for (const unknown_launcher& one : unknown) {
     const auto rank = read(one.rank);
     const auto size = one.size != nullptr ? read(one.size) : std::nullopt;
-    if ((rank || size) && size != "1") {
+    if ((rank || size) && size != "1" && (one.alone == nullptr || read(one.alone) != "1")) {
       const char* const found = rank ? one.rank : one.size;
       detail::throw_error<usage_error>(
           {-1, 0, "detect_environment", 0, where},

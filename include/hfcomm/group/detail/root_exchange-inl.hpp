@@ -49,8 +49,8 @@ HFCOMM_INLINE std::vector<std::pair<std::string, std::string>> found_variables(e
   return found;
 }
 
-HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchange(const launch_environment& job,
-                                                                                  const error_context& context) {
+HFCOMM_PROCESS_STATE HFCOMM_INLINE std::unique_ptr<rendezvous::address_exchange> make_address_exchange(
+    const launch_environment& job, const error_context& context) {
   static std::atomic<int> starts{0};  // equal on all ranks, because each start is of all of them
   switch (job.lookup) {
     case root_lookup::address:

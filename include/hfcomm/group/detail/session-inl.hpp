@@ -212,7 +212,7 @@ HFCOMM_INLINE void session::end() noexcept {
   if (const auto ending = std::exchange(part_, nullptr)) {
     auto& process = detail::process_identity();
     process.numbers.initialized = false;
-    ::unsetenv(detail::session_variable);
+    detail::mark_session(false);
     ending->leave();
     process = detail::identity();
   }
@@ -314,13 +314,13 @@ namespace detail {
   if (who.world_size == 1) {
     process = detail::identity{process_group().with_timeout(options.timeout)};
     process.numbers.initialized = true;
-    detail::set_session_variable();
+    detail::mark_session(true);
     return session(std::make_shared<detail::job_part>());
   }
   auto joined = detail::join_as(who, options, context);
   auto part = std::make_shared<detail::job_part>(joined);
   process = detail::identity_of(std::move(joined), options.timeout);
-  detail::set_session_variable();
+  detail::mark_session(true);
   return session(std::move(part));
 }
 

@@ -67,7 +67,7 @@ inline info make_info(const char* key, std::uint16_t type) {
 /// make its own before, meanwhile and afterwards.
 class library {
  public:
-  static library& of_process() {
+  HFCOMM_PROCESS_STATE static library& of_process() {
     static library one;
     return one;
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "../multi_rank/ranks.hpp"
+#include "ranks.hpp"
 
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -125,7 +126,7 @@ TEST_CASE("a batch under way cannot run again") {
     batch.recv(std::span(in), other);
     auto work = batch.start();
     CHECK_CONTAINS(error_of<usage_error>([&] { batch.run(); }).what(), "under way still");
-    CHECK_CONTAINS(error_of<usage_error>([&] { (void)batch.start(); }).what(), "batch_again_test.cpp");
+    CHECK_CONTAINS(error_of<usage_error>([&] { (void)batch.start(); }).what(), "message_batch_again_test.cpp");
     barrier(world);
     send(std::span(sent), other, world);
     work.wait();
@@ -151,6 +152,53 @@ TEST_CASE("a batch that runs again: copied objects cannot be sent twice, and the
       batch.run();
       CHECK(text == "second");
     }
+    check_usable(world);
+  });
+}
+
+TEST_CASE("a batch that is started: the work throws what run would throw, and no object is received") {
+  run_noted(2, {}, [](const process_group& world) {
+    const int other = 1 - world.rank();
+    std::vector<int> out(3 + static_cast<std::size_t>(world.rank()), 1);
+    std::vector<int> in(3);
+    std::string text = "as before";
+    message_batch batch(world);
+    batch.send(std::span(out), other, 1).recv(std::span(in), other, 1);
+    batch.send(std::string("new"), other, 2).recv(text, other, 2);
+    auto work = batch.start();
+    CHECK_CONTAINS(error_of<mismatch_error>([&] { work.wait(); }).what(), "message_batch::");
+    CHECK(text == "as before");
+    check_usable(world);
+  });
+}
+
+struct refuses_to_be_saved {
+  template <class Archive>
+  void save(Archive& /*archive*/) const {
+    throw std::domain_error("not now");
+  }
+  template <class Archive>
+  void load(Archive& /*archive*/) {}
+};
+
+TEST_CASE("a batch that is started: an object that cannot be encoded is the work's error, and its receiver is told") {
+  run_noted(2, {}, [](const process_group& world) {
+    const int other = 1 - world.rank();
+    std::vector<int> in(3);
+    const std::vector<int> out(3, world.rank() + 1);
+    message_batch batch(world);
+    batch.recv(std::span(in), other, 2).send(std::span(out), other, 2);
+    if (world.rank() == 0) {
+      batch.send(refuses_to_be_saved(), other, 1);
+      auto work = batch.start();
+      CHECK_CONTAINS(error_of<std::domain_error>([&] { work.wait(); }).what(), "not now");
+    } else {
+      refuses_to_be_saved object;
+      batch.recv(object, other, 1);
+      auto work = batch.start();
+      CHECK_CONTAINS(error_of<peer_error>([&] { work.wait(); }).what(), "not now");
+    }
+    CHECK((in == std::vector<int>(3, other + 1)));
     check_usable(world);
   });
 }
