@@ -32,7 +32,7 @@ class message_batch::listener final : public engines::transfer_listener {
            std::shared_ptr<detail::work_value<void>> value, std::size_t parts)
       : messages_(batch.messages_),
         objects_(batch.objects_),
-        problem_(batch.problem_),
+        problem_(batch.problem_),  // NOLINT(bugprone-throw-keyword-missing): it is thrown when all have ended
         state_(std::move(state)),
         value_(std::move(value)),
         unfinished_parts_(parts) {}

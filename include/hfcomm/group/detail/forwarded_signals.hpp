@@ -38,9 +38,9 @@ class forwarded_signals {
     struct sigaction noting{};
     noting.sa_sigaction = &note;
     noting.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (std::size_t index = 0; index < count; ++index) {
-      if (::sigismember(&kept_, signals[index]) == 1) {
-        ::sigaction(signals[index], &noting, nullptr);
+    for (const int signal : signals) {
+      if (::sigismember(&kept_, signal) == 1) {
+        ::sigaction(signal, &noting, nullptr);
       }
     }
   }

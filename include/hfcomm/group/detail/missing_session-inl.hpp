@@ -50,7 +50,9 @@ class session_mark {
  public:
   [[gnu::cold]] session_mark() noexcept {
     std::uint64_t random = 0;
-    if (const auto* const bytes = reinterpret_cast<const void*>(::getauxval(AT_RANDOM))) {
+    // The kernel gives addresses as numbers.
+    const auto* const bytes = reinterpret_cast<const void*>(::getauxval(AT_RANDOM));  // NOLINT(*int-to-ptr)
+    if (bytes != nullptr) {
       std::memcpy(&random, bytes, sizeof(random));
     }
     std::snprintf(text_, sizeof(text_), "%10d-%016llx", ::getpid(), static_cast<unsigned long long>(random));
