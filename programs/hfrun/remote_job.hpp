@@ -94,21 +94,15 @@ class remote_job {
       return;
     }
     const auto now = clock::now();
-    if (!received->is_ending()) {
-      for (remote_host& host : hosts_) {
-        host.signal(received->signal);
-      }
-      return;
-    }
     const bool is_new = !passed_ || now - passed_->at > longest_pause;
-    if (!is_new && now - passed_->at > shortest_pause) {
+    if (received->is_ending() && !is_new && now - passed_->at > shortest_pause) {
       stop_for(received->signal);
       return;
     }
     for (remote_host& host : hosts_) {
       host.signal(received->signal);
     }
-    if (is_new) {
+    if (received->is_ending() && is_new) {
       passed_ = {received->signal, now};
     }
   }

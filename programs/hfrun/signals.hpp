@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include <csignal>
@@ -11,13 +10,11 @@
 
 namespace hfrun {
 
-/// The signals that hfrun passes on to its ranks.
-inline constexpr std::array<int, 5> passed_signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-
-/// Returns which of them this process ignores. nohup and a script's `program &` start programs so.
+/// Returns which of the signals that hfrun passes on this process ignores. nohup and a script's `program &` start
+/// programs so.
 inline std::vector<int> ignored_signals() {
   std::vector<int> ignored;
-  for (const int signal : passed_signals) {
+  for (const int signal : hfcomm::detail::forwarded_signals::signals) {
     struct sigaction current{};
     if (::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) {
       ignored.push_back(signal);
@@ -26,9 +23,9 @@ inline std::vector<int> ignored_signals() {
   return ignored;
 }
 
-/// Makes this process ignore those of these signals, and no others.
+/// Makes this process ignore these of the signals that hfrun passes on, and no others.
 inline void ignore_only(const std::vector<int>& ignored) {
-  for (const int signal : passed_signals) {
+  for (const int signal : hfcomm::detail::forwarded_signals::signals) {
     const bool is_ignored = std::find(ignored.begin(), ignored.end(), signal) != ignored.end();
     ::signal(signal, is_ignored ? SIG_IGN : SIG_DFL);
   }

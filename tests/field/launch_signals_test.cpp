@@ -15,14 +15,16 @@
 #include <hfcomm/comm.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 
+#include "../multi_rank/ranks.hpp"
 #include "../process/processes.hpp"
 
 namespace {
 
+using multi_rank::wait_until;
 using processes::count_of;
 using processes::report;
 
-/// What the ranks of a job tell the test, in memory that all of them share.
+/// State that the ranks of a job share with the test.
 struct shared_state {
   std::atomic<int> ready{0};
 };
@@ -38,13 +40,6 @@ volatile std::sig_atomic_t signal_count = 0;
 void note_signal(int signal) {
   last_signal = signal;
   signal_count = signal_count + 1;
-}
-
-void wait_until(const std::function<bool()>& holds) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!holds() && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
 }
 
 /// Runs a job of two ranks, in a process of its own, and has `disturb` send that process signals when both are ready.

@@ -11,21 +11,10 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-void backward(toy_model& model, distributed_data_parallel& ddp, int rank, int pass) {
-  for (std::size_t index = model.size(); index-- > 0;) {
-    model.set_gradient(rank, index, pass);
-    ddp.mark_ready(index);
-  }
-}
-
 void check_passes(toy_model& model, distributed_data_parallel& ddp, const process_group& world) {
   for (int pass = 0; pass < 3; ++pass) {
     ddp.begin_forward();
-    backward(model, ddp, world.rank(), pass);
-    ddp.finish();
-    for (std::size_t index = 0; index < model.size(); ++index) {
-      CHECK(model.is_average(world.size(), index, pass));
-    }
+    check_a_pass(model, ddp, world, pass);
   }
 }
 
@@ -35,7 +24,7 @@ TEST_CASE("a forgotten finish: the next begin_forward is a usage_error on every 
     distributed_data_parallel ddp(model.views());
     for (int time = 0; time < 3; ++time) {
       ddp.begin_forward();
-      backward(model, ddp, world.rank(), 0);
+      mark_all(model, ddp, world.rank(), 0);
       const auto problem = error_of<usage_error>([&] { ddp.begin_forward(); });
       CHECK_CONTAINS(problem.what(), "Call finish() before the optimizer's step");
       CHECK_CONTAINS(problem.what(), "training_pass_test.cpp");
@@ -51,7 +40,7 @@ TEST_CASE("a forgotten finish: inside no_sync it is an error, too") {
     {
       const auto off = ddp.no_sync();
       ddp.begin_forward();
-      backward(model, ddp, world.rank(), 0);
+      mark_all(model, ddp, world.rank(), 0);
       CHECK_CONTAINS(error_of<usage_error>([&] { ddp.begin_forward(); }).what(), "before finish");
     }
     check_passes(model, ddp, world);
@@ -68,7 +57,7 @@ TEST_CASE("a skipped backward: the next pass is a mismatch_error on every rank")
       if (world.rank() == 1) {
         ddp.begin_forward();  // its loss was no number, so it goes on with the next batch
       }
-      backward(model, ddp, world.rank(), 3);
+      mark_all(model, ddp, world.rank(), 3);
       const auto problem = error_of<mismatch_error>([&] { ddp.finish(); });
       CHECK_CONTAINS(problem.what(), "backward pass 4");
       CHECK_CONTAINS(problem.what(), "backward pass 5");
@@ -95,7 +84,7 @@ TEST_CASE("accumulation: a scope that is not active averages, and a model withou
       const auto off = ddp.no_sync(step % 2 == 0);
       CHECK(ddp.synchronizes() == (step % 2 != 0));
       ddp.begin_forward();
-      backward(model, ddp, world.rank(), step);
+      mark_all(model, ddp, world.rank(), step);
       ddp.finish();
       CHECK((step % 2 == 0 || model.is_average(world.size(), 0, step)));
     }

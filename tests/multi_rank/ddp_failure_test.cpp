@@ -14,21 +14,6 @@ using namespace multi_rank;
 
 const ddp_options tiny_buckets{.first_bucket_bytes = 1, .bucket_bytes = 1};
 
-void mark_all(toy_model& model, distributed_data_parallel& ddp, int rank, int pass) {
-  for (std::size_t index = model.size(); index-- > 0;) {
-    model.set_gradient(rank, index, pass);
-    ddp.mark_ready(index);
-  }
-}
-
-void check_a_pass(toy_model& model, distributed_data_parallel& ddp, const process_group& world, int pass) {
-  mark_all(model, ddp, world.rank(), pass);
-  ddp.finish();
-  for (std::size_t index = 0; index < model.size(); ++index) {
-    CHECK(model.is_average(world.size(), index, pass));
-  }
-}
-
 TEST_CASE("ddp: marking twice, a bad index and an unknown name are usage_errors") {
   at_every_size([](const process_group& world) {
     toy_model model({3, 4});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <cstddef>
 #include <cstring>
 #include <source_location>
@@ -83,6 +85,24 @@ class toy_model {
  private:
   std::vector<toy_parameter<float>> parameters_;
 };
+
+/// Sets all gradients of a pass, and marks them, the last one first.
+inline void mark_all(toy_model& model, hfcomm::distributed_data_parallel& ddp, int rank, int pass) {
+  for (std::size_t index = model.size(); index-- > 0;) {
+    model.set_gradient(rank, index, pass);
+    ddp.mark_ready(index);
+  }
+}
+
+/// The same; then finishes the pass, and checks the averages.
+inline void check_a_pass(toy_model& model, hfcomm::distributed_data_parallel& ddp, const hfcomm::process_group& world,
+                         int pass) {
+  mark_all(model, ddp, world.rank(), pass);
+  ddp.finish();
+  for (std::size_t index = 0; index < model.size(); ++index) {
+    CHECK(model.is_average(world.size(), index, pass));
+  }
+}
 
 /// A pass that adds `amount` to every gradient, as backward passes do that accumulate, and marks all.
 inline void add_and_finish(toy_model& model, hfcomm::distributed_data_parallel& ddp, float amount,

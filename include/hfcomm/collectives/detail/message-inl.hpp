@@ -49,14 +49,18 @@ HFCOMM_INLINE operation addressed(operation call, const process_group& group, mo
   return call;
 }
 
-HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
-                                                allowed_peer allowed, message_tag tag) {
-  auto result = std::make_shared<transfer>(addressed(call, group, pattern, other, allowed, tag));
-  if (other == null_rank) {
+HFCOMM_INLINE std::shared_ptr<transfer> unsent_message(const operation& call) {
+  auto result = std::make_shared<transfer>(call);
+  if (call.root == null_rank) {
     result->source = null_rank;
     result->finished.store(true);
   }
   return result;
+}
+
+HFCOMM_INLINE std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
+                                                allowed_peer allowed, message_tag tag) {
+  return unsent_message(addressed(call, group, pattern, other, allowed, tag));
 }
 
 HFCOMM_INLINE void require_other_rank(const process_group& group, const operation& call) {

@@ -43,6 +43,9 @@ void require_message(bool condition, const process_group& group, const operation
 operation addressed(operation call, const process_group& group, movement pattern, int other, allowed_peer allowed,
                     message_tag tag);
 
+/// Returns a message whose arguments are checked. One to or from null_rank is finished.
+std::shared_ptr<transfer> unsent_message(const operation& call);
+
 /// Returns a message to or from rank `other`, once its arguments are checked. One to or from null_rank is finished.
 std::shared_ptr<transfer> message(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, message_tag tag);

@@ -94,11 +94,11 @@ HFCOMM_INLINE message_batch& message_batch::operator=(message_batch&& other) noe
 
 HFCOMM_INLINE void message_batch::refuse(const char* text) noexcept {
   for (const auto& message : messages_) {
-    if (message->call.root == null_rank || (message->finished.load() && !has_run_)) {
-      continue;  // it has failed already
+    if (message->finished.load()) {
+      continue;  // it has failed already, or is to null_rank
     }
     try {
-      if (message->is_failure && !has_run_) {
+      if (message->is_failure) {
         detail::group_access::engine(group_).post({&message, 1});
       } else if (message->call.pattern == detail::movement::send) {
         detail::send_failure(group_, message->call, text);
@@ -122,13 +122,9 @@ HFCOMM_INLINE void message_batch::renew() noexcept {
 
 /// Returns a message like one that has run.
 HFCOMM_INLINE std::shared_ptr<engines::transfer> message_batch::renewed(const engines::transfer& message) {
-  auto result = std::make_shared<engines::transfer>(message.call);
+  auto result = detail::unsent_message(message.call);
   result->data = message.data;
   result->into = message.into;
-  if (message.call.root == null_rank) {
-    result->source = null_rank;
-    result->finished.store(true);
-  }
   return result;
 }
 
@@ -143,15 +139,15 @@ HFCOMM_INLINE void message_batch::prepare(std::source_location where) {
   const auto is_copy = [](const auto& one) {
     return one->call.pattern == detail::movement::send && one->call.content == engines::payload::object;
   };
+  for (auto& one : messages_) {
+    one = renewed(*one);
+  }
   if (std::any_of(messages_.begin(), messages_.end(), is_copy)) {
     const char* const text =
         "its message_batch has run, and cannot send again the objects that were copied when they were added: add the "
         "messages anew, or send std::spans";
     refuse(text);
     detail::fail_message(group_, call, text);
-  }
-  for (auto& one : messages_) {
-    one = renewed(*one);
   }
   has_run_ = false;
 }
@@ -188,7 +184,7 @@ HFCOMM_INLINE void message_batch::run(std::source_location where) {
   } catch (...) {
     error = std::current_exception();
   }
-  // Where the group could not be used, nothing was posted, and the peers still wait for this batch.
+  // Nothing was posted where the group could not be used: the peers still wait for this batch.
   has_run_ = std::all_of(messages_.begin(), messages_.end(),
                          [](const auto& one) { return one->finished.load() || one->is_failure; });
   receive(messages_, objects_, problem_, std::move(error));

@@ -283,10 +283,10 @@ class ddp_state {
   /// Counts a pass that was begun and had no backward. Throws usage_error for one that was marked and not finished; the
   /// other ranks throw peer_error in their `finish` of it.
   void end_last_pass(std::source_location where) {
-    if (const auto last = std::exchange(stage_, stage::none); last == stage::begun) {
+    if (stage_ == stage::begun) {
+      stage_ = stage::none;
       reducer_->skip_pass();
-    } else if (last == stage::marked) {
-      stage_ = last;
+    } else if (stage_ == stage::marked) {
       abandon_pass("it began another pass without finishing this one", where);
       reducer_->prepare();
       throw_error<usage_error>(context(where),

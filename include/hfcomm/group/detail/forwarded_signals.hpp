@@ -15,6 +15,8 @@ namespace hfcomm::detail {
 /// Signals that the process ignores stay ignored, as under nohup. There is at most one object in a process.
 class forwarded_signals {
  public:
+  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
   struct received {
     int signal = 0;
     bool from_terminal = false;  ///< Then the children have got it, too.
@@ -78,7 +80,6 @@ class forwarded_signals {
   }
 
  private:
-  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   static constexpr std::size_t count = std::size(signals);
 
   /// How often each has come, from other processes and from the terminal.
