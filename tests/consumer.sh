@@ -78,7 +78,8 @@ case $way in
     ln -s "$root" consumer/subprojects/hfcomm
     # A source folder of cereal that is there already is used, not downloaded once more.
     [ -z "$cereal" ] || ln -s "${cereal%/include}" consumer/subprojects/
-    meson setup consumer/build consumer -Ddebug=false
+    # A subproject has its own default of optimisation.
+    meson setup consumer/build consumer -Ddebug=false -Dhfcomm:optimization=0
     ninja -C consumer/build
     run consumer/build/header_only
     run consumer/build/compiled
