@@ -44,22 +44,10 @@ class inbox {
                : message.active;
   }
 
-  /// Returns sentences about the offers to this rank that no receive wants.
-  [[nodiscard]] std::string unwanted() const {
-    std::string text;
-    for (int source = 0; source < endpoint_.size(); ++source) {
-      text += unwanted(source);
-    }
-    return text;
-  }
+  /// Returns sentences about the offers to this rank that no receive wants, of three at most.
+  [[nodiscard]] std::string unwanted() const { return unwanted(0, endpoint_.size()); }
   /// The same for the offers of one rank.
-  [[nodiscard]] std::string unwanted(int source) const {
-    std::string text;
-    for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
-      detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, envelope), '.'});
-    });
-    return text;
-  }
+  [[nodiscard]] std::string unwanted(int source) const { return unwanted(source, source + 1); }
 
  private:
   struct found_offer {
@@ -68,6 +56,23 @@ class inbox {
     std::uint64_t number;
     std::uint64_t tag;
   };
+
+  [[nodiscard]] std::string unwanted(int first, int end) const {
+    constexpr int most = 3;
+    std::string text;
+    int count = 0;
+    for (int source = first; source < end; ++source) {
+      for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
+        if (++count <= most) {
+          detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, envelope), '.'});
+        }
+      });
+    }
+    if (count > most) {
+      detail::append(text, {" There are ", count - most, " more such offers."});
+    }
+    return text;
+  }
 
   [[nodiscard]] static bool wants_tag(const operation& call, std::uint64_t tag) noexcept {
     return call.tag == tag || call.tag == any_message_tag;

@@ -98,12 +98,14 @@ class message_progress {
     return any;
   }
 
-  /// Breaks the group where a transfer waits for a lost rank, or longer than its deadline. Warns about slow ones.
+  /// Breaks the group where a transfer waits for a lost rank, or longer than its deadline. Warns about slow ones. A
+  /// receive without an offer only counts while a thread waits for it: it may be for a message that comes much later.
   [[gnu::cold]] void check_peers(finished_transfers& finished) {
     const auto now = endpoint_.now();
     drop_failures(finished);
     std::vector<bool> alive(static_cast<std::size_t>(endpoint_.size()) + 1);  // the last one: the ranks that may send
     for (const bool sends : {true, false}) {
+      std::vector<message_pointers> late(alive.size());
       for (pending_message& message : sends ? outbox_.entries() : inbox_.entries()) {
         if (message.request->is_failure) {
           continue;
@@ -114,6 +116,9 @@ class message_progress {
         const bool awaited = message.request->awaited.load();
         const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing, awaited);
         alive[place] = !lost && (peer >= 0 || awaited);
+        if (!sends && !awaited && message.envelope == nullptr) {
+          message.active = now;
+        }
         const auto waited = now - (sends ? outbox_.idle_since(message) : inbox_.idle_since(message));
         const auto limit = message.request->call.timeout;
         if (lost || (limit.count() > 0 && waited >= limit)) {
@@ -125,14 +130,33 @@ class message_progress {
           return;
         }
         if (!message.warned && waited >= warn_after_) {
-          message.warned = true;
-          endpoint_.health().warn(endpoint_.context(message), missing, waited);
+          late[place].push_back(&message);
         }
+      }
+      auto& next = next_warnings_[sends ? 1 : 0];
+      next.resize(late.size());
+      for (std::size_t of_peer = 0; of_peer < late.size(); ++of_peer) {
+        warn(late[of_peer], next[of_peer], now);
       }
     }
   }
 
  private:
+  using message_pointers = std::vector<pending_message*>;
+
+  /// Prints one line about messages that wait for one peer for long. The next ones of that peer wait as long for theirs.
+  void warn(const message_pointers& late, clock::time_point& next, clock::time_point now) const {
+    if (late.empty() || now < next) {
+      return;
+    }
+    next = now + warn_after_;
+    for (pending_message* const one : late) {
+      one->warned = true;
+    }
+    const pending_message& first = *late.front();
+    endpoint_.health().warn(endpoint_.context(first), awaited_ranks(first), now - first.active, late.size() - 1);
+  }
+
   void count_finished(const finished_transfers& finished, std::size_t from) noexcept {
     for (; from < finished.size(); ++from) {
       unattended_ -= finished[from]->listener ? 1 : 0;
@@ -242,6 +266,7 @@ class message_progress {
   outbox outbox_{endpoint_};
   inbox inbox_{endpoint_};
   std::uint64_t last_number_ = 0;
+  std::vector<clock::time_point> next_warnings_[2];  // of receives and sends, by peer
   std::size_t unattended_ = 0;  // transfers under way that have a listener
 };
 
