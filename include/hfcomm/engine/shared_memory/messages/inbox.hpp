@@ -13,6 +13,7 @@
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
+#include <hfcomm/engine/shared_memory/messages/receive_index.hpp>
 
 namespace hfcomm::engines {
 
@@ -24,16 +25,53 @@ class inbox {
 
   [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
+  /// Adds receives, in this order.
+  void add(message_list& fresh) {
+    for (auto one = fresh.begin(); one != fresh.end(); ++one) {
+      index_.add(one);
+    }
+    entries_.splice(entries_.end(), fresh);
+  }
+
+  /// Removes a receive that has found no offer yet, if it is still under way.
+  void take_back(const transfer& one) {
+    if (const auto found = find_open(one); found != entries_.end()) {
+      index_.remove(*found);
+      entries_.erase(found);
+    }
+  }
+
+  /// Returns a receive that has found no offer yet; null where it has, or is not under way.
+  [[nodiscard]] pending_message* open_receive(const transfer& one) {
+    const auto found = find_open(one);
+    return found == entries_.end() ? nullptr : &*found;
+  }
+
+  /// Moves the finished receives to `finished`, whatever has finished them.
+  void sweep(finished_transfers& finished) {
+    for (const pending_message& message : entries_) {
+      if (message.request->finished.load() && message.envelope == nullptr) {
+        index_.remove(message);
+      }
+    }
+    std::erase_if(streaming_, [](const auto& one) { return one->request->finished.load(); });
+    endpoint_.sweep(entries_, finished);
+  }
+
   /// Takes the next step of every message; returns whether there was any.
   bool progress(finished_transfers& finished) {
     bool any = false;
-    for (pending_message& message : entries_) {
-      any = (message.envelope == nullptr ? find_offer(message) : take_bytes(message)) || any;
+    for (std::size_t next = 0; next < streaming_.size();) {
+      const auto message = streaming_[next];
+      any = take_bytes(*message) || any;
+      if (message->request->finished.load()) {
+        streaming_.erase(streaming_.begin() + static_cast<std::ptrdiff_t>(next));
+        remove(message, finished);
+      } else {
+        ++next;
+      }
     }
-    if (any) {
-      endpoint_.sweep(entries_, finished);
-    }
-    return any;
+    return pair_offers(finished) || any;
   }
 
   /// Returns the time of the last progress that this message depends on. While its bytes wait for a slot of the sender,
@@ -74,10 +112,6 @@ class inbox {
     return text;
   }
 
-  [[nodiscard]] static bool wants_tag(const operation& call, std::uint64_t tag) noexcept {
-    return call.tag == tag || call.tag == any_message_tag;
-  }
-
   /// Calls `visit(envelope, number)` for each unanswered offer of `source` to this rank.
   template <class Visit>
   void for_each_offer(int source, Visit&& visit) const {
@@ -95,60 +129,87 @@ class inbox {
     }
   }
 
-  /// Returns the earliest offer of `source` whose tag the call wants.
-  [[nodiscard]] std::optional<found_offer> earliest(int source, const operation& call) const {
-    std::optional<found_offer> first;
-    const auto scan = [&] {
-      for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
-        const std::uint64_t tag = envelope.tag.load();
-        if (wants_tag(call, tag) && (!first || number < first->number)) {
-          first = found_offer{source, &envelope, number, tag};
-        }
-      });
-    };
-    scan();
-    if (first) {
-      // During the scan, the sender may have put an earlier message into an envelope already scanned, and a later one
-      // into one not yet scanned. A second scan sees everything that it offered before the message that was found.
-      scan();
-    }
-    return first;
+  [[nodiscard]] message_list::iterator find_open(const transfer& one) {
+    return std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
+      return message.request.get() == &one && message.envelope == nullptr;
+    });
   }
 
-  /// Looks for an offer that the message wants, and pairs it with a receive; returns false where there is none.
-  bool find_offer(const pending_message& message) {
-    const operation& call = message.request->call;
+  /// Removes a receive that is finished, and neither in the index nor streaming.
+  void remove(message_list::iterator message, finished_transfers& finished) {
+    finished.push_back(message->request);
+    entries_.erase(message);
+  }
+
+  /// Pairs offers with the receives that want them; returns whether there were any.
+  bool pair_offers(finished_transfers& finished) {
+    bool any = false;
     const int ranks = endpoint_.size();
-    for (int turn = 0; turn < (call.root < 0 ? ranks : 1); ++turn) {
-      // Starting behind the last source gives every rank a turn.
-      const int source = call.root < 0 ? (last_source_ + 1 + turn) % ranks : call.root;
-      if (const auto found = earliest(source, call)) {
-        last_source_ = source;
-        pair(message, *found);
-        return true;
+    // Starting behind the last source gives every rank a turn.
+    const int first = last_source_ + 1;
+    for (int turn = 0; turn < ranks && index_.has_any(); ++turn) {
+      const int source = (first + turn) % ranks;
+      if (index_.wants_from(source)) {
+        any = pair_offers_of(source, finished) || any;
       }
     }
-    return false;
+    return any;
   }
 
-  /// Pairs the offer that `finder` has found with the first receive that wants it. That may be an earlier one, which
-  /// looked before the offer was there. It may want other tags, and so an earlier offer.
-  void pair(const pending_message& finder, found_offer found) {
-    pending_message* taker = &first_that_wants(found);
-    for (const pending_message* last = &finder; taker != last; taker = &first_that_wants(found)) {
-      last = taker;
-      found = *earliest(found.source, taker->request->call);
+  /// The same for those of one rank, of which it takes only one where receives want any rank's, so that others have
+  /// their turn.
+  bool pair_offers_of(int source, finished_transfers& finished) {
+    const bool takes_one = index_.has_wild();
+    bool any = false;
+    for (const found_offer& offer : offers_of(source)) {
+      const message_list::iterator* next = index_.find(source, offer.tag);
+      for (; next != nullptr && (*next)->request->is_probe; next = index_.find(source, offer.tag)) {
+        const auto probe = *next;
+        index_.remove(*probe);
+        report(*probe, offer);
+        remove(probe, finished);
+        any = true;
+      }
+      if (next == nullptr) {
+        continue;
+      }
+      const auto taker = *next;
+      index_.remove(*taker);
+      last_source_ = source;
+      accept(*taker, offer);
+      if (taker->request->finished.load()) {
+        remove(taker, finished);
+      } else {
+        streaming_.push_back(taker);
+      }
+      if (takes_one) {
+        return true;
+      }
+      any = true;
     }
-    taker->request->is_probe ? report(*taker, found) : accept(*taker, found);
+    return any;
   }
 
-  /// Returns the first receive that wants the offer.
-  [[nodiscard]] pending_message& first_that_wants(const found_offer& found) {
-    return *std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
-      const auto& call = message.request->call;
-      return message.envelope == nullptr && !message.request->finished.load() && wants_tag(call, found.tag) &&
-             (call.root < 0 || call.root == found.source);
+  /// Returns the unanswered offers of a rank, in the order in which it made them.
+  [[nodiscard]] const std::vector<found_offer>& offers_of(int source) {
+    std::uint64_t last = 0;
+    for_each_offer(source, [&](const layout::envelope& /*envelope*/, std::uint64_t number) {
+      last = std::max(last, number);
     });
+    offers_.clear();
+    if (last == 0) {
+      return offers_;
+    }
+    // During the scan, the sender may have put an earlier message into an envelope already scanned, and a later one
+    // into one not yet scanned. A second scan sees everything that it offered before the last message that was found.
+    for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
+      if (number <= last) {
+        offers_.push_back({source, &envelope, number, envelope.tag.load()});
+      }
+    });
+    std::sort(offers_.begin(), offers_.end(),
+              [](const found_offer& one, const found_offer& other) { return one.number < other.number; });
+    return offers_;
   }
 
   /// Ends a probe. The offer stays for the receive that takes it.
@@ -314,6 +375,9 @@ class inbox {
 
   message_endpoint& endpoint_;
   message_list entries_;
+  receive_index index_;                           // of entries that have found no offer
+  std::vector<message_list::iterator> streaming_;  // entries whose bytes are on their way
+  std::vector<found_offer> offers_;
   std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came
   int last_source_ = -1;
 };

@@ -51,27 +51,22 @@ class message_progress {
       }
     }
     outbox_.entries().splice(outbox_.entries().end(), outgoing);
-    inbox_.entries().splice(inbox_.entries().end(), incoming);
+    inbox_.add(incoming);
   }
 
   /// Removes a receive that has found no offer yet, if it is still under way.
-  void take_back(const transfer& one) noexcept {
-    inbox_.entries().remove_if([&](const pending_message& message) { return message.request.get() == &one; });
-  }
+  void take_back(const transfer& one) { inbox_.take_back(one); }
 
   /// Ends a receive that has found no offer yet with cancelled_error, if it is still under way. Returns whether it did.
   [[nodiscard]] bool withdraw(const transfer& one, finished_transfers& finished) {
-    auto& entries = inbox_.entries();
-    const auto found = std::find_if(entries.begin(), entries.end(), [&](const pending_message& message) {
-      return message.request.get() == &one && message.envelope == nullptr;
-    });
-    if (found == entries.end()) {
+    pending_message* const found = inbox_.open_receive(one);
+    if (found == nullptr) {
       return false;
     }
     message_endpoint::finish(*found, std::make_exception_ptr(cancelled_error(
                                          endpoint_.context(*found), "cancelled before a message came for it")));
     const std::size_t before = finished.size();
-    message_endpoint::sweep(entries, finished);
+    inbox_.sweep(finished);
     count_finished(finished, before);
     return true;
   }
@@ -189,8 +184,9 @@ class message_progress {
           outbox_.withdraw(message);
         }
       }
-      message_endpoint::sweep(*messages, finished);
     }
+    message_endpoint::sweep(outbox_.entries(), finished);
+    inbox_.sweep(finished);
     count_finished(finished, before);
   }
 
@@ -256,8 +252,9 @@ class message_progress {
           message_endpoint::finish(message, std::current_exception());
         }
       }
-      message_endpoint::sweep(*messages, finished);
     }
+    message_endpoint::sweep(outbox_.entries(), finished);
+    inbox_.sweep(finished);
   }
 
   std::chrono::milliseconds warn_after_ = detail::warning_time();

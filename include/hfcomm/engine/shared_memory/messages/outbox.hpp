@@ -39,8 +39,14 @@ class outbox {
         break;  // offers are in order: none may overtake one that has found no envelope
       }
     }
-    if (any) {
-      endpoint_.sweep(entries_, finished);
+    // Offers are in order, so those that may be finished come first.
+    for (auto one = entries_.begin(); any && one != entries_.end() && one->envelope != nullptr;) {
+      if (one->request->finished.load()) {
+        finished.push_back(one->request);
+        one = entries_.erase(one);
+      } else {
+        ++one;
+      }
     }
     return any;
   }
