@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <iterator>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -42,6 +44,17 @@ template <work_range R>
 /// Rethrows the error of the first work that has one. The errors of the others count as read.
 void rethrow_first(std::span<work_state* const> works);
 
+/// Takes the value of a work that is done; the tuple is empty for work<void>.
+template <class T>
+[[nodiscard]] auto value_in_tuple(work<T>& one) {
+  if constexpr (std::is_void_v<T>) {
+    one.wait();
+    return std::tuple<>();
+  } else {
+    return std::tuple<T>(one.wait());
+  }
+}
+
 }  // namespace detail
 
 /// Waits until one of the works is done, with a value or an error, and returns its index; the lowest where several are.
@@ -52,6 +65,14 @@ void rethrow_first(std::span<work_state* const> works);
 template <work_range R>
 [[nodiscard]] std::size_t wait_any(R&& works) {
   return *detail::wait_for_one(detail::states_of(works), nullptr);
+}
+
+/// The same for works of any types: `wait_any(left, right)`.
+template <class... Works>
+  requires(detail::is_work<std::remove_cvref_t<Works>> && ...)
+[[nodiscard]] std::size_t wait_any(const Works&... works) {
+  return *detail::wait_for_one(std::array<detail::work_state*, sizeof...(works)>{detail::work_access::state(works)...},
+                               nullptr);
 }
 
 /// Waits until one of the works is done or the deadline has passed; nullopt where none is done.
@@ -86,6 +107,21 @@ auto wait_all(R&& works) {
       values.push_back(one.wait());
     }
     return values;
+  }
+}
+
+/// The same for works of any types: `auto [count, text] = wait_all(left, right, sent);`. Returns the values of those that
+/// have one in a std::tuple, nothing where all are work<void>.
+template <class... Works>
+  requires(detail::is_work<std::remove_cvref_t<Works>> && ...)
+auto wait_all(Works&&... works) {  // NOLINT(*missing-std-forward): they are waited for where they are
+  const std::array<detail::work_state*, sizeof...(works)> states{detail::work_access::state(works)...};
+  (void)detail::wait_for_each(states, nullptr);
+  detail::rethrow_first(states);
+  if constexpr ((std::is_void_v<typename std::remove_cvref_t<Works>::value_type> && ...)) {
+    (works.wait(), ...);
+  } else {
+    return std::tuple_cat(detail::value_in_tuple(works)...);
   }
 }
 

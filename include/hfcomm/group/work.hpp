@@ -158,6 +158,14 @@ class [[nodiscard]] work {
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point deadline) { return shared()->wait_until(&deadline); }
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) { return wait(detail::time_after(timeout)); }
 
+  /// The same under the names of std::future.
+  T get() { return wait(); }
+  template <class Rep, class Period>
+  [[nodiscard]] bool wait_for(std::chrono::duration<Rep, Period> timeout) {
+    return wait(std::chrono::nanoseconds(timeout));
+  }
+  [[nodiscard]] bool wait_until(std::chrono::steady_clock::time_point deadline) { return wait(deadline); }
+
   /// Returns its error; null while it is under way and where it went well.
   [[nodiscard]] std::exception_ptr error() const { return shared()->problem(); }
 
