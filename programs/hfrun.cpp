@@ -37,13 +37,14 @@ constexpr const char* usage = R"(usage: hfrun -n N [option]... [--] program [arg
 
 Starts a program as N ranks of one hfcomm job: here, or on the hosts that are named.
 
-  -n N              the number of ranks; without it, the hosts' numbers
-  --hosts a,b:4     hosts, and how many ranks each gets; without a number, they share what is left. An IPv6 address
+  -n N, -np N       the number of ranks; without it, the hosts' numbers
+  -H, --hosts a,b:4 hosts, and how many ranks each gets; without a number, they share what is left. An IPv6 address
                     is put in brackets. The other hosts must reach the first by its name; else set HFCOMM_ADDRESS
   --hostfile FILE   the same from a file: one host a line, "a", "b:4" or "b slots=4"
   --rsh PROGRAM     called as PROGRAM HOST COMMAND instead of ssh, with blanks between words: --rsh "ssh -p 2222"
   --plain           prints what the ranks print without "[rank 3] " before each line
-  --help            prints this
+  -x NAME[=VALUE]   gives the ranks this variable, on hosts, too
+  -h, --help        prints this
 
 hfrun and the program have the same path on each host. Remote ranks get this environment's HFCOMM_*, OMP_*, NCCL_* and
 UCX_* variables, this directory, and no standard input. Each rank gets one OpenMP thread unless OMP_NUM_THREADS is set.
@@ -62,7 +63,8 @@ std::string make_secret() {
 }
 
 /// Returns the variables of all ranks. On a remote host, those of this environment that are for libraries come first.
-std::vector<std::string> environment_of(int world_size, const std::string& root_host) {
+std::vector<std::string> environment_of(int world_size, const std::string& root_host,
+                                        const std::vector<std::string>& wanted) {
   std::vector<std::string> result;
   const bool is_remote = !root_host.empty();
   for (char** variable = environ; is_remote && *variable != nullptr; ++variable) {
@@ -71,6 +73,14 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
       if (text.starts_with(prefix)) {
         result.emplace_back(text);
       }
+    }
+  }
+  for (const std::string& variable : wanted) {
+    const char* const value = std::getenv(variable.c_str());  // null for NAME=VALUE
+    if (variable.find('=') != std::string::npos) {
+      result.push_back(variable);
+    } else if (value != nullptr) {
+      result.push_back(variable + '=' + value);
     }
   }
   result.push_back("HFCOMM_WORLD_SIZE=" + std::to_string(world_size));
@@ -160,7 +170,7 @@ int run(const options& chosen) {
     part.host = name.data();
     part.ranks = chosen.processes;
     part.has_input = true;
-    part.environment = environment_of(chosen.processes, {});
+    part.environment = environment_of(chosen.processes, {}, chosen.variables);
     const forwarded_signals signals;
     return run_here(part, signals, print, [](const rank_processes&) { return false; });
   }
@@ -168,7 +178,7 @@ int run(const options& chosen) {
   if (std::getenv("HFCOMM_ADDRESS") == nullptr) {
     check_root_name(shares);
   }
-  part.environment = environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name);
+  part.environment = environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name, chosen.variables);
   part.marker = "hfrun-" + hfcomm::rendezvous::random_id();
   std::vector<job_part> parts;
   for (const host_share& share : shares) {
@@ -188,7 +198,7 @@ int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the kernel drops the statuses of children
   try {
-    if (words == std::vector<std::string>{"--help"}) {
+    if (words == std::vector<std::string>{"--help"} || words == std::vector<std::string>{"-h"}) {
       std::fputs(hfrun::usage, stdout);
       return 0;
     }

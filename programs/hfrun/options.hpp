@@ -42,6 +42,7 @@ struct options {
   std::vector<named_host> hosts;
   std::vector<std::string> remote_shell = {"ssh"};
   bool prefix = true;
+  std::vector<std::string> variables;  ///< NAME or NAME=VALUE, for all ranks.
   std::vector<std::string> command;
 };
 
@@ -201,11 +202,15 @@ inline options parse(const std::vector<std::string>& arguments) {
       ++at;
       break;
     }
-    if (option == "-n") {
-      result.processes = parse_count(value_of(option), "-n");
-    } else if (option == "--hosts" || option == "--hostfile") {
+    if (option == "-n" || option == "-np") {
+      result.processes = parse_count(value_of(option), option);
+    } else if (option.starts_with("-n") && option.find_first_not_of("0123456789", 2) == std::string::npos) {
+      result.processes = parse_count(option.substr(2), "-n");
+    } else if (option == "-x") {
+      result.variables.push_back(value_of(option));
+    } else if (option == "-H" || option == "--hosts" || option == "--hostfile") {
       const std::string value = value_of(option);
-      for (auto& host : option == "--hosts" ? parse_hosts(value) : read_hosts(value)) {
+      for (auto& host : option == "--hostfile" ? read_hosts(value) : parse_hosts(value)) {
         result.hosts.push_back(std::move(host));
       }
     } else if (option == "--rsh") {

@@ -95,7 +95,7 @@ TEST_CASE("timeout: the error tells that a missing rank has called nothing") {
     if (world.rank() == 0) {
       const auto problem =
           error_of<timeout_error>([&] { barrier(world.with_timeout(std::chrono::milliseconds(100))); });
-      CHECK_CONTAINS(problem.what(), ") called nothing before.");
+      CHECK_CONTAINS(problem.what(), ") called nothing in this group.");
       CHECK_FALSE(contains(problem.what(), "last called"));
       gave_up = true;
     } else {

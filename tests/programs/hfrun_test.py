@@ -67,6 +67,10 @@ done = run(hfrun, *remote, "sh", "-c", show)
 expected = [f"[rank {r}] {r}/4 {r % 2}/2 1 one 64 1 {os.getcwd()}" for r in range(4)]
 check("variables on hosts", done.returncode == 0 and sorted(done.stdout.splitlines()) == expected, done)
 
+for options in [["-n2"], remote]:
+    done = run(hfrun, "-x", "MODE", "-x", "SEED=7", *options, "sh", "-c", 'echo "$MODE $SEED"', environment=clean | {"MODE": "fast"})
+    check("-x gives the ranks variables", done.returncode == 0 and {line.split("] ")[1] for line in done.stdout.splitlines()} == {"fast 7"}, done)
+
 done = run(hfrun, *remote, "sh", "-c", 'echo "$HFCOMM_SECRET $HFCOMM_JOB"')
 lines = {line.split("] ")[1] for line in done.stdout.splitlines()}
 secret = next(iter(lines)).split()[0] if lines else ""

@@ -51,6 +51,9 @@ TEST_CASE("hfrun: a wrong command line is a usage_error") {
                                               {"-n", "2x", "x"},
                                               {"-n", "-1", "x"},
                                               {"--np", "2", "x"},
+                                              {"-n4x", "x"},
+                                              {"-n0", "x"},
+                                              {"-x"},
                                               {"-n", "2", "--hosts", "", "x"},
                                               {"-n", "2", "--hosts", "a,,b", "x"},
                                               {"-n", "2", "--hosts", "a:0", "x"},
@@ -62,6 +65,15 @@ TEST_CASE("hfrun: a wrong command line is a usage_error") {
     CAPTURE(line.size());
     CHECK_THROWS_AS(static_cast<void>(hfrun::parse(line)), hfrun::usage_error);
   }
+}
+
+TEST_CASE("hfrun: the options of mpirun are understood") {
+  const auto all = hfrun::parse({"-np", "4", "-x", "MODE", "-x", "SEED=7", "-H", "a,b:2", "./train", "-np", "9"});
+  CHECK(all.processes == 4);
+  CHECK((all.variables == words{"MODE", "SEED=7"}));
+  CHECK(all.hosts.size() == 2);
+  CHECK((all.command == words{"./train", "-np", "9"}));
+  CHECK(hfrun::parse({"-n4", "x"}).processes == 4);
 }
 
 TEST_CASE("hfrun: ranks are dealt to the hosts in blocks") {

@@ -42,6 +42,10 @@ HFCOMM_INLINE std::string current_exception_text() {
     throw;
   } catch (const std::exception& problem) {
     return problem.what();
+  } catch (const std::string& text) {
+    return text;
+  } catch (const char* text) {
+    return text != nullptr ? text : "a null pointer";
   } catch (...) {
     return "an exception that is no std::exception";
   }

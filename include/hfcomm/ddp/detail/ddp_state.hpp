@@ -93,7 +93,8 @@ class ddp_state {
   void mark_ready(std::string_view name, std::source_location where) {
     const auto number = model_.find(name);
     if (!number) {
-      throw_error<usage_error>(context(where), {"there is no parameter called \"", name, '"'});
+      throw_error<usage_error>(context(where),
+                               {"there is no parameter called \"", name, "\"; there are ", model_.names_text()});
     }
     mark_ready(*number, nullptr, where);
   }

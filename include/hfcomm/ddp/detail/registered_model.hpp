@@ -60,6 +60,18 @@ class registered_model {
     const auto found = by_name_.find(std::string(name));
     return found == by_name_.end() ? std::nullopt : std::optional(found->second);
   }
+  /// Returns the names of the parameters, of ten at most: `"weight", "bias"`.
+  [[nodiscard, gnu::cold]] std::string names_text() const {
+    constexpr std::size_t most = 10;
+    std::string text;
+    for (std::size_t index = 0; index < std::min(most, parameters_.size()); ++index) {
+      append(text, {index == 0 ? "\"" : ", \"", parameters_[index].name, '"'});
+    }
+    if (parameters_.size() > most) {
+      append(text, {" and ", parameters_.size() - most, " more"});
+    }
+    return text.empty() ? "none" : text;
+  }
   /// Returns the index in `parameters()` of the parameter that was registered as `number`; nullopt where it is ignored.
   [[nodiscard]] std::optional<std::size_t> index_of(std::size_t number) const { return kept_index_[number]; }
   /// Returns the same of a buffer.

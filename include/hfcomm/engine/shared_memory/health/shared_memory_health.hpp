@@ -97,6 +97,8 @@ class shared_memory_health final : public group_health {
     return detail::concat({"rank ", rank, " (", job_->roster->identity(index_of(rank)), ')'});
   }
 
+  static constexpr const char* no_call = "called nothing in this group";
+
   /// Describes the last calls of `rank`: "last called barrier() at x.cpp:7 as #3, and of messages recv(...) at ...".
   [[nodiscard, gnu::cold]] std::string last_call(int rank) const {
     const layout::flag_cell* latest = nullptr;
@@ -118,7 +120,7 @@ class shared_memory_health final : public group_health {
                                box.last_call.bytes.load(), box.last_call.tag.load()),
                  " as #", number});
     }
-    return text.empty() ? "called nothing before" : text;
+    return text.empty() ? no_call : text;
   }
 
   /// Returns the rank to blame because one of `missing` will never come, and how it ended; nullopt where all may still
@@ -196,7 +198,9 @@ class shared_memory_health final : public group_health {
     const std::string end = settled_text(lost);
     break_group(context, lost.rank, {}, false, [&] {
       const std::string call = last_call(lost.rank);
-      job_->roster->record_last_call(index_of(lost.rank), call);
+      if (call != no_call) {
+        job_->roster->record_last_call(index_of(lost.rank), call);
+      }
       return detail::concat({who(lost.rank), ' ', end, "; it ", call});
     });
   }
