@@ -27,6 +27,10 @@ struct launch_options {
   /// How long the ranks may still run after the first signal that asks for the job's end, to write a checkpoint for
   /// instance; nullopt: as long as they want. The second such signal ends them at once.
   std::optional<std::chrono::nanoseconds> grace{};
+  /// Whether a rank that ends destroys all static objects and calls all exit handlers, also those that were there before
+  /// `launch`. Those are the parent's, which destroys and calls them itself. Needed by a rank that writes into a file of
+  /// a global object.
+  bool runs_all_exit_handlers = false;
 };
 
 namespace detail {
@@ -55,8 +59,9 @@ namespace detail {
 /// or memory for a rank, 1.
 ///
 /// Each of several ranks gets 1 OpenMP thread, as under torchrun, unless OMP_NUM_THREADS is set. Call it before
-/// starting threads and before init(). The children leave without running static destructors or exit handlers; their
-/// output is flushed.
+/// starting threads and before init(). A rank that ends destroys the static objects that were made in it, and calls the
+/// exit handlers that it has registered; see launch_options::runs_all_exit_handlers for the others. Its output is
+/// flushed, and counts of coverage are written.
 template <std::invocable Main>
 [[nodiscard("it is the exit status of the program")]] int launch(
     const launch_options& options, Main main, std::source_location where = std::source_location::current()) {

@@ -25,6 +25,9 @@
 /// The OpenMP runtime's omp_set_num_threads, under a name that no header of OpenMP declares; null in a program without.
 extern "C" [[gnu::weak]] void hfcomm_set_openmp_threads(int threads) asm("omp_set_num_threads");
 
+/// The compiler's function that writes counts of coverage; null in a program without them.
+extern "C" [[gnu::weak]] void hfcomm_write_coverage() asm("__gcov_dump");
+
 namespace hfcomm::detail {
 
 /// Runs one rank from init to end; returns its exit status. An exception becomes the text of its exit record.
@@ -101,6 +104,43 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
   return options;
 }
 
+/// The end of a rank's process. What was registered for the end since the fork happens; what was registered before it
+/// is the parent's, and does not. The fork's child would join threads that it lacks, and remove files that the parent
+/// needs.
+class rank_exit {
+ public:
+  /// To be called first in the child.
+  static void prepare() {
+#if defined(__GLIBC__)
+    ::on_exit(&end, nullptr);  // called after all handlers that are registered later
+#endif
+  }
+  [[noreturn]] static void exit(int status) {
+    is_prepared() = true;
+#if defined(__GLIBC__)
+    std::exit(status);
+#else
+    end(status, nullptr);
+#endif
+  }
+
+ private:
+  /// Whether `exit` ends the process, not the user's call.
+  static bool& is_prepared() noexcept {
+    static bool is = false;
+    return is;
+  }
+  static void end(int status, void* /*argument*/) {
+    if (is_prepared()) {
+      flush_output();
+      if (hfcomm_write_coverage != nullptr) {
+        hfcomm_write_coverage();
+      }
+      ::_exit(status);
+    }
+  }
+};
+
 [[gnu::cold]] HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main,
                                              std::source_location where) {
   flush_output();
@@ -116,6 +156,9 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
     if (children.fork_rank(static_cast<std::size_t>(index))) {
       statuses.restore();
       signals.restore();
+      if (!options.runs_all_exit_handlers) {
+        rank_exit::prepare();
+      }
       output.redirect();
       limit_openmp_threads();
       rendezvous::own_launch() = {table.get(), index, static_cast<std::int32_t>(::getppid())};
@@ -123,7 +166,7 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
       const int status = run_rank(main, job, table.get()[index], where);
       table.get()[index].reported_status.store(status & 0xff);
       flush_output();
-      ::_exit(status);
+      rank_exit::exit(status);
     }
   }
   signals.unblock();
