@@ -35,6 +35,7 @@
 #include <hfcomm/core/detail/plain_list-inl.hpp>
 #include <hfcomm/data/detail/distributed_sampler-inl.hpp>
 #include <hfcomm/device/detail/device_call-inl.hpp>
+#include <hfcomm/device/detail/device_message-inl.hpp>
 #include <hfcomm/device/detail/device_work-inl.hpp>
 #include <hfcomm/device/detail/nccl_group_scope-inl.hpp>
 #include <hfcomm/engine/detail/call_text-inl.hpp>
