@@ -178,7 +178,8 @@ int run(const options& chosen) {
   if (std::getenv("HFCOMM_ADDRESS") == nullptr) {
     check_root_name(shares);
   }
-  part.environment = environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name, chosen.variables);
+  part.environment =
+      environment_of(shares.back().first_rank + shares.back().ranks, shares.front().name, chosen.variables);
   part.marker = "hfrun-" + hfcomm::rendezvous::random_id();
   std::vector<job_part> parts;
   for (const host_share& share : shares) {

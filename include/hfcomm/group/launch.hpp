@@ -27,9 +27,9 @@ struct launch_options {
   /// How long the ranks may still run after the first signal that asks for the job's end, to write a checkpoint for
   /// instance; nullopt: as long as they want. The second such signal ends them at once.
   std::optional<std::chrono::nanoseconds> grace{};
-  /// Whether a rank that ends destroys all static objects and calls all exit handlers, also those that were there before
-  /// `launch`. Those are the parent's, which destroys and calls them itself. Needed by a rank that writes into a file of
-  /// a global object.
+  /// Whether a rank that ends destroys all static objects and calls all exit handlers, also those that were there
+  /// before `launch`. Those are the parent's, which destroys and calls them itself. Needed by a rank that writes into a
+  /// file of a global object.
   bool runs_all_exit_handlers = false;
 };
 

@@ -110,8 +110,8 @@ auto wait_all(R&& works) {
   }
 }
 
-/// The same for works of any types: `auto [count, text] = wait_all(left, right, sent);`. Returns the values of those that
-/// have one in a std::tuple, nothing where all are work<void>.
+/// The same for works of any types: `auto [count, text] = wait_all(left, right, sent);`. Returns the values of those
+/// that have one in a std::tuple, nothing where all are work<void>.
 template <class... Works>
   requires(detail::is_work<std::remove_cvref_t<Works>> && ...)
 auto wait_all(Works&&... works) {  // NOLINT(*missing-std-forward): they are waited for where they are

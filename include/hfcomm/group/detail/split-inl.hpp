@@ -73,9 +73,11 @@ HFCOMM_INLINE process_group process_group::split(int color, int key, std::source
 
 HFCOMM_INLINE std::optional<process_group> process_group::subgroup(std::span<const int> ranks,
                                                                    std::source_location where) const {
-  engines::operation call{
-      .name = "subgroup", .pattern = engines::movement::to_all, .content = engines::payload::object,
-      .type_name = "std::span<const int>", .where = where};
+  engines::operation call{.name = "subgroup",
+                          .pattern = engines::movement::to_all,
+                          .content = engines::payload::object,
+                          .type_name = "std::span<const int>",
+                          .where = where};
   call.bytes = ranks.size_bytes();
   detail::running_call running(*this, call);
   std::vector<bool> seen(static_cast<std::size_t>(size()));

@@ -182,10 +182,14 @@ class shared_memory_health final : public group_health {
   [[gnu::cold]] void warn(const error_context& context, const std::vector<int>& missing,
                           std::chrono::nanoseconds waited, std::size_t more = 0) const {
     std::string line = detail::concat(
-        {"[hfcomm] ", detail::describe(context, detail::concat({"still waiting after ", format_duration(waited),
-                                                                " for ", list_ranks(missing),
-                                                                more == 0 ? "" : detail::concat({", as ", more,
-                                                                more == 1 ? " other message is" : " other messages are"}), ':'}))});
+        {"[hfcomm] ",
+         detail::describe(
+             context,
+             detail::concat(
+                 {"still waiting after ", format_duration(waited), " for ", list_ranks(missing),
+                  more == 0 ? ""
+                            : detail::concat({", as ", more, more == 1 ? " other message is" : " other messages are"}),
+                  ':'}))});
     for (const int rank : missing) {
       detail::append(line, {' ', rank, ' ', last_call(rank), ';'});
     }

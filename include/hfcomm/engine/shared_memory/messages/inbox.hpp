@@ -193,9 +193,8 @@ class inbox {
   /// Returns the unanswered offers of a rank, in the order in which it made them.
   [[nodiscard]] const std::vector<found_offer>& offers_of(int source) {
     std::uint64_t last = 0;
-    for_each_offer(source, [&](const layout::envelope& /*envelope*/, std::uint64_t number) {
-      last = std::max(last, number);
-    });
+    for_each_offer(source,
+                   [&](const layout::envelope& /*envelope*/, std::uint64_t number) { last = std::max(last, number); });
     offers_.clear();
     if (last == 0) {
       return offers_;
@@ -375,7 +374,7 @@ class inbox {
 
   message_endpoint& endpoint_;
   message_list entries_;
-  receive_index index_;                           // of entries that have found no offer
+  receive_index index_;                            // of entries that have found no offer
   std::vector<message_list::iterator> streaming_;  // entries whose bytes are on their way
   std::vector<found_offer> offers_;
   std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came

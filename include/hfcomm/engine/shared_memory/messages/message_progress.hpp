@@ -139,7 +139,8 @@ class message_progress {
  private:
   using message_pointers = std::vector<pending_message*>;
 
-  /// Prints one line about messages that wait for one peer for long. The next ones of that peer wait as long for theirs.
+  /// Prints one line about messages that wait for one peer for long. The next ones of that peer wait as long for
+  /// theirs.
   void warn(const message_pointers& late, clock::time_point& next, clock::time_point now) const {
     if (late.empty() || now < next) {
       return;
@@ -264,7 +265,7 @@ class message_progress {
   inbox inbox_{endpoint_};
   std::uint64_t last_number_ = 0;
   std::vector<clock::time_point> next_warnings_[2];  // of receives and sends, by peer
-  std::size_t unattended_ = 0;  // transfers under way that have a listener
+  std::size_t unattended_ = 0;                       // transfers under way that have a listener
 };
 
 }  // namespace hfcomm::engines

@@ -73,8 +73,7 @@ class receive_index {
     void add(receive one) { receives_.push_back(one); }
 
     void remove(const pending_message& one) {
-      const auto place =
-          std::find_if(begin(), receives_.end(), [&](const receive& other) { return &*other == &one; });
+      const auto place = std::find_if(begin(), receives_.end(), [&](const receive& other) { return &*other == &one; });
       if (place == begin()) {
         ++front_;
       } else {
@@ -128,7 +127,7 @@ class receive_index {
 
   std::vector<queue> buckets_;  // a power of two, or none
   queue wild_;
-  std::size_t count_ = 0;               // in the buckets
+  std::size_t count_ = 0;                 // in the buckets
   std::vector<std::size_t> wanted_from_;  // number of receives in the buckets, by source
 };
 
