@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
