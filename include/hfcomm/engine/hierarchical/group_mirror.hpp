@@ -123,17 +123,17 @@ class group_mirror {
     }
     const layout::dimensions& sizes = group_.memory().sizes();
     switch (what.kind) {
-      case frame_kind::answer: return group_.is_local(what.rank) && what.index < layout::envelope_count;
+      case frame_kind::answer: return group_.is_local(what.rank) && what.index < sizes.envelopes();
       case frame_kind::slot_part:
         return group_.machine_of(what.rank) == machine && fits(what.offset, what.bytes, slot_end());
       case frame_kind::message_part:
         return group_.machine_of(what.rank) == machine && fits(what.offset, what.bytes, sizes.message_slot_bytes) &&
-               what.index < layout::envelope_count;
+               what.index < sizes.envelopes();
       case frame_kind::site:
       case frame_kind::message_site:
         return group_.machine_of(what.rank) == machine && what.index < layout::site_count &&
                what.bytes == sizeof(layout::site_text);
-      case frame_kind::offer: return group_.machine_of(what.rank) == machine && what.index < layout::envelope_count;
+      case frame_kind::offer: return group_.machine_of(what.rank) == machine && what.index < sizes.envelopes();
       case frame_kind::device_board:
         return group_.machine_of(what.rank) == machine && what.bytes == sizeof(device_board_copy);
       default: return group_.machine_of(what.rank) == machine;

@@ -29,20 +29,15 @@ class message_mirror {
 
   /// Sends the changed offers of a rank of this machine to the machines of their receivers.
   void send_offers(frame_sender& out, int rank) {
-    layout::mailbox& box = group_.memory().mailbox(rank);
-    for (std::uint64_t bits = box.changed.exchange(0); bits != 0; bits &= bits - 1) {
-      send_offer(out, rank, static_cast<std::uint32_t>(std::countr_zero(bits)));
-    }
+    for_each_changed(rank, [&](std::uint32_t index) { send_offer(out, rank, index); });
   }
 
   /// Sends the answers of this machine's ranks to messages of a rank of another one.
   void send_answers(frame_sender& out, int sender) {
-    layout::mailbox& box = group_.memory().mailbox(sender);
-    for (std::uint64_t bits = box.changed.exchange(0); bits != 0; bits &= bits - 1) {
-      const auto index = static_cast<std::uint32_t>(std::countr_zero(bits));
-      const layout::envelope& envelope = box.outgoing[index];
+    for_each_changed(sender, [&](std::uint32_t index) {
+      const layout::envelope& envelope = group_.memory().envelopes(sender)[index];
       const auto copy = answer_copy::of(envelope);
-      const auto kind = static_cast<message_answer>(copy.answer % 4);
+      const auto kind = static_cast<message_answer>(copy.answer % layout::answer_kinds);
       const int receiver = envelope.destination.load();
       std::string reason;
       if ((kind == message_answer::refused || kind == message_answer::failed) && group_.is_local(receiver)) {
@@ -52,7 +47,7 @@ class message_mirror {
       frame what = group_.frame_of(frame_kind::answer, sender, index);
       what.put(copy);
       out.send_copy(group_.machine_of(sender), what, mirrored_group::bytes_of(reason));
-    }
+    });
   }
 
   /// Sends the last call of a message of a rank of this machine, where it is a new one.
@@ -73,15 +68,18 @@ class message_mirror {
       return;
     }
     layout::mailbox& box = group_.memory().mailbox(what.rank);
-    copy.offer_in(box.outgoing[what.index]);
+    copy.offer_in(group_.memory().envelopes(what.rank)[what.index]);
     if (const auto used = static_cast<std::uint32_t>(what.index) + 1; used > box.in_use.load()) {
       box.in_use.store(used);
+    }
+    if (copy.is_urgent != 0) {
+      group_.memory().mailbox(copy.destination).urgent_offers.fetch_add(1);
     }
     group_.memory().notify(copy.destination);
   }
 
   void apply_message_part(const frame& what) {
-    layout::envelope& envelope = group_.memory().mailbox(what.rank).outgoing[what.index];
+    layout::envelope& envelope = group_.memory().envelopes(what.rank)[what.index];
     const auto [number, filled] = what.get<std::array<std::uint64_t, 2>>();
     const int destination = envelope.destination.load();
     if (envelope.offer.load() == number && group_.is_local(destination) && filled >= envelope.filled.load()) {
@@ -92,9 +90,9 @@ class message_mirror {
   }
 
   void apply_answer(const frame& what, std::span<const std::byte> reason) {
-    layout::envelope& envelope = group_.memory().mailbox(what.rank).outgoing[what.index];
+    layout::envelope& envelope = group_.memory().envelopes(what.rank)[what.index];
     const auto copy = what.get<answer_copy>();
-    if (envelope.offer.load() != copy.answer / 4) {
+    if (envelope.offer.load() != copy.answer / layout::answer_kinds) {
       return;
     }
     const std::size_t length = std::min(reason.size(), std::size(envelope.their_reason) - 1);
@@ -115,10 +113,24 @@ class message_mirror {
   struct sent_state {
     std::uint64_t last_call = 0;
     mirrored_group::site_hashes sites{};
-    std::array<sent_message, layout::envelope_count> messages{};
+    std::vector<sent_message> messages{};  // by envelope; empty until the first one
   };
 
   [[nodiscard]] sent_state& sent_of(int rank) { return sent_[static_cast<std::size_t>(rank)]; }
+
+  /// Calls `visit(index)` for each envelope of a rank with a mark, and clears the marks first.
+  template <class Visit>
+  void for_each_changed(int rank, Visit visit) {
+    std::uint32_t first = 0;
+    for (std::atomic<std::uint64_t>& marks : group_.memory().mailbox(rank).changed) {
+      if (marks.load(std::memory_order_relaxed) != 0) {
+        for (std::uint64_t bits = marks.exchange(0); bits != 0; bits &= bits - 1) {
+          visit(first + static_cast<std::uint32_t>(std::countr_zero(bits)));
+        }
+      }
+      first += 64;
+    }
+  }
 
   void send_site(frame_sender& out, int rank, std::uint32_t index) {
     group_.send_site(out, frame_kind::message_site, rank, index, group_.memory().mailbox(rank).sites,
@@ -126,7 +138,7 @@ class message_mirror {
   }
 
   void send_offer(frame_sender& out, int rank, std::uint32_t index) {
-    const layout::envelope& envelope = group_.memory().mailbox(rank).outgoing[index];
+    const layout::envelope& envelope = group_.memory().envelopes(rank)[index];
     const std::uint64_t number = envelope.offer.load();
     const int destination = envelope.destination.load();
     // While the offer is there, what was read belongs to it. If it has changed, there is another mark. An offer to a
@@ -136,7 +148,9 @@ class message_mirror {
     }
     const auto copy = offer_copy::of(envelope, number);
     const int machine = group_.machine_of(destination);
-    sent_message& sent = sent_of(rank).messages[index];
+    auto& messages = sent_of(rank).messages;
+    messages.resize(group_.memory().sizes().envelopes());
+    sent_message& sent = messages[index];
     if (sent.number != number) {
       sent = {number, 0};
       send_site(out, rank, copy.site);
@@ -149,7 +163,7 @@ class message_mirror {
 
   /// Sends what has been put into a message's slot since the last time.
   void send_message_bytes(frame_sender& out, int machine, int rank, std::uint32_t index, sent_message& sent) {
-    const layout::envelope& envelope = group_.memory().mailbox(rank).outgoing[index];
+    const layout::envelope& envelope = group_.memory().envelopes(rank)[index];
     const std::uint64_t ring = group_.memory().sizes().message_slot_bytes;
     const std::uint64_t filled = envelope.filled.load();
     const std::uint32_t slot = envelope.slot.load() % layout::message_slot_count;

@@ -79,6 +79,7 @@ struct offer_copy {
   std::uint64_t tag = 0;
   std::int32_t destination = 0;
   std::uint32_t site = 0;
+  std::uint32_t is_urgent = 0;
   std::array<std::byte, sizeof(layout::envelope::payload)> payload{};
 
   static offer_copy of(const layout::envelope& from, std::uint64_t number) noexcept {
@@ -89,6 +90,7 @@ struct offer_copy {
                     .tag = from.tag.load(),
                     .destination = from.destination.load(),
                     .site = from.site.load(),
+                    .is_urgent = from.is_urgent.load(),
                     .payload = {}};
     std::memcpy(copy.payload.data(), from.payload, sizeof(from.payload));
     return copy;
@@ -102,6 +104,7 @@ struct offer_copy {
     to.bytes.store(bytes);
     to.tag.store(tag);
     to.site.store(site);
+    to.is_urgent.store(is_urgent);
     to.filled.store(0);
     std::memcpy(to.payload, payload.data(), payload.size());
     to.offer.store(number);

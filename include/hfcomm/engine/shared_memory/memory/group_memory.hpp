@@ -109,8 +109,8 @@ class group_memory {
   /// Tells the machine's agent, if there is one, that an envelope of `sender` has changed.
   void note_envelope(int sender, const layout::envelope& envelope) const noexcept {
     if (bell_) {
-      layout::mailbox& box = mailbox(sender);
-      box.changed.fetch_or(std::uint64_t{1} << (&envelope - box.outgoing));
+      const auto index = static_cast<std::size_t>(&envelope - envelopes(sender).data());
+      mailbox(sender).changed[index / 64].fetch_or(std::uint64_t{1} << index % 64);
       note(header().changes.mailboxes, sender);
     }
   }
@@ -122,6 +122,11 @@ class group_memory {
   }
 
   [[nodiscard]] layout::mailbox& mailbox(int rank) const noexcept { return block(rank).messages; }
+  /// Returns the outgoing envelopes of `rank`. Their memory is fresh, and gets its pages with their first use.
+  [[nodiscard]] std::span<layout::envelope> envelopes(int rank) const noexcept {
+    auto* const all = std::launder(reinterpret_cast<layout::envelope*>(segment_->data() + sizes_.envelopes_offset()));
+    return {all + sizes_.envelopes() * static_cast<std::size_t>(rank), sizes_.envelopes()};
+  }
   /// Returns a slot that messages of `rank` pass through.
   [[nodiscard]] std::byte* message_slot(int rank, std::uint32_t slot) const noexcept {
     const auto place = static_cast<std::size_t>(rank) * layout::message_slot_count + slot % layout::message_slot_count;

@@ -26,6 +26,7 @@
 ///
 ///   header | rank 0: cells, sites, mailbox | rank 1: ... | rank 0: small slots | rank 1: small slots | ...
 ///          | rank 0: slots | rank 1: slots | ... | rank 0: message slots | rank 1: message slots | ...
+///          | rank 0: envelopes | rank 1: envelopes | ...
 ///          | rank 0: heap | rank 1: heap | ...
 ///
 /// The heaps have pages only where something is allocated. They share the reserved addresses behind the rest.
@@ -90,7 +91,7 @@ struct site_text {
 };
 
 /// One message that a rank offers to another. The sender writes the first half, the receiver the second. `offer` and
-/// `answer` carry the number of the message, so that values of an earlier one have no effect.
+/// `answer` carry the number of the message, so that values of an earlier one have no effect. It begins as zeros.
 struct alignas(128) envelope {
   std::atomic<std::uint64_t> offer{0};  // the message's number, from 1; 0: free. Stored last
   std::atomic<std::int32_t> destination{0};
@@ -100,9 +101,10 @@ struct alignas(128) envelope {
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> tag{0};
   std::atomic<std::uint32_t> slot{0};                 // which of the sender's slots the bytes pass through
+  std::atomic<std::uint32_t> is_urgent{0};            // 1: the receiver is to look at all offers, wanted or not
   std::atomic<std::uint64_t> filled{0};               // bytes that have passed into it
   std::byte payload[56]{};                            // all of the message, where it fits
-  alignas(128) std::atomic<std::uint64_t> answer{0};  // the message's number * 4 + an answer
+  alignas(128) std::atomic<std::uint64_t> answer{0};  // the message's number * answer_kinds + an answer
   std::atomic<std::uint64_t> drained{0};              // bytes that have passed out of the slot
   std::atomic<std::uint64_t> their_what{0};           // the receiver's call, where it does not fit
   std::atomic<std::uint64_t> their_bytes{0};
@@ -112,7 +114,12 @@ struct alignas(128) envelope {
 };
 static_assert(sizeof(envelope) == 384);
 
-inline constexpr std::size_t envelope_count = 64;     // messages that a rank may offer at a time
+inline constexpr std::size_t shared_envelopes = 64;  // envelopes of a rank for any receiver, besides one for each
+inline constexpr std::uint64_t answer_kinds = 8;
+/// Set in the number of an offer that its receiver has asked for, and in that of an envelope that asks its receiver for
+/// the message whose number is its tag (see outbox).
+inline constexpr std::uint64_t again_flag = std::uint64_t{1} << 55;
+inline constexpr std::uint64_t ask_flag = std::uint64_t{1} << 56;
 inline constexpr std::size_t message_slot_count = 4;  // messages whose bytes may pass at a time
 
 /// A rank's last call of a message, for other ranks' error messages.
@@ -124,15 +131,16 @@ struct message_call {
   std::atomic<std::uint32_t> site{0};
 };
 
-/// A rank's outgoing envelopes, and the word on which its threads wait for messages.
+/// What a rank's outgoing envelopes have in common, and the word on which its threads wait for messages.
 struct alignas(128) mailbox {
-  std::atomic<std::uint32_t> epoch{0};     // the futex word: counted up with each change for this rank
-  std::atomic<std::uint32_t> sleepers{0};  // threads of this rank that wait on it
-  std::atomic<std::uint32_t> in_use{0};    // envelopes from this index on have never been used
-  std::atomic<std::uint64_t> changed{0};   // for the machine's agent: a bit for each envelope
+  std::atomic<std::uint32_t> epoch{0};          // the futex word: counted up with each change for this rank
+  std::atomic<std::uint32_t> sleepers{0};       // threads of this rank that wait on it
+  std::atomic<std::uint32_t> in_use{0};         // envelopes from this index on have never been used
+  std::atomic<std::uint32_t> urgent_offers{0};  // how many have been made to this rank
+  std::atomic<std::uint64_t>
+      changed[(shared_envelopes + max_ranks) / 64]{};  // for the machine's agent: bits of envelopes
   message_call last_call;
   site_text sites[site_count];
-  envelope outgoing[envelope_count];
 };
 
 /// A random word in a rank's private memory. A process that finds it at that address can read that memory.
@@ -336,8 +344,15 @@ struct dimensions {
   [[nodiscard]] std::size_t message_slots_offset() const {
     return round_up(slots_offset() + slot_stride() * depth * static_cast<std::size_t>(ranks), 4096);
   }
+  /// Returns the number of a rank's outgoing envelopes.
+  [[nodiscard]] constexpr std::size_t envelopes() const noexcept {
+    return shared_envelopes + static_cast<std::size_t>(ranks);
+  }
+  [[nodiscard]] std::size_t envelopes_offset() const {
+    return message_slots_offset() + message_slot_bytes * message_slot_count * static_cast<std::size_t>(ranks);
+  }
   [[nodiscard]] std::size_t total_bytes() const {
-    return round_up(message_slots_offset() + message_slot_bytes * message_slot_count * static_cast<std::size_t>(ranks),
+    return round_up(envelopes_offset() + sizeof(envelope) * envelopes() * static_cast<std::size_t>(ranks),
                     page_bytes());
   }
   /// Returns the addresses that a new group reserves behind the total: each rank may use all memory of the machine.

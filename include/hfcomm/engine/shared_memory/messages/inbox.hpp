@@ -5,30 +5,37 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <optional>
+#include <iterator>
+#include <new>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
-#include <hfcomm/engine/shared_memory/messages/receive_index.hpp>
+#include <hfcomm/engine/shared_memory/messages/message_index.hpp>
+#include <hfcomm/engine/shared_memory/messages/outbox.hpp>
 
 namespace hfcomm::engines {
 
-/// The messages that a rank receives. Finds the offers for them, answers, and takes the bytes. Not thread-safe.
+/// The messages that a rank receives. Finds the offers for them, answers, and takes the bytes. Where a sender lacks
+/// envelopes, it notes the offers that no receive wants, and asks for them when one does (see outbox). Not thread-safe.
 class inbox {
  public:
-  explicit inbox(message_endpoint& endpoint)
-      : endpoint_(endpoint), last_bytes_from_(static_cast<std::size_t>(endpoint.size())) {}
+  inbox(message_endpoint& endpoint, outbox& sent)
+      : endpoint_(endpoint), outbox_(sent), last_bytes_from_(static_cast<std::size_t>(endpoint.size())) {}
 
   [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
   /// Adds receives, in this order.
   void add(message_list& fresh) {
     for (auto one = fresh.begin(); one != fresh.end(); ++one) {
-      index_.add(one);
+      if (!take_noted(one)) {
+        index_.add(place_of(one));
+      }
     }
     entries_.splice(entries_.end(), fresh);
   }
@@ -36,7 +43,7 @@ class inbox {
   /// Removes a receive that has found no offer yet, if it is still under way.
   void take_back(const transfer& one) {
     if (const auto found = find_open(one); found != entries_.end()) {
-      index_.remove(*found);
+      index_.remove(place_of(found));
       entries_.erase(found);
     }
   }
@@ -49,9 +56,15 @@ class inbox {
 
   /// Moves the finished receives to `finished`, whatever has finished them.
   void sweep(finished_transfers& finished) {
-    for (const pending_message& message : entries_) {
-      if (message.request->finished.load() && message.envelope == nullptr) {
-        index_.remove(message);
+    answered_probes_.clear();
+    for (auto one = entries_.begin(); one != entries_.end(); ++one) {
+      if (!one->request->finished.load() || one->envelope != nullptr) {
+        continue;
+      }
+      if (one->is_noted) {
+        asked_.remove({one, one->peer, one->offer});
+      } else if (one->peer < 0) {
+        index_.remove(place_of(one));
       }
     }
     std::erase_if(streaming_, [](const auto& one) { return one->request->finished.load(); });
@@ -70,6 +83,10 @@ class inbox {
       } else {
         ++next;
       }
+    }
+    for (const auto probe : std::exchange(answered_probes_, {})) {
+      remove(probe, finished);
+      any = true;
     }
     return pair_offers(finished) || any;
   }
@@ -99,10 +116,20 @@ class inbox {
     constexpr int most = 3;
     std::string text;
     int count = 0;
+    const auto add = [&](int source, const offer_header& offer) {
+      if (++count <= most) {
+        detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, offer), '.'});
+      }
+    };
+    for (const pending_message& one : noted_) {
+      if (one.peer >= first && one.peer < end) {
+        add(one.peer, one.noted);
+      }
+    }
     for (int source = first; source < end; ++source) {
-      for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t /*number*/) {
-        if (++count <= most) {
-          detail::append(text, {" Rank ", source, " offers ", endpoint_.text_of(source, envelope), '.'});
+      for_each_offer(source, [&](const layout::envelope& envelope, std::uint64_t number) {
+        if (number < layout::again_flag) {
+          add(source, message_endpoint::header_of(envelope));
         }
       });
     }
@@ -115,15 +142,14 @@ class inbox {
   /// Calls `visit(envelope, number)` for each unanswered offer of `source` to this rank.
   template <class Visit>
   void for_each_offer(int source, Visit&& visit) const {
-    layout::mailbox& box = endpoint_.memory().mailbox(source);
-    const std::uint32_t in_use = std::min<std::uint32_t>(box.in_use.load(), layout::envelope_count);
-    for (std::uint32_t index = 0; index < in_use; ++index) {
-      layout::envelope& envelope = box.outgoing[index];
+    const auto all = endpoint_.memory().envelopes(source);
+    const auto in_use = std::min<std::size_t>(endpoint_.memory().mailbox(source).in_use.load(), all.size());
+    for (layout::envelope& envelope : all.first(in_use)) {
       const std::uint64_t number = envelope.offer.load();
       // Destination and answer belong to the same offer if it is still there after reading them, however long that
       // took. An unanswered offer to this rank stays until this rank answers.
-      if (number != 0 && envelope.destination.load() == endpoint_.rank() && envelope.answer.load() / 4 != number &&
-          envelope.offer.load() == number) {
+      if (number != 0 && envelope.destination.load() == endpoint_.rank() &&
+          envelope.answer.load() / layout::answer_kinds != number && envelope.offer.load() == number) {
         visit(envelope, number);
       }
     }
@@ -131,8 +157,53 @@ class inbox {
 
   [[nodiscard]] message_list::iterator find_open(const transfer& one) {
     return std::find_if(entries_.begin(), entries_.end(), [&](const pending_message& message) {
-      return message.request.get() == &one && message.envelope == nullptr;
+      return message.request.get() == &one && message.envelope == nullptr && message.peer < 0;
     });
+  }
+
+  /// Returns what the index knows a receive by.
+  [[nodiscard]] static message_index::entry place_of(message_list::iterator one) {
+    return {one, one->request->call.root, one->request->call.tag};
+  }
+
+  /// Asks for a message that was noted and that this receive wants, or answers a probe for it. Returns whether there is
+  /// one.
+  bool take_noted(message_list::iterator one) {
+    const auto found = noted_index_.find(one->request->call.root, one->request->call.tag);
+    if (!found) {
+      return false;
+    }
+    const pending_message& offer = *found->message;
+    describe_offer(*one->request, offer.peer, offer.noted);
+    one->peer = offer.peer;
+    if (one->request->is_probe) {
+      message_endpoint::finish(*one);
+      answered_probes_.push_back(one);
+      return true;
+    }
+    one->is_noted = true;
+    one->offer = offer.number | layout::again_flag;
+    asked_.add({one, one->peer, one->offer});
+    outbox_.ask(one->peer, offer.number);
+    noted_index_.remove(*found);
+    noted_.erase(found->message);
+    return true;
+  }
+
+  /// Notes an offer that no receive wants, so that its envelope is free again.
+  void note(const found_offer& found) {
+    const pending_message offer{.envelope = found.envelope, .offer = found.number, .peer = found.source};
+    try {
+      const offer_header header = message_endpoint::header_of(*found.envelope);
+      noted_.push_back({.number = found.number, .peer = found.source, .noted = header});
+      noted_index_.add({std::prev(noted_.end()), found.source, found.tag});
+    } catch (const std::bad_alloc&) {
+      const std::string_view text = "there is no memory to note another message";
+      write_failure(*found.envelope, std::as_bytes(std::span(text)));
+      reply(offer, message_answer::failed);
+      return;
+    }
+    reply(offer, message_answer::noted);
   }
 
   /// Removes a receive that is finished, and neither in the index nor streaming.
@@ -145,57 +216,87 @@ class inbox {
   bool pair_offers(finished_transfers& finished) {
     bool any = false;
     const int ranks = endpoint_.size();
+    const std::uint32_t urgent = endpoint_.box().urgent_offers.load();
+    const bool looks_at_all = urgent != seen_urgent_;
+    bool has_seen_all = true;
     // Starting behind the last source gives every rank a turn.
     const int first = last_source_ + 1;
-    for (int turn = 0; turn < ranks && index_.has_any(); ++turn) {
+    for (int turn = 0; turn < ranks && (looks_at_all || index_.has_any() || asked_.has_any()); ++turn) {
       const int source = (first + turn) % ranks;
-      if (index_.wants_from(source)) {
-        any = pair_offers_of(source, finished) || any;
+      if (looks_at_all || index_.has_of(source) || asked_.has_of(source)) {
+        any = pair_offers_of(source, finished, looks_at_all, has_seen_all) || any;
       }
+    }
+    if (has_seen_all) {
+      seen_urgent_ = urgent;
     }
     return any;
   }
 
   /// The same for those of one rank, of which it takes only one where receives want any rank's, so that others have
-  /// their turn.
-  bool pair_offers_of(int source, finished_transfers& finished) {
+  /// their turn; then it has not seen all. `notes`: it notes those that no receive wants.
+  bool pair_offers_of(int source, finished_transfers& finished, bool notes, bool& has_seen_all) {
     const bool takes_one = index_.has_wild();
     bool any = false;
     for (const found_offer& offer : offers_of(source)) {
-      const message_list::iterator* next = index_.find(source, offer.tag);
-      for (; next != nullptr && (*next)->request->is_probe; next = index_.find(source, offer.tag)) {
-        const auto probe = *next;
-        index_.remove(*probe);
-        report(*probe, offer);
-        remove(probe, finished);
+      if ((offer.number & layout::ask_flag) != 0) {
+        outbox_.offer_again(source, offer.tag, finished);
+        reply({.envelope = offer.envelope, .offer = offer.number, .peer = source}, message_answer::taken);
         any = true;
-      }
-      if (next == nullptr) {
         continue;
       }
-      const auto taker = *next;
-      index_.remove(*taker);
-      last_source_ = source;
-      accept(*taker, offer);
-      if (taker->request->finished.load()) {
-        remove(taker, finished);
-      } else {
-        streaming_.push_back(taker);
+      if (const auto asked = asked_.find(source, offer.number)) {
+        asked_.remove(*asked);
+        asked->message->is_noted = false;
+        take_offer(asked->message, offer, finished);
+        any = true;
+        continue;
       }
-      if (takes_one) {
-        return true;
+      auto next = index_.find(source, offer.tag);
+      for (; next && next->message->request->is_probe; next = index_.find(source, offer.tag)) {
+        index_.remove(*next);
+        report(*next->message, offer);
+        remove(next->message, finished);
+        any = true;
       }
-      any = true;
+      if (next) {
+        index_.remove(*next);
+        last_source_ = source;
+        take_offer(next->message, offer, finished);
+        if (takes_one) {
+          has_seen_all = false;
+          return true;
+        }
+        any = true;
+      } else if (notes) {
+        note(offer);
+        any = true;
+      }
     }
     return any;
+  }
+
+  /// Pairs a receive, which is in no index, with an offer.
+  void take_offer(message_list::iterator taker, const found_offer& offer, finished_transfers& finished) {
+    accept(*taker, offer);
+    if (taker->request->finished.load()) {
+      remove(taker, finished);
+    } else {
+      streaming_.push_back(taker);
+    }
   }
 
   /// Returns the unanswered offers of a rank, in the order in which it made them.
   [[nodiscard]] const std::vector<found_offer>& offers_of(int source) {
     std::uint64_t last = 0;
-    for_each_offer(source,
-                   [&](const layout::envelope& /*envelope*/, std::uint64_t number) { last = std::max(last, number); });
     offers_.clear();
+    for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
+      if (number >= layout::again_flag) {
+        offers_.push_back({source, &envelope, number, envelope.tag.load()});
+      } else {
+        last = std::max(last, number);
+      }
+    });
     if (last == 0) {
       return offers_;
     }
@@ -213,14 +314,14 @@ class inbox {
 
   /// Ends a probe. The offer stays for the receive that takes it.
   static void report(pending_message& message, const found_offer& found) {
-    describe_offer(*message.request, found);
+    describe_offer(*message.request, found.source, message_endpoint::header_of(*found.envelope));
     message_endpoint::finish(message);
   }
 
-  static void describe_offer(transfer& request, const found_offer& found) {
-    request.source = found.source;
-    request.tag = found.tag;
-    request.bytes = found.envelope->bytes.load();
+  static void describe_offer(transfer& request, int source, const offer_header& offer) {
+    request.source = source;
+    request.tag = offer.tag;
+    request.bytes = offer.bytes;
   }
 
   /// Pairs the receive with the offer: refuses it, takes a small message, or asks for the bytes of a larger one.
@@ -234,7 +335,7 @@ class inbox {
     message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
     message.appends = message.carries_failure || request.call.content == payload::object;
     message.active = endpoint_.now();
-    describe_offer(request, found);
+    describe_offer(request, found.source, message_endpoint::header_of(envelope));
     if (request.is_failure) {
       if (message.carries_failure) {
         reply(message, message_answer::taken);  // both sides have failed
@@ -296,13 +397,18 @@ class inbox {
   /// Answers that this rank fails. The sender throws peer_error with the text, as far as it has room.
   void fail(const pending_message& message, std::span<const std::byte> text) {
     write_call(message);
-    auto& reason = message.envelope->their_reason;
+    write_failure(*message.envelope, text);
+    reply(message, message_answer::failed);
+  }
+
+  /// Writes why this rank fails.
+  static void write_failure(layout::envelope& envelope, std::span<const std::byte> text) {
+    auto& reason = envelope.their_reason;
     const std::size_t length = std::min(text.size(), std::size(reason) - 1);
     for (std::size_t index = 0; index < length; ++index) {
       reason[index].store(static_cast<char>(text[index]), std::memory_order_relaxed);
     }
     reason[length].store('\0', std::memory_order_relaxed);
-    reply(message, message_answer::failed);
   }
 
   /// Refuses an offer that does not fit; both sides throw mismatch_error.
@@ -365,7 +471,7 @@ class inbox {
     notify_sender(message);
   }
   static void answer(const pending_message& message, message_answer what) {
-    message.envelope->answer.store(message.offer * 4 + static_cast<std::uint64_t>(what));
+    message.envelope->answer.store(message.offer * layout::answer_kinds + static_cast<std::uint64_t>(what));
   }
   void notify_sender(const pending_message& message) const {
     endpoint_.memory().notify(message.peer);
@@ -373,12 +479,18 @@ class inbox {
   }
 
   message_endpoint& endpoint_;
+  outbox& outbox_;
   message_list entries_;
-  receive_index index_;                            // of entries that have found no offer
-  std::vector<message_list::iterator> streaming_;  // entries whose bytes are on their way
+  message_list noted_;                                   // offers that no receive has wanted: number, source and header
+  message_index noted_index_;                            // of those, by source and tag
+  message_index asked_;                                  // entries that were asked for, by source and its number
+  std::vector<message_list::iterator> answered_probes_;  // entries that a noted offer has finished
+  message_index index_;                                  // of entries that have found no offer
+  std::vector<message_list::iterator> streaming_;        // entries whose bytes are on their way
   std::vector<found_offer> offers_;
   std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came
   int last_source_ = -1;
+  std::uint32_t seen_urgent_ = 0;  // of the mailbox's urgent offers
 };
 
 }  // namespace hfcomm::engines

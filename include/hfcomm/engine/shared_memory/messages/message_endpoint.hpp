@@ -26,17 +26,27 @@ enum class message_answer : std::uint64_t {
   taken,     ///< The receiver has all bytes.
   refused,   ///< The offer does not fit; the receiver's call is in the envelope.
   failed,    ///< The receiver fails; its call and its reason are in the envelope.
+  noted,     ///< The receiver has no receive for it yet, and will ask for it by its number.
+};
+
+/// The call of a message's sender, as its receiver knows it.
+struct offer_header {
+  std::uint64_t what = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t tag = 0;
+  std::uint32_t site = 0;
 };
 
 /// A transfer that is under way.
 struct pending_message {
   using clock = std::chrono::steady_clock;
 
-  std::shared_ptr<transfer> request;
+  std::shared_ptr<transfer> request{};
   std::uint64_t number = 0;              ///< Number among this rank's messages, from 1.
-  clock::time_point active;              ///< Time of the last progress.
-  layout::envelope* envelope = nullptr;  ///< Null until the message is offered or found.
-  std::uint64_t offer = 0;               ///< Receiving: the sender's number.
+  clock::time_point active{};            ///< Time of the last progress.
+  layout::envelope* envelope = nullptr;  ///< Null until the message is offered or found, and while it is noted.
+  bool is_noted = false;                 ///< Sending: the receiver will ask for it. Receiving: it has been asked for.
+  std::uint64_t offer = 0;               ///< The sender's number, with again_flag where it is asked for.
   int peer = -1;                         ///< Receiving: the source, once it is known.
   std::uint64_t total = 0;               ///< Receiving: the message's bytes.
   std::uint64_t moved = 0;
@@ -45,6 +55,7 @@ struct pending_message {
   bool appends = false;          ///< Receiving: the bytes go into `transfer::object`.
   bool carries_failure = false;  ///< Receiving: the bytes are the text of the sender's failure.
   bool warned = false;
+  offer_header noted{};  ///< Of an offer that was noted.
 };
 
 using message_list = std::list<pending_message>;
@@ -92,10 +103,15 @@ class message_endpoint {
     return call.content == payload::buffer ? hfcomm::detail::mix(hash, call.bytes) : hash;
   }
 
-  /// Describes the sender's call, from its envelope.
+  /// Describes the sender's call.
+  [[nodiscard]] std::string text_of(int sender, const offer_header& offer) const {
+    return describe_call(site(sender, offer.site), offer.what, offer.bytes, offer.tag);
+  }
   [[nodiscard]] std::string text_of(int sender, const layout::envelope& envelope) const {
-    return describe_call(site(sender, envelope.site.load()), envelope.what.load(), envelope.bytes.load(),
-                         envelope.tag.load());
+    return text_of(sender, header_of(envelope));
+  }
+  [[nodiscard]] static offer_header header_of(const layout::envelope& envelope) noexcept {
+    return {envelope.what.load(), envelope.bytes.load(), envelope.tag.load(), envelope.site.load()};
   }
   /// Returns the text of a receiver that has failed.
   [[nodiscard]] static std::string reason_of(const layout::envelope& envelope) {

@@ -50,7 +50,7 @@ class message_progress {
         unattended_ += message.request->listener ? 1 : 0;
       }
     }
-    outbox_.entries().splice(outbox_.entries().end(), outgoing);
+    outbox_.add(outgoing);
     inbox_.add(incoming);
   }
 
@@ -179,14 +179,20 @@ class message_progress {
   /// Drops failures that no rank can learn of any more. They are no reason to break the group.
   [[gnu::cold]] void drop_failures(finished_transfers& finished) {
     const std::size_t before = finished.size();
-    for (auto* messages : {&outbox_.entries(), &inbox_.entries()}) {
-      for (pending_message& message : *messages) {
-        if (message.request->is_failure && endpoint_.health().ending(message.request->call.root)) {
-          outbox_.withdraw(message);
-        }
+    const auto tells_nobody = [this](const pending_message& message) {
+      return message.request->is_failure && endpoint_.health().ending(message.request->call.root);
+    };
+    for (pending_message& message : outbox_.entries()) {
+      if (tells_nobody(message)) {
+        outbox_.withdraw(message);
       }
     }
-    message_endpoint::sweep(outbox_.entries(), finished);
+    for (pending_message& message : inbox_.entries()) {
+      if (tells_nobody(message)) {
+        message_endpoint::finish(message);
+      }
+    }
+    outbox_.sweep(finished);
     inbox_.sweep(finished);
     count_finished(finished, before);
   }
@@ -233,9 +239,8 @@ class message_progress {
     } else if (const std::string offers = inbox_.unwanted(call.root); !offers.empty()) {
       detail::append(text,
                      {offers, " Two ranks that both send first wait for each other: use send_receive, or isend."});
-    } else if (message.envelope == nullptr) {
-      detail::append(text, {" It was not offered yet: ", layout::envelope_count,
-                            " earlier messages of this rank have not been received."});
+    } else if (message.envelope == nullptr && !message.is_noted) {
+      detail::append(text, {" It was not offered yet: rank ", call.root, " has not looked at earlier messages."});
     }
     return text;
   }
@@ -254,7 +259,7 @@ class message_progress {
         }
       }
     }
-    message_endpoint::sweep(outbox_.entries(), finished);
+    outbox_.sweep(finished);
     inbox_.sweep(finished);
   }
 
@@ -262,7 +267,7 @@ class message_progress {
   std::atomic<bool> cancelled_{false};
   message_endpoint endpoint_;
   outbox outbox_{endpoint_};
-  inbox inbox_{endpoint_};
+  inbox inbox_{endpoint_, outbox_};
   std::uint64_t last_number_ = 0;
   std::vector<clock::time_point> next_warnings_[2];  // of receives and sends, by peer
   std::size_t unattended_ = 0;                       // transfers under way that have a listener

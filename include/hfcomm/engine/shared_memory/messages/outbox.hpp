@@ -7,46 +7,72 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <optional>
+#include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
+#include <hfcomm/engine/shared_memory/messages/message_index.hpp>
 
 namespace hfcomm::engines {
 
 /// The messages that a rank sends. Offers each in an envelope, and passes the bytes of larger ones through the rank's
 /// slots: on one machine as much as a slot holds at once, the rest when the receiver has accepted. One slot is kept for
-/// messages that were accepted without one, because those in the other slots may be received after them. Not
-/// thread-safe.
+/// messages that were accepted without one, because those in the other slots may be received after them.
+///
+/// There may be more messages than envelopes. One envelope is kept for each rank that has none, so no receiver waits
+/// because of another one. A receiver that gets a sender's last envelope, which is urgent, notes the offers that it
+/// does not want yet, so that their envelopes are free again, and later asks for one of them by its number: an ask is
+/// an envelope, too. So a message comes whatever else is pending, and memory is the only limit.
+///
+/// Not thread-safe.
 class outbox {
  public:
-  explicit outbox(message_endpoint& endpoint) : endpoint_(endpoint) {}
+  explicit outbox(message_endpoint& endpoint)
+      : endpoint_(endpoint), lanes_(static_cast<std::size_t>(endpoint.size())) {}
 
   [[nodiscard]] message_list& entries() noexcept { return entries_; }
 
+  /// Adds messages, in this order.
+  void add(message_list& fresh) {
+    for (auto one = fresh.begin(); one != fresh.end(); ++one) {
+      one->offer = one->number;
+      lane_of(one->request->call.root).waiting.add({.message = one});
+      ++waiting_;
+    }
+    entries_.splice(entries_.end(), fresh);
+  }
+
+  /// Asks a rank for a message that this one has noted.
+  void ask(int sender, std::uint64_t number) {
+    lane_of(sender).asks.push_back(number);
+    ++waiting_;
+  }
+
+  /// Offers a message again: its receiver has noted it, and asks for it.
+  void offer_again(int receiver, std::uint64_t number, finished_transfers& finished) {
+    auto found = noted_.find(receiver, number);
+    if (!found) {
+      process_answers(finished);  // that it is noted, this rank has not seen yet
+      found = noted_.find(receiver, number);
+    }
+    if (found) {
+      noted_.remove(*found);
+      found->message->is_noted = false;
+      found->message->offer |= layout::again_flag;
+      lane_of(receiver).asked.add(*found);
+      ++waiting_;
+    }
+  }
+
   /// Takes the next step of every message; returns whether there was any.
   bool progress(finished_transfers& finished) {
-    bool any = false;
-    for (pending_message& message : entries_) {
-      const bool offered = message.envelope != nullptr;
-      const bool moved = offered ? process_answer(message) : offer(message);
-      if (moved) {
-        any = true;
-        message.active = endpoint_.now();
-        (offered ? last_progress_ : last_offer_) = message.active;
-      } else if (!offered) {
-        break;  // offers are in order: none may overtake one that has found no envelope
-      }
-    }
-    // Offers are in order, so those that may be finished come first.
-    for (auto one = entries_.begin(); any && one != entries_.end() && one->envelope != nullptr;) {
-      if (one->request->finished.load()) {
-        finished.push_back(one->request);
-        one = entries_.erase(one);
-      } else {
-        ++one;
-      }
+    bool any = free_taken_asks();
+    any = process_answers(finished) || any;
+    for (int receiver = 0; waiting_ != 0 && receiver < endpoint_.size(); ++receiver) {
+      any = offer_to(receiver) || any;
     }
     return any;
   }
@@ -54,12 +80,12 @@ class outbox {
   /// Returns the time of the last progress that this message depends on. While it waits for an envelope or a slot, the
   /// progress of earlier messages counts.
   [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
-    return message.envelope == nullptr             ? std::max(message.active, last_offer_)
-           : message.streaming && message.slot < 0 ? std::max(message.active, last_progress_)
-                                                   : message.active;
+    return message.envelope == nullptr && !message.is_noted ? std::max(message.active, last_offer_)
+           : message.streaming && message.slot < 0          ? std::max(message.active, last_progress_)
+                                                            : message.active;
   }
 
-  /// Takes back a message whose peer is gone and that nobody waits for.
+  /// Takes back a message whose peer is gone and that nobody waits for. A sweep removes it.
   void withdraw(pending_message& message) noexcept {
     if (message.envelope != nullptr) {
       release(message);
@@ -67,17 +93,132 @@ class outbox {
     message_endpoint::finish(message);
   }
 
+  /// Moves the finished messages to `finished`, whatever has finished them.
+  void sweep(finished_transfers& finished) {
+    const auto is_finished = [](const pending_message& one) { return one.request->finished.load(); };
+    std::erase_if(offered_, [&](message_list::iterator one) { return is_finished(*one); });
+    for (lane& one : lanes_) {
+      waiting_ -= one.waiting.remove_if(is_finished) + one.asked.remove_if(is_finished);
+    }
+    for (const pending_message& one : entries_) {
+      if (one.is_noted && is_finished(one)) {
+        noted_.remove(one.request->call.root, one.number, one);
+      }
+    }
+    endpoint_.sweep(entries_, finished);
+  }
+
  private:
-  /// Writes the message into a free envelope; returns false where none is free.
-  bool offer(pending_message& message) {
-    layout::mailbox& box = endpoint_.box();
-    auto* const end = box.outgoing + layout::envelope_count;
-    auto* const envelope = std::find_if(box.outgoing, end, [](const layout::envelope& candidate) {
+  /// What goes to one rank.
+  struct lane {
+    std::vector<std::uint64_t> asks;  // numbers of its messages, which this rank wants now
+    message_queue asked;              // that it has noted, and wants now
+    message_queue waiting;            // that were not offered yet
+    std::size_t envelopes = 0;        // in use
+  };
+  /// An envelope that asks for a message.
+  struct sent_ask {
+    layout::envelope* envelope = nullptr;
+    std::uint64_t number = 0;
+    int receiver = 0;
+  };
+
+  [[nodiscard]] lane& lane_of(int rank) { return lanes_[static_cast<std::size_t>(rank)]; }
+
+  /// Offers a rank what waits for an envelope; returns whether anything was offered.
+  bool offer_to(int receiver) {
+    lane& one = lane_of(receiver);
+    bool any = false;
+    while (!one.asks.empty() || !one.asked.is_empty() || !one.waiting.is_empty()) {
+      layout::envelope* const envelope = take_envelope(receiver);
+      if (envelope == nullptr) {
+        break;
+      }
+      if (!one.asks.empty()) {
+        send_ask(receiver, *envelope);
+      } else {
+        const auto message = (one.asked.is_empty() ? one.waiting : one.asked).take_first();
+        message->envelope = envelope;
+        offer(*message);
+        offered_.push_back(message);
+        message->active = endpoint_.now();
+        last_offer_ = message->active;
+      }
+      --waiting_;
+      any = true;
+    }
+    return any;
+  }
+
+  /// Returns a free envelope for a rank; null where there is none but those that are kept for other ranks.
+  [[nodiscard]] layout::envelope* take_envelope(int receiver) {
+    lane& one = lane_of(receiver);
+    if (!may_have_another(one)) {
+      return nullptr;
+    }
+    const auto all = endpoint_.memory().envelopes(endpoint_.rank());
+    const auto free = std::find_if(all.begin(), all.end(), [](const layout::envelope& candidate) {
       return candidate.offer.load(std::memory_order_relaxed) == 0;
     });
-    if (envelope == end) {
-      return false;
+    served_ranks_ += one.envelopes == 0 ? 1 : 0;
+    ++one.envelopes;
+    ++used_envelopes_;
+    layout::mailbox& box = endpoint_.box();
+    const auto used = static_cast<std::uint32_t>(free - all.begin()) + 1;
+    if (used > box.in_use.load(std::memory_order_relaxed)) {
+      box.in_use.store(used);
     }
+    return &*free;
+  }
+
+  [[nodiscard]] bool may_have_another(const lane& one) const noexcept {
+    const std::size_t free = endpoint_.memory().sizes().envelopes() - used_envelopes_;
+    return one.envelopes == 0 || free > lanes_.size() - served_ranks_;
+  }
+
+  void free_envelope(layout::envelope& envelope, int receiver) noexcept {
+    envelope.offer.store(0);
+    lane& one = lane_of(receiver);
+    --one.envelopes;
+    --used_envelopes_;
+    served_ranks_ -= one.envelopes == 0 ? 1 : 0;
+  }
+
+  /// Puts an envelope on its way.
+  void publish(layout::envelope& envelope, int receiver, std::uint64_t number, bool is_urgent) {
+    envelope.is_urgent.store(is_urgent ? 1 : 0, std::memory_order_relaxed);
+    envelope.offer.store(number);
+    if (is_urgent) {
+      endpoint_.memory().mailbox(receiver).urgent_offers.fetch_add(1);
+    }
+    announce(envelope, receiver);
+  }
+
+  void send_ask(int receiver, layout::envelope& envelope) {
+    lane& one = lane_of(receiver);
+    const std::uint64_t number = ++last_ask_ | layout::ask_flag;
+    envelope.destination.store(receiver, std::memory_order_release);
+    envelope.tag.store(one.asks.front(), std::memory_order_relaxed);
+    one.asks.erase(one.asks.begin());
+    envelope.filled.store(0, std::memory_order_relaxed);
+    asks_.push_back({&envelope, number, receiver});
+    publish(envelope, receiver, number, true);
+  }
+
+  /// Frees the envelopes of asks that have been taken; returns whether there were any.
+  bool free_taken_asks() {
+    return std::erase_if(asks_, [this](const sent_ask& one) {
+             const bool is_taken = one.envelope->answer.load() / layout::answer_kinds == one.number;
+             if (is_taken) {
+               free_envelope(*one.envelope, one.receiver);
+             }
+             return is_taken;
+           }) != 0;
+  }
+
+  /// Writes the message into its envelope.
+  void offer(pending_message& message) {
+    layout::envelope* const envelope = message.envelope;
     const operation& call = message.request->call;
     const auto data = message.request->data;
     // Release: a rank may still read an earlier message in this envelope, which was not its own. Where it sees the
@@ -92,35 +233,57 @@ class outbox {
     if (!data.empty() && data.size() <= sizeof(envelope->payload)) {
       std::memcpy(envelope->payload, data.data(), data.size());
     }
-    message.envelope = envelope;
     // Not to other machines: an answer may come, and free the slot, while the bytes are still on their way.
     const bool is_ahead = data.size() > sizeof(envelope->payload) && endpoint_.health().is_on_this_machine(call.root) &&
                           take_slot(message, reserved_slots);
     if (is_ahead) {
       fill_slot(message);
     }
-    envelope->offer.store(message.number);
-    const auto used = static_cast<std::uint32_t>(envelope - box.outgoing) + 1;
-    if (used > box.in_use.load(std::memory_order_relaxed)) {
-      box.in_use.store(used);
-    }
-    announce(message);
+    publish(*envelope, call.root, message.offer, !may_have_another(lane_of(call.root)));
     while (is_ahead && fill_slot(message)) {
-      announce(message);
+      announce(*envelope, call.root);
     }
-    return true;
+  }
+
+  /// Acts on the receivers' answers; returns whether there were any, or bytes have moved.
+  bool process_answers(finished_transfers& finished) {
+    bool any = false;
+    std::erase_if(offered_, [&](message_list::iterator one) {
+      if (!process_answer(one)) {
+        return false;
+      }
+      any = true;
+      one->active = endpoint_.now();
+      last_progress_ = one->active;
+      if (one->envelope != nullptr) {
+        return false;
+      }
+      if (one->request->finished.load()) {
+        finished.push_back(one->request);
+        entries_.erase(one);
+      }
+      return true;
+    });
+    return any;
   }
 
   /// Acts on the receiver's answer; returns whether there was one, or bytes have moved.
-  bool process_answer(pending_message& message) {
+  bool process_answer(message_list::iterator one) {
+    pending_message& message = *one;
     const std::uint64_t reply = message.envelope->answer.load();
-    if (reply / 4 != message.number) {
+    if (reply / layout::answer_kinds != message.offer) {
       return false;
     }
     const int receiver = message.request->call.root;
     std::exception_ptr problem;
-    switch (static_cast<message_answer>(reply % 4)) {
+    switch (static_cast<message_answer>(reply % layout::answer_kinds)) {
       case message_answer::accepted: return send_more(message);
+      case message_answer::noted:
+        release(message);
+        message.moved = 0;
+        message.is_noted = true;
+        noted_.add({one, receiver, message.number});
+        return true;
       case message_answer::taken: break;
       case message_answer::refused:
         problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
@@ -145,7 +308,7 @@ class outbox {
     if (!take_slot(message, 0) || !fill_slot(message)) {
       return false;
     }
-    announce(message);
+    announce(*message.envelope, message.request->call.root);
     return true;
   }
 
@@ -181,9 +344,9 @@ class outbox {
   }
 
   /// Tells the receiver that the envelope has changed.
-  void announce(const pending_message& message) const noexcept {
-    endpoint_.memory().notify(message.request->call.root);
-    endpoint_.memory().note_envelope(endpoint_.rank(), *message.envelope);
+  void announce(const layout::envelope& envelope, int receiver) const noexcept {
+    endpoint_.memory().notify(receiver);
+    endpoint_.memory().note_envelope(endpoint_.rank(), envelope);
   }
 
   /// Frees the message's envelope and slot.
@@ -192,13 +355,22 @@ class outbox {
       slots_used_[static_cast<std::size_t>(message.slot)] = false;
       message.slot = -1;
     }
-    message.envelope->offer.store(0);
+    free_envelope(*message.envelope, message.request->call.root);
+    message.envelope = nullptr;
   }
 
   static constexpr std::ptrdiff_t reserved_slots = 1;  // for accepted messages
 
   message_endpoint& endpoint_;
   message_list entries_;
+  std::vector<lane> lanes_;                      // by receiver
+  std::vector<message_list::iterator> offered_;  // entries that have an envelope, in the order of their offers
+  message_index noted_;                          // entries that their receiver has noted, by it and their number
+  std::vector<sent_ask> asks_;                   // that have not been taken
+  std::uint64_t last_ask_ = 0;                   // the last one's number, without the flag
+  std::size_t waiting_ = 0;                      // messages and asks in lanes
+  std::size_t used_envelopes_ = 0;
+  std::size_t served_ranks_ = 0;  // ranks with envelopes
   std::array<bool, layout::message_slot_count> slots_used_{};
   pending_message::clock::time_point last_offer_{};     // when a message last got an envelope
   pending_message::clock::time_point last_progress_{};  // when an offered message last moved
