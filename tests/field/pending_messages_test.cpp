@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "../multi_rank/machines.hpp"
 #include "../multi_rank/ranks.hpp"
 
 #include <atomic>
@@ -32,39 +33,48 @@ std::vector<int> content_of(int sender, int tag) {
   return content;
 }
 
+constexpr int pending = 300;
+
+/// Sends many messages to the next rank, and takes those of the one before, the last ones first.
+void pass_many(const process_group& group) {
+  const int next = (group.rank() + 1) % group.size();
+  const int before = (group.rank() + group.size() - 1) % group.size();
+  std::vector<std::vector<int>> sent;
+  for (int tag = 0; tag < pending; ++tag) {
+    sent.push_back(content_of(group.rank(), tag));
+  }
+  std::vector<work<>> sends;
+  for (int tag = 0; tag < pending; ++tag) {
+    sends.push_back(isend(std::span(std::as_const(sent[static_cast<std::size_t>(tag)])), next, group, tag));
+  }
+  int wrong = 0;
+  const auto take = [&](int tag) {
+    const auto wanted = content_of(before, tag);
+    std::vector<int> got(wanted.size());
+    recv(std::span(got), before, group, tag);
+    wrong += got == wanted ? 0 : 1;
+  };
+  for (int tag = pending; tag-- > pending / 2;) {
+    take(tag);  // the last ones first
+  }
+  for (int tag = 0; tag < pending / 2; ++tag) {
+    take(tag);
+  }
+  wait_all(sends);
+  CHECK(wrong == 0);
+  check_usable(group);
+}
+
 TEST_CASE("hundreds of pending messages are received in any order") {
-  constexpr int count = 300;
   for (const int ranks : {2, 3, 4, 8}) {
     CAPTURE(ranks);
-    run_noted(ranks, {}, [&](const process_group& group) {
-      const int next = (group.rank() + 1) % ranks;
-      const int before = (group.rank() + ranks - 1) % ranks;
-      std::vector<std::vector<int>> sent;
-      for (int tag = 0; tag < count; ++tag) {
-        sent.push_back(content_of(group.rank(), tag));
-      }
-      std::vector<work<>> sends;
-      for (int tag = 0; tag < count; ++tag) {
-        sends.push_back(isend(std::span(std::as_const(sent[static_cast<std::size_t>(tag)])), next, group, tag));
-      }
-      int wrong = 0;
-      const auto take = [&](int tag) {
-        const auto wanted = content_of(before, tag);
-        std::vector<int> got(wanted.size());
-        recv(std::span(got), before, group, tag);
-        wrong += got == wanted ? 0 : 1;
-      };
-      for (int tag = count; tag-- > count / 2;) {
-        take(tag);  // the last ones first
-      }
-      for (int tag = 0; tag < count / 2; ++tag) {
-        take(tag);
-      }
-      wait_all(sends);
-      CHECK(wrong == 0);
-      check_usable(group);
-    });
+    run_noted(ranks, {}, [](const process_group& group) { pass_many(group); });
   }
+}
+
+TEST_CASE("hundreds of pending messages between machines") {
+  on_machines({1, 1}, [](const process_group& group) { pass_many(group); });
+  on_machines({2, 1, 1}, [](const process_group& group) { pass_many(group); });
 }
 
 TEST_CASE("messages of one tag stay in their order, from any source and with any tag, however many are pending") {

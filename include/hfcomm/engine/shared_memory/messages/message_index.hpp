@@ -19,6 +19,12 @@ class message_queue {
     message_list::iterator message;
     int rank = 0;           ///< -1: any
     std::uint64_t tag = 0;  ///< any_message_tag: any
+
+    /// Returns whether this is for a rank and a tag. A wildcard on either side fits everything.
+    [[nodiscard]] bool fits(int other_rank, std::uint64_t other_tag) const noexcept {
+      return (rank == other_rank || rank < 0 || other_rank < 0) &&
+             (tag == other_tag || tag == any_message_tag || other_tag == any_message_tag);
+    }
   };
 
   [[nodiscard]] bool is_empty() const noexcept { return front_ == entries_.size(); }
@@ -42,13 +48,9 @@ class message_queue {
     return std::erase_if(entries_, [&](const entry& one) { return gone(*one.message); });
   }
 
-  /// Returns the first that is for this rank and tag; null: there is none. Valid until the next change. A wildcard on
-  /// either side fits everything.
+  /// Returns the first that is for this rank and tag; null: there is none. Valid until the next change.
   [[nodiscard]] const entry* find(int rank, std::uint64_t tag) {
-    const auto found = std::find_if(begin(), entries_.end(), [&](const entry& one) {
-      return (one.rank == rank || one.rank < 0 || rank < 0) &&
-             (one.tag == tag || one.tag == any_message_tag || tag == any_message_tag);
-    });
+    const auto found = std::find_if(begin(), entries_.end(), [&](const entry& one) { return one.fits(rank, tag); });
     return found == entries_.end() ? nullptr : &*found;
   }
 
@@ -120,19 +122,23 @@ class message_index {
   }
   void remove(const entry& one) { remove(one.rank, one.tag, *one.message); }
 
-  /// Returns the first for a rank and a tag, which may be wildcards; nothing where there is none.
+  /// Returns the first for a rank and a tag, which may be wildcards; nothing where there is none. Of several ranks it
+  /// may be that of any.
   [[nodiscard]] std::optional<entry> find(int rank, std::uint64_t tag) {
     const entry* first = wild_.find(rank, tag);
-    const auto look_into = [&](message_queue& bucket) {
-      const entry* const found = bucket.find(rank, tag);
-      if (found != nullptr && (first == nullptr || found->message->number < first->message->number)) {
-        first = found;
+    const auto consider = [&](const entry& one) {
+      if (one.fits(rank, tag) && (first == nullptr || one.message->number < first->message->number)) {
+        first = &one;
       }
     };
     if (count_ != 0 && is_wild(rank, tag)) {
-      std::for_each(buckets_.begin(), buckets_.end(), look_into);
+      for (message_queue& bucket : buckets_) {
+        bucket.for_each(consider);
+      }
     } else if (count_ != 0) {
-      look_into(bucket_of(rank, tag));
+      if (const entry* const found = bucket_of(rank, tag).find(rank, tag)) {
+        consider(*found);
+      }
     }
     return first == nullptr ? std::nullopt : std::optional(*first);
   }

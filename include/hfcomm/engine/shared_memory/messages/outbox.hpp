@@ -77,12 +77,13 @@ class outbox {
     return any;
   }
 
-  /// Returns the time of the last progress that this message depends on. While it waits for an envelope or a slot, the
-  /// progress of earlier messages counts.
+  /// Returns the time of the last progress that this message depends on. While it waits for an envelope, is noted, or
+  /// waits for a slot, the progress of other messages counts.
   [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
-    return message.envelope == nullptr && !message.is_noted ? std::max(message.active, last_offer_)
-           : message.streaming && message.slot < 0          ? std::max(message.active, last_progress_)
-                                                            : message.active;
+    return message.envelope == nullptr
+               ? std::max(message.active, lanes_[static_cast<std::size_t>(message.request->call.root)].active)
+           : message.streaming && message.slot < 0 ? std::max(message.active, last_progress_)
+                                                   : message.active;
   }
 
   /// Takes back a message whose peer is gone and that nobody waits for. A sweep removes it.
@@ -111,10 +112,11 @@ class outbox {
  private:
   /// What goes to one rank.
   struct lane {
-    std::vector<std::uint64_t> asks;  // numbers of its messages, which this rank wants now
-    message_queue asked;              // that it has noted, and wants now
-    message_queue waiting;            // that were not offered yet
-    std::size_t envelopes = 0;        // in use
+    std::vector<std::uint64_t> asks;              // numbers of its messages, which this rank wants now
+    message_queue asked;                          // that it has noted, and wants now
+    message_queue waiting;                        // that were not offered yet
+    std::size_t envelopes = 0;                    // in use
+    pending_message::clock::time_point active{};  // when a message last got an envelope, or an answer
   };
   /// An envelope that asks for a message.
   struct sent_ask {
@@ -142,7 +144,7 @@ class outbox {
         offer(*message);
         offered_.push_back(message);
         message->active = endpoint_.now();
-        last_offer_ = message->active;
+        one.active = message->active;
       }
       --waiting_;
       any = true;
@@ -255,6 +257,7 @@ class outbox {
       any = true;
       one->active = endpoint_.now();
       last_progress_ = one->active;
+      lane_of(one->request->call.root).active = one->active;
       if (one->envelope != nullptr) {
         return false;
       }
@@ -372,7 +375,6 @@ class outbox {
   std::size_t used_envelopes_ = 0;
   std::size_t served_ranks_ = 0;  // ranks with envelopes
   std::array<bool, layout::message_slot_count> slots_used_{};
-  pending_message::clock::time_point last_offer_{};     // when a message last got an envelope
   pending_message::clock::time_point last_progress_{};  // when an offered message last moved
 };
 
