@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <hfcomm/aggregates.hpp>
 #include <hfcomm/comm.hpp>
 #include <hfcomm/ddp.hpp>
 
@@ -21,6 +22,14 @@
 #endif
 
 namespace surface {
+
+struct point {
+  float x, y;
+};
+struct record {
+  std::string name;
+  std::vector<point> points;
+};
 
 inline std::size_t call_parts();
 inline std::size_t call_messages();
@@ -53,6 +62,7 @@ inline std::size_t call_everything() {
   const std::map<std::string, std::vector<int>> object{{"a", {1, 2}}};
   const std::vector<std::map<std::string, std::vector<int>>> everyone = all_gather(object, group, here);
   const std::vector<int> at_root = gather(me, 0, group, here);
+  seen += all_gather(record{"a", {{1, 2}, {3, 4}}}, group, here).back().points.size();
   std::string text = me == 0 ? "text" : "";
   broadcast(text, 0, group, here);
   const int most = all_reduce(me, [](int left, int right) { return left < right ? right : left; }, group, here);

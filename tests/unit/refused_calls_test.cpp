@@ -148,8 +148,10 @@ struct base {
 };
 
 static_assert(std::same_as<why<numbers>, reason::none>);
-static_assert(std::same_as<why<std::map<int, widget>>,
-                           refusal<widget>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>);
+static_assert(
+    std::same_as<why<std::map<int, widget>>,
+                 refusal<widget>::
+                     give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp>);
 static_assert(std::same_as<why<std::weak_ptr<int>>,
                            refusal<std::weak_ptr<int>>::
                                shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr>);

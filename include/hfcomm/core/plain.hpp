@@ -28,6 +28,12 @@ inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
 
 namespace detail {
 
+/// What <hfcomm/aggregates.hpp> knows of an aggregate without serialization functions. Only that header specializes it.
+template <class T>
+struct aggregate_traits {
+  static constexpr bool is_plain = false;
+};
+
 // Only an enumeration with a fixed underlying type can be initialized from an integer in braces. Only for such an
 // enumeration is every pattern of bytes a value.
 template <class T>
@@ -42,7 +48,8 @@ inline constexpr bool is_plain = [] {
   if constexpr (fixed_enumeration<T>) {  // NOLINT(*branch-clone): for some T two branches come out alike
     return enable_raw_bytes<T> || !std::same_as<std::underlying_type_t<T>, bool>;
   } else if constexpr (std::is_class_v<T>) {
-    return enable_raw_bytes<T> || (std::same_as<T, std::remove_cv_t<T>> && element_type_of<T> != element_type::none);
+    return enable_raw_bytes<T> || (std::same_as<T, std::remove_cv_t<T>> && element_type_of<T> != element_type::none) ||
+           aggregate_traits<T>::is_plain;
   } else {
     return enable_raw_bytes<T> ||
            (std::integral<T> && std::same_as<T, std::remove_cv_t<T>> && !std::same_as<T, bool>) ||
@@ -58,7 +65,7 @@ inline constexpr bool is_plain<std::array<T, n>> = is_plain<T> && sizeof(std::ar
 /// A type whose bytes are its value, so that it may be copied as raw bytes: integers but bool, float, double, float16,
 /// bfloat16, the 8-bit floats, enumerations with a fixed underlying type but bool (every `enum class`, std::byte),
 /// std::complex of float and double, std::array of these, and what `enable_raw_bytes` or `enable_element_type` admits.
-/// Never a pointer.
+/// With <hfcomm/aggregates.hpp>, aggregates of these without padding, too. Never a pointer.
 template <class T>
 concept plain = detail::is_plain<T>;
 

@@ -254,6 +254,10 @@ void save_value(encoder& archive, const T& value) {
     detail::refuse_pointer<T>();
   } else if constexpr (detail::is_deferred<T>) {
     save_value(archive, value.value);
+  } else if constexpr (hfcomm::detail::aggregate_object<T>) {
+    archive.enter();
+    hfcomm::detail::aggregate_traits<T>::save(archive, value);
+    archive.leave();
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<output_archive&>(archive).save_by_cereal(value);
@@ -274,6 +278,10 @@ void load_value(decoder& archive, T& value) {
     detail::refuse_pointer<T>();
   } else if constexpr (detail::is_deferred<T>) {
     load_value(archive, value.value);
+  } else if constexpr (hfcomm::detail::aggregate_object<T>) {
+    archive.enter();
+    hfcomm::detail::aggregate_traits<T>::load(archive, value);
+    archive.leave();
   } else {
     static_assert(hfcomm::detail::goes_by_cereal<T>);
     static_cast<input_archive&>(archive).load_by_cereal(value);

@@ -18,6 +18,12 @@ struct none;
 template <class T>
 struct not_serializable {
   struct give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;
+  struct give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
+  struct it_has_a_base_class_so_make_that_a_member_or_give_it_a_serialize_member;
+  struct it_has_a_bit_field_so_use_an_integer_or_give_it_a_serialize_member;
+  struct it_has_more_than_24_members_so_group_them_or_give_it_a_serialize_member;
+  struct a_member_is_constant_or_a_reference_or_has_no_default_constructor_so_use_an_ordinary_value;
+  struct a_union_does_not_say_which_member_it_holds_so_use_a_std_variant_or_give_its_class_a_serialize_member;
   struct shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
   struct a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
   struct behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
@@ -53,6 +59,12 @@ consteval auto reason_against() {
   } else if constexpr (std::is_pointer_v<T> || std::is_member_pointer_v<T>) {
     using why = typename refused::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
     return std::type_identity<why>{};
+  } else if constexpr (requires { typename aggregate_traits<T>::why; }) {
+    return std::type_identity<typename aggregate_traits<T>::why>{};
+  } else if constexpr (std::is_union_v<T>) {
+    return std::type_identity<
+        typename refused::
+            a_union_does_not_say_which_member_it_holds_so_use_a_std_variant_or_give_its_class_a_serialize_member>{};
   } else if constexpr (is_polymorphic_owner<T>) {
     using why =
         typename refused::behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
@@ -68,10 +80,14 @@ consteval auto reason_against() {
   } else if constexpr (has_null_functions<T>) {
     using why = typename refused::its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator;
     return std::type_identity<why>{};
-  } else if constexpr (std::is_class_v<T> && (standard_type<T> || has_functions<T>())) {
+  } else if constexpr (std::is_class_v<T> && (standard_type<T> || aggregate_object<T> || has_functions<T>())) {
     return std::type_identity<typename refused::it_needs_a_default_constructor_and_a_move_constructor>{};
   } else if constexpr (std::ranges::range<T>) {
     using why = typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
+    return std::type_identity<why>{};
+  } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && has_no_functions<T>) {
+    using why = typename refused::
+        give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
     return std::type_identity<why>{};
   } else {
     using why = typename refused::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;

@@ -26,26 +26,33 @@ consteval bool has_functions() {
   return (saves && loads) || (std::is_empty_v<T> && !saves && !loads);
 }
 
+/// True if cereal finds no function for T at all, not even one for a single direction.
 template <class T>
+inline constexpr bool has_no_functions =
+    cereal::traits::detail::count_output_serializers<T, output_archive>::value == 0 &&
+    cereal::traits::detail::count_input_serializers<T, input_archive>::value == 0;
+
+/// `Enclosing` is `parts` of the aggregates whose members are being examined. Within them they count as serializable.
+template <class T, class Enclosing = parts<>>
 struct first_unserializable;
 
-template <class T>
+template <class Parts, class Enclosing = parts<>>
 struct first_unserializable_part;
 
-template <>
-struct first_unserializable_part<parts<>> : std::type_identity<everything_is_serializable> {};
+template <class Enclosing>
+struct first_unserializable_part<parts<>, Enclosing> : std::type_identity<everything_is_serializable> {};
 
-template <class T, class... More>
-struct first_unserializable_part<parts<T, More...>> {
+template <class T, class... More, class Enclosing>
+struct first_unserializable_part<parts<T, More...>, Enclosing> {
   // Elements are constructed before they are decoded, and moved when a container grows.
   static consteval auto find() {
-    using found = typename first_unserializable<T>::type;
+    using found = typename first_unserializable<T, Enclosing>::type;
     if constexpr (!std::same_as<found, everything_is_serializable>) {
       return std::type_identity<found>{};
     } else if constexpr (!std::default_initializable<T> || !std::move_constructible<T>) {
       return std::type_identity<T>{};
     } else {
-      return first_unserializable_part<parts<More...>>{};
+      return first_unserializable_part<parts<More...>, Enclosing>{};
     }
   }
   using type = typename decltype(find())::type;
@@ -57,14 +64,14 @@ template <class T>
 concept needs_an_allocator =
     requires { typename T::allocator_type; } && !std::default_initializable<typename T::allocator_type>;
 
-template <class T>
+template <class T, class Enclosing>
 consteval auto find_unserializable() {
   if constexpr (!std::same_as<T, std::remove_cv_t<T>> || is_shared_owner<T>) {
     return std::type_identity<T>{};
   } else if constexpr (plain<T> || std::is_arithmetic_v<T> || std::is_enum_v<T>) {
     return std::type_identity<everything_is_serializable>{};
   } else if constexpr (standard_type<T>) {
-    using found = typename first_unserializable_part<typename std_parts<T>::type>::type;
+    using found = typename first_unserializable_part<typename std_parts<T>::type, Enclosing>::type;
     if constexpr (!std::same_as<found, everything_is_serializable>) {
       return std::type_identity<found>{};
     } else if constexpr (needs_an_allocator<T> || has_null_functions<T>) {
@@ -72,6 +79,9 @@ consteval auto find_unserializable() {
     } else {
       return std::type_identity<everything_is_serializable>{};
     }
+  } else if constexpr (aggregate_object<T>) {
+    using inner = members_within<T, Enclosing>;
+    return first_unserializable_part<typename inner::type, typename inner::enclosing>{};
   } else if constexpr (std::is_class_v<T>) {
     return std::type_identity<std::conditional_t<has_functions<T>(), everything_is_serializable, T>>{};
   } else {
@@ -79,18 +89,18 @@ consteval auto find_unserializable() {
   }
 }
 
-template <class T>
+template <class T, class Enclosing>
 struct first_unserializable {
-  using type = typename decltype(find_unserializable<T>())::type;
+  using type = typename decltype(find_unserializable<T, Enclosing>())::type;
 };
 
-template <class T, class D>
-struct first_unserializable<std::unique_ptr<T, D>> {
+template <class T, class D, class Enclosing>
+struct first_unserializable<std::unique_ptr<T, D>, Enclosing> {
   static consteval auto find() {
     if constexpr (!owns_one_object<std::unique_ptr<T, D>>) {
       return std::type_identity<std::unique_ptr<T, D>>{};
     } else {
-      using found = typename first_unserializable<std::remove_const_t<T>>::type;
+      using found = typename first_unserializable<std::remove_const_t<T>, Enclosing>::type;
       if constexpr (std::same_as<found, everything_is_serializable> &&
                     !std::default_initializable<std::remove_const_t<T>>) {
         return std::type_identity<T>{};
@@ -115,7 +125,8 @@ using first_unserializable_t = typename first_unserializable<T>::type;
 ///   chrono's durations and time points, std::filesystem::path, and std::unique_ptr with the default deleter to an
 ///   object that is not polymorphic or final, all of serializable types;
 /// - classes with a cereal `serialize`, or `save` and `load`, or their minimal forms, members or not;
-/// - empty classes, and what is `plain`.
+/// - empty classes, and what is `plain`;
+/// - with <hfcomm/aggregates.hpp>, aggregates without such functions, of all these.
 /// It must have a default constructor and be movable, also as an element. Refused are raw pointers, references,
 /// std::shared_ptr and std::weak_ptr (bytes from elsewhere could alias objects of different types), and views
 /// (std::span, std::string_view), which would have nothing to view after decoding.

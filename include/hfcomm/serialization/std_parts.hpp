@@ -18,6 +18,21 @@ namespace hfcomm::detail {
 template <class... Ts>
 struct parts {};
 
+/// An aggregate that <hfcomm/aggregates.hpp> sends member by member.
+template <class T>
+concept aggregate_object = requires { typename aggregate_traits<T>::members; };
+
+/// The members' types of an aggregate within others; none where it contains itself, because they are being examined.
+/// `enclosing` is what its members are within.
+template <class T, class Enclosing>
+struct members_within;
+template <class T, class... Enclosing>
+struct members_within<T, parts<Enclosing...>> {
+  using type =
+      std::conditional_t<(std::is_same_v<T, Enclosing> || ...), parts<>, typename aggregate_traits<T>::members>;
+  using enclosing = parts<T, Enclosing...>;
+};
+
 /// Standard types with the same functions.
 enum class std_kind : std::uint8_t {
   none,
@@ -156,14 +171,20 @@ inline constexpr bool has_null_functions<C<K, V, More...>> = (is_null_by_default
 
 /// True if values of T are saved by functions that cereal finds, or hold such values. Where this is false, no archive
 /// of cereal's is made, whose tables of pointers and versions cost more compile time than the rest.
-template <class T>
+template <class T, class Enclosing = parts<>>
 inline constexpr bool goes_by_cereal = !plain<T> && !std::is_arithmetic_v<T>;
-template <class... Ts>
-inline constexpr bool goes_by_cereal<parts<Ts...>> = (goes_by_cereal<Ts> || ...);
-template <standard_type T>
-inline constexpr bool goes_by_cereal<T> = !plain<T> && goes_by_cereal<typename std_parts<T>::type>;
-template <class T, class D>
-inline constexpr bool goes_by_cereal<std::unique_ptr<T, D>> = goes_by_cereal<std::remove_const_t<T>>;
+template <class... Ts, class Enclosing>
+inline constexpr bool goes_by_cereal<parts<Ts...>, Enclosing> = (goes_by_cereal<Ts, Enclosing> || ...);
+template <standard_type T, class Enclosing>
+inline constexpr bool goes_by_cereal<T, Enclosing> =
+    !plain<T> && goes_by_cereal<typename std_parts<T>::type, Enclosing>;
+template <class T, class D, class Enclosing>
+inline constexpr bool goes_by_cereal<std::unique_ptr<T, D>, Enclosing> =
+    goes_by_cereal<std::remove_const_t<T>, Enclosing>;
+template <aggregate_object T, class Enclosing>
+inline constexpr bool goes_by_cereal<T, Enclosing> =
+    !plain<T> &&
+    goes_by_cereal<typename members_within<T, Enclosing>::type, typename members_within<T, Enclosing>::enclosing>;
 
 template <class T>
 inline constexpr bool is_shared_ptr = false;
