@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <any>
 #include <array>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -274,6 +281,52 @@ static_assert(serializable<std::map<std::string, std::variant<int, std::pair<box
 static_assert(serializable<around_functions> && serializable<starts_with_anything> && serializable<of_24>);
 static_assert(!hfcomm::detail::goes_by_cereal<node> && !hfcomm::detail::goes_by_cereal<std::vector<detection>>);
 static_assert(hfcomm::detail::goes_by_cereal<std::vector<around_functions>>);
+
+// What is serializable alone is so as a member, at each place, and what is not is not.
+template <class M>
+struct only {
+  M member;
+};
+template <class M>
+struct second {
+  int first;
+  M member;
+};
+template <class M>
+constexpr bool taken = serializable<only<M>> && serializable<second<M>> && serializable<std::vector<only<second<M>>>>;
+template <class M>
+constexpr bool refused =
+    !serializable<only<M>> && !serializable<second<M>> && !serializable<std::vector<only<second<M>>>>;
+static_assert(taken<std::byte> && taken<long double> && taken<bool[3][2]> && taken<std::vector<bool>>);
+static_assert(taken<std::filesystem::path> && taken<std::variant<std::monostate, int, std::string>>);
+static_assert(taken<std::unique_ptr<only<int>>> && taken<std::array<int, 0>> && taken<std::pmr::vector<int>>);
+static_assert(taken<std::optional<only<std::optional<int>>>> && taken<std::tuple<int, only<float>>>);
+static_assert(taken<hfcomm::float16> && taken<hfcomm::weighted_mean>);
+static_assert(refused<std::any> && refused<std::function<void()>> && refused<std::mutex> && refused<std::atomic<int>>);
+static_assert(refused<std::shared_ptr<int>> && refused<std::string_view> && refused<std::span<int>>);
+static_assert(refused<const char*> && refused<int* [2]> && refused<void (*)()> && refused<int only<int>::*>);
+static_assert(refused<const int> && refused<std::optional<std::any>> && refused<std::variant<int, std::any>>);
+static_assert(plain<only<hfcomm::float16>> && plain<second<only<float>>> && plain<only<hfcomm::weighted_mean>>);
+static_assert(!plain<second<double>> && !plain<only<int*>> && !plain<only<bool>> && !plain<only<long double>>);
+static_assert(!plain<second<std::array<int, 0>>> && !plain<only<std::monostate>>);
+
+struct alignas(16) three_floats {
+  float x, y, z;
+};
+struct alignas(16) four_floats {
+  float x, y, z, w;
+};
+struct with_unnamed_bits {
+  int number;
+  int : 16;
+  short last;
+};
+struct large {
+  char text[100'000];
+  double matrix[300][300];
+};
+static_assert(!plain<three_floats> && serializable<three_floats> && plain<four_floats>);
+static_assert(!plain<with_unnamed_bits> && serializable<with_unnamed_bits> && plain<large>);
 
 template <class T>
 using why = hfcomm::detail::why_no_object<T>;
