@@ -29,6 +29,7 @@ TEST_CASE("device operations: a mistake made on every rank is a usage_error, and
     CHECK(says(error_of<usage_error>([&] { recv(data, stream, world.size(), world); }), "is not a rank"));
     device_buffer<int> whole(4);
     CHECK(says(error_of<usage_error>([&] { all_reduce(whole, stream, reduce_op::bit_or, world); }), "bitwise or"));
+    CHECK(says(error_of<usage_error>([&] { all_reduce(whole, stream, reduce_op::logical_or, world); }), "logical or"));
     const std::vector<float> ones(4, 1.0F);
     copy(ones, data, stream);
     all_reduce(data, stream, reduce_op::sum, world);

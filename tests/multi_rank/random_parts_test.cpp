@@ -187,7 +187,12 @@ class parts_program final : public random_ranks {
         case reduce_kind::bit_or: whole |= next; break;
         case reduce_kind::bit_xor: whole ^= next; break;
         case reduce_kind::premultiplied_sum: break;
+        case reduce_kind::logical_and: whole = whole != 0 && next != 0 ? 1 : 0; break;
+        case reduce_kind::logical_or: whole = whole != 0 || next != 0 ? 1 : 0; break;
       }
+    }
+    if (hfcomm::detail::is_logical(op_for<T>(0).kind()) && whole != 0) {
+      whole = 1;  // where there is one member
     }
     if constexpr (std::integral<T>) {
       return static_cast<T>(whole);

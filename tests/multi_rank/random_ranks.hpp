@@ -45,7 +45,7 @@ class random_ranks {
       const std::uint64_t kind = draw(kinds);
       root_draw_ = draw(1'000'000);
       size_ = draw_size();
-      kind_of_reduction_ = static_cast<hfcomm::reduce_kind>(draw(9));
+      kind_of_reduction_ = static_cast<hfcomm::reduce_kind>(draw(11));
       const std::size_t chosen = draw(layers_.size());
       if (kind < 2) {
         make_layer(chosen, kind == 0);

@@ -89,6 +89,7 @@ std::vector<T> values_of(int rank, std::size_t count) {
 template <class T>
 T expected_identity(reduce_kind kind) {
   const bool is_least = kind == reduce_kind::max;
+  const bool is_one = kind == reduce_kind::product || kind == reduce_kind::logical_and;
   if (kind == reduce_kind::min || is_least) {
     if constexpr (std::is_integral_v<T>) {
       return is_least ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
@@ -103,18 +104,18 @@ T expected_identity(reduce_kind kind) {
     }
   }
   if constexpr (std::is_integral_v<T>) {
-    return kind == reduce_kind::product ? T{1} : kind == reduce_kind::bit_and ? static_cast<T>(~T{}) : T{};
+    return is_one ? T{1} : kind == reduce_kind::bit_and ? static_cast<T>(~T{}) : T{};
   } else {
-    return static_cast<T>(kind == reduce_kind::product ? 1.0F : 0.0F);
+    return static_cast<T>(is_one ? 1.0F : 0.0F);
   }
 }
 
 /// Checks each kind of reduction that elements of type T have, for these counts.
 template <class T>
 void check_prefixes(const process_group& world, std::span<const std::size_t> counts) {
-  for (int kind = 0; kind <= static_cast<int>(reduce_kind::bit_xor); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(reduce_kind::logical_or); ++kind) {
     const auto op = reduce_op(static_cast<reduce_kind>(kind));
-    if (op.kind() == reduce_kind::average || !detail::valid(op.kind(), element_type_of<T>)) {
+    if (detail::needs_floating_point(op.kind()) || !detail::valid(op.kind(), element_type_of<T>)) {
       continue;
     }
     for (const std::size_t count : counts) {

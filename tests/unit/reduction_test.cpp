@@ -39,8 +39,10 @@ using hfcomm::reduce_op;
 using hfcomm::detail::valid;
 using hfcomm::detail::vector_unit;
 
-constexpr std::array all_ops = {reduce_kind::sum,     reduce_kind::product, reduce_kind::min,    reduce_kind::max,
-                                reduce_kind::average, reduce_kind::bit_and, reduce_kind::bit_or, reduce_kind::bit_xor};
+constexpr std::array all_ops = {reduce_kind::sum,       reduce_kind::product, reduce_kind::min,
+                                reduce_kind::max,       reduce_kind::average, reduce_kind::bit_and,
+                                reduce_kind::bit_or,    reduce_kind::bit_xor, reduce_kind::logical_and,
+                                reduce_kind::logical_or};
 
 template <class T>
 constexpr bool is_complex_element = is_complex(element_type_of<T>);
@@ -88,9 +90,25 @@ T expected_complex(reduce_kind op, const std::vector<T>& values) {
   return {concluded(result.real()), concluded(result.imag())};
 }
 
+constexpr bool is_logical(reduce_kind op) { return op == reduce_kind::logical_and || op == reduce_kind::logical_or; }
+
+/// Returns 1 where all elements, or any of them, are other than zero.
+template <class T>
+T expected_truth(reduce_kind op, const std::vector<T>& values) {
+  const auto is_true = [](T value) { return static_cast<double>(value) != 0; };
+  const bool result = op == reduce_kind::logical_and ? std::all_of(values.begin(), values.end(), is_true)
+                                                     : std::any_of(values.begin(), values.end(), is_true);
+  return T(result ? 1 : 0);
+}
+
 /// Reduces one element at a time in a plain loop.
 template <class T>
 T expected(reduce_kind op, const std::vector<T>& values) {
+  if constexpr (!is_complex_element<T>) {
+    if (is_logical(op)) {
+      return expected_truth(op, values);
+    }
+  }
   if constexpr (std::integral<T>) {
     T result = values[0];
     for (std::size_t k = 1; k < values.size(); ++k) {
@@ -218,14 +236,14 @@ TEST_CASE("valid: each reduction is valid for its element types only, and never 
       const bool ordered = op == reduce_kind::min || op == reduce_kind::max;
       CHECK(valid(op, type) == (integer            ? op != reduce_kind::average
                                 : is_complex(type) ? op <= reduce_kind::average && !ordered
-                                                   : op <= reduce_kind::average));
+                                                   : op <= reduce_kind::average || is_logical(op)));
       CHECK(valid(reduce_kind::premultiplied_sum, type) == !integer);
     }
     for (int i = static_cast<int>(hfcomm::last_element_type) + 1; i < 256; ++i) {
       CHECK_FALSE(valid(op, static_cast<element_type>(i)));
     }
   }
-  for (int i = static_cast<int>(reduce_kind::premultiplied_sum) + 1; i < 256; ++i) {
+  for (int i = static_cast<int>(reduce_kind::logical_or) + 1; i < 256; ++i) {
     CHECK_FALSE(valid(static_cast<reduce_kind>(i), element_type::float32));
     CHECK_FALSE(valid(static_cast<reduce_kind>(i), element_type::int32));
   }

@@ -164,11 +164,11 @@ using why_ambiguous = std::conditional_t<
         wrap_it_in_std_span_for_element_by_element_or_spell_out_the_types_of_the_callable_s_parameters,
     reason::none>;
 
-/// Reductions by a reduce_op.
-template <class T>
+/// Reductions by a reduce_op. The constants of logical reductions are callables, too, for bools.
+template <class T, class Op>
 consteval auto find_reason_against_reduce_op() {
   using object = std::remove_cvref_t<T>;
-  if constexpr (reducible_element<object> || writable_reducible_buffer<T>) {
+  if constexpr (reducible_element<object> || writable_reducible_buffer<T> || combines<Op, object>) {
     return because<reason::none>{};
   } else if constexpr (reducible_buffer<T>) {
     return because<
@@ -189,7 +189,7 @@ consteval auto find_reason_against_reduction() {
   if constexpr (enable_device_range<object> || list_of_buffers<T> || buffer<op> || ambiguous_reduction<object, op>) {
     return because<reason::none>{};
   } else if constexpr (no_callable<op>) {
-    return find_reason_against_reduce_op<T>();
+    return find_reason_against_reduce_op<T, op>();
   } else if constexpr (refused<why_no_object_or_view<T>> || !serializable<object>) {
     return because<why_no_object_or_view<T>>{};
   } else if constexpr (!combines<op, object>) {

@@ -96,6 +96,7 @@ operation reduction_call(operation_name name, movement pattern, const R& range, 
   return concat({"the ", to_string(op), " of ", elements, " elements is not defined; ",
                  needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
                  : needs_order(op)        ? "complex numbers have no order"
+                 : is_logical(op)         ? "complex numbers are neither true nor false"
                                           : "it is there for integers only"});
 }
 

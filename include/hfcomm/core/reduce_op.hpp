@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -20,6 +21,8 @@ enum class reduce_kind : std::uint8_t {
   bit_or,   ///< Bits that any rank has.
   bit_xor,  ///< Bits that an odd number of ranks has.
   premultiplied_sum,  ///< The sum of each rank's values times that rank's factor; types as for an average.
+  logical_and,        ///< 1 where the values of all ranks are other than zero, else 0; for all types but complex ones.
+  logical_or,         ///< The same where the value of any rank is. A NaN is other than zero, -0.0 is not.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(reduce_kind kind) noexcept {
@@ -33,6 +36,8 @@ enum class reduce_kind : std::uint8_t {
     case reduce_kind::bit_or: return "bitwise or";
     case reduce_kind::bit_xor: return "bitwise xor";
     case reduce_kind::premultiplied_sum: return "premultiplied sum";
+    case reduce_kind::logical_and: return "logical and";
+    case reduce_kind::logical_or: return "logical or";
   }
   return "unknown reduce_kind";
 }
@@ -44,12 +49,27 @@ enum class reduction_order : std::uint8_t {
   tree,  ///< The ranks of each machine, rank by rank, then the machines, in the order of their first ranks.
 };
 
+namespace detail {
+
+[[nodiscard]] constexpr bool is_logical(reduce_kind kind) noexcept {
+  return kind == reduce_kind::logical_and || kind == reduce_kind::logical_or;
+}
+
+}  // namespace detail
+
 /// A reduction whose kind is known while compiling, so that a kind that the elements do not have does not compile. The
 /// constants of `reduce_op` are of these types.
 template <reduce_kind Kind>
 class typed_reduce_op {
  public:
   [[nodiscard]] constexpr operator reduce_kind() const noexcept { return Kind; }
+
+  /// Combines two bools, which have no element type: for them a logical reduction is a callable.
+  template <std::same_as<bool> Bool>
+    requires(detail::is_logical(Kind))
+  [[nodiscard]] constexpr Bool operator()(Bool a, Bool b) const noexcept {
+    return Kind == reduce_kind::logical_and ? a && b : a || b;
+  }
 };
 
 /// A premultiplied sum and its factor: see `reduce_op::premultiplied_sum`.
@@ -80,6 +100,8 @@ class reduce_op {
   static constexpr typed_reduce_op<reduce_kind::bit_and> bit_and{};
   static constexpr typed_reduce_op<reduce_kind::bit_or> bit_or{};
   static constexpr typed_reduce_op<reduce_kind::bit_xor> bit_xor{};
+  static constexpr typed_reduce_op<reduce_kind::logical_and> logical_and{};
+  static constexpr typed_reduce_op<reduce_kind::logical_or> logical_or{};
 
   /// Each rank's values are multiplied by that rank's `factor`, then added up; the ranks' factors may differ. The
   /// factor is rounded to the type that is calculated in (float for 16-bit floats), the product once to the same type;
@@ -140,11 +162,11 @@ namespace detail {
 /// Returns whether elements of this type can be reduced by this kind. False for `none`, and for values outside the
 /// enums, which a peer may send.
 [[nodiscard]] constexpr bool valid(reduce_kind kind, element_type type) noexcept {
-  if (kind > reduce_kind::premultiplied_sum || type == element_type::none || type > last_element_type) {
+  if (kind > reduce_kind::logical_or || type == element_type::none || type > last_element_type) {
     return false;
   }
   if (is_complex(type)) {
-    return !needs_integers(kind) && !needs_order(kind);
+    return !needs_integers(kind) && !needs_order(kind) && !is_logical(kind);
   }
   return is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind);
 }
@@ -172,6 +194,9 @@ class reduction {
   template <reduce_kind Kind>
     requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_order(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // complex numbers have no order, so no minimum or maximum
+  template <reduce_kind Kind>
+    requires(!detail::valid(Kind, element_type_of<T>) && detail::is_logical(Kind))
+  reduction(typed_reduce_op<Kind>) = delete;  // complex numbers are neither true nor false, so no logical reduction
 
   [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
 

@@ -13,8 +13,8 @@ namespace hfcomm {
 /// The order of additions is NCCL's. All ranks get the same bits, but 16-bit floats may be rounded more than once, and
 /// `average` divides in the elements' type.
 ///
-/// Throws usage_error for memory of a device that the group is not connected on, and for bitwise reductions, which NCCL
-/// lacks. The other ranks then get peer_error where they wait (`synchronize`).
+/// Throws usage_error for memory of a device that the group is not connected on, and for bitwise and logical
+/// reductions, which NCCL lacks. The other ranks then get peer_error where they wait (`synchronize`).
 template <reducible_device_range In, detail::output_for<In> Out>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {

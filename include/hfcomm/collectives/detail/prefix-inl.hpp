@@ -93,7 +93,9 @@ HFCOMM_INLINE void scan_by_kernel(operation& call, const const_elements& in, con
   const auto reduce_chunk = [&](std::size_t offset, std::size_t bytes, std::span<const std::byte> table) {
     std::byte* const to = out.data + offset;
     if (rows == 0) {
-      fill_with_identity(call.element, call.op, {to, bytes});
+      // A logical and has the identity of a product: 1.
+      fill_with_identity(call.element, call.op == reduce_kind::logical_and ? reduce_kind::product : call.op,
+                         {to, bytes});
     } else if (bytes != 0) {
       for (std::size_t row = 0; row < inputs.size(); ++row) {
         inputs[row] = table.data() + row * bytes;

@@ -33,8 +33,8 @@ namespace hfcomm::engines {
   }
 }
 
-/// Returns NCCL's operator. Returns nullopt for bitwise reductions, which NCCL lacks, and for premultiplied sums, for
-/// which an operator has to be made.
+/// Returns NCCL's operator. Returns nullopt for bitwise and logical reductions, which NCCL lacks, and for premultiplied
+/// sums, for which an operator has to be made.
 [[nodiscard]] constexpr std::optional<ncclRedOp_t> nccl_op(reduce_kind op) noexcept {
   switch (op) {
     case reduce_kind::sum: return ncclSum;

@@ -29,7 +29,7 @@ class one_device final : public device_plane {
   void check_operation(const operation& /*call*/, std::uint64_t /*number*/) override {}
 
   void reduce(const operation& call, const void* in, void* out, std::size_t count, stream_ref stream) override {
-    if (hfcomm::detail::needs_integers(call.op) && count != 0) [[unlikely]] {
+    if ((hfcomm::detail::needs_integers(call.op) || hfcomm::detail::is_logical(call.op)) && count != 0) [[unlikely]] {
       // A copy would do, but a program that works with one rank has to work with more.
       refuse(call, detail::concat({"NCCL has no ", to_string(call.op)}));
     }

@@ -101,7 +101,7 @@ class self final : public host_engine {
     if (in.empty()) {
       return;
     }
-    if (call.op == reduce_kind::premultiplied_sum) {
+    if (call.op == reduce_kind::premultiplied_sum || detail::is_logical(call.op)) {
       const std::byte* const input = in.data();
       detail::run_kernel(call.kernel, call.op, {&input, 1}, out.data(), in.size() / size_of(call.element),
                          {&call.factor, 1});

@@ -82,6 +82,21 @@ void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<co
   }
 }
 
+/// Reduces the inputs as truth values, into ones and zeros. A plain loop, because flags are few.
+template <class T>
+void reduce_truths(reduce_kind op, std::span<const std::byte* const> inputs, std::byte* out,
+                   std::size_t count) noexcept {
+  const bool is_and = op == reduce_kind::logical_and;
+  for (std::size_t i = 0; i < count; ++i) {
+    bool result = is_and;
+    for (const std::byte* const input : inputs) {
+      const bool is_true = accumulator_at<T>(input, i) != accumulator_of<T>{};
+      result = is_and ? result && is_true : result || is_true;
+    }
+    store_element(out, i, result ? T(1) : T{});
+  }
+}
+
 /// products[i] = a[i] * b[i]. Not inlined, so that no product and sum are contracted into one rounding.
 template <class T>
 [[gnu::noinline]] void multiply_elements(const T* a, const T* b, T* products, std::size_t count) noexcept {
@@ -212,6 +227,11 @@ template <class T>
 void reduce_reals(reduce_kind op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outs,
                   std::size_t count, [[maybe_unused]] std::span<const double> factors, std::size_t divisor,
                   vector_unit unit) noexcept {
+  if (is_logical(op)) {
+    reduce_truths<T>(op, inputs, outs[0], count);
+    copy_to_other_outputs(outs, 0, count * sizeof(T));
+    return;
+  }
   if constexpr (!std::integral<T>) {
     if (op == reduce_kind::premultiplied_sum) {
       reduce_premultiplied<T>(inputs, factors, outs[0], count);
