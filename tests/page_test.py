@@ -5,8 +5,8 @@
 A ```cpp block with a `main` begins with a comment that names its file. A ```console block has commands, which begin with
 `$ `, and below each one its output. All of them are executed in their order, in an empty folder with the sources'
 include/ and packaging/ in it, one for each page. COMPILER stands in for `g++`, and -O2 is left out, because only time
-depends on it. Where LIBRARY is not empty, the command that compiles the compiled part only checks it, and this library
-stands in for its object.
+depends on it. A command that compiles the compiled part is executed for the first page that has it; its object is the
+other pages', too. Where LIBRARY is not empty, it only checks the part, and this library stands in for the object.
 
 Outputs are compared word by word: the page may wrap a long line. A process id may differ. A program that needs a folder
 of /usr/include which is not there is skipped.
@@ -17,6 +17,7 @@ CEREAL_INCLUDE is empty where cereal is installed, and its folder where Meson ha
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,8 @@ root = pathlib.Path(sys.argv[1])
 pages = sys.argv[2].split(":")
 library = sys.argv[4]
 compiler = sys.argv[5:] + (["-isystem", sys.argv[3]] if sys.argv[3] else [])
-# The commands that have compiled the part.
-checked = []
+# The commands that have compiled the part, and the folders in which they have.
+compiled = {}
 
 
 def words(text):
@@ -56,7 +57,9 @@ def run(folder, command, expected):
     """Returns what is wrong, or nothing."""
     if library:
         command = [{"-c": "-fsyntax-only", "hfcomm.o": library}.get(word, word) for word in command]
-    if command in checked:
+    if tuple(command) in compiled:
+        if not library:
+            shutil.copy(compiled[tuple(command)] / "hfcomm.o", folder)
         return None
     if command[0] == "g++":
         steps = [compiler + step for step in steps_of([word for word in command[1:] if word != "-O2"])]
@@ -75,8 +78,8 @@ def run(folder, command, expected):
             break
     if status != 0 or words(output) != words(expected):
         return f"exit status {status}, output:\n{output}"
-    if "-fsyntax-only" in command:
-        checked.append(command)
+    if "packaging/hfcomm.cpp" in command:
+        compiled[tuple(command)] = folder
     return None
 
 
