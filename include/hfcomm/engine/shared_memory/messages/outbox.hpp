@@ -77,13 +77,13 @@ class outbox {
     return any;
   }
 
-  /// Returns the time of the last progress that this message depends on. While it waits for an envelope, is noted, or
-  /// waits for a slot, the progress of other messages counts.
+  /// Returns the time of the last progress that this message depends on. Until it is accepted, the progress of all
+  /// messages to its receiver counts: that may take them first. While it waits for a slot, that of all messages does.
   [[nodiscard]] pending_message::clock::time_point idle_since(const pending_message& message) const noexcept {
-    return message.envelope == nullptr
-               ? std::max(message.active, lanes_[static_cast<std::size_t>(message.request->call.root)].active)
-           : message.streaming && message.slot < 0 ? std::max(message.active, last_progress_)
-                                                   : message.active;
+    if (!message.streaming) {
+      return std::max(message.active, lanes_[static_cast<std::size_t>(message.request->call.root)].active);
+    }
+    return message.slot < 0 ? std::max(message.active, last_progress_) : message.active;
   }
 
   /// Takes back a message whose peer is gone and that nobody waits for. A sweep removes it.
