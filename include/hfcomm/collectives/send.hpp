@@ -32,8 +32,8 @@ void send(const R& data, int destination, const process_group& group = world(), 
   detail::complete_message(group, message);
 }
 
-/// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Up to 64 messages
-/// of a rank are posted at a time; later ones wait until earlier ones are received.
+/// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Any number of
+/// messages may be pending.
 template <serializable T>
 work<void> isend(const T& value, int destination, const process_group& group = world(), int tag = 0,
                  std::source_location where = std::source_location::current()) {
