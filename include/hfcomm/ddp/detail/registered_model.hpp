@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 
 namespace hfcomm::detail {

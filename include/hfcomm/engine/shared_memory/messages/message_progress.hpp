@@ -111,8 +111,9 @@ class message_progress {
         const bool awaited = message.request->awaited.load();
         const auto lost = alive[place] ? std::nullopt : find_loss(peer, missing, awaited);
         alive[place] = !lost && (peer >= 0 || awaited);
-        if (!sends && !awaited && message.envelope == nullptr) {
+        if (!sends && !message.is_awaited && message.envelope == nullptr) {
           message.active = now;
+          message.is_awaited = awaited;
         }
         const auto waited = now - (sends ? outbox_.idle_since(message) : inbox_.idle_since(message));
         const auto limit = message.request->call.timeout;
