@@ -151,6 +151,36 @@ TEST_CASE("a rank that looks at nothing holds up no other one") {
   });
 }
 
+TEST_CASE("messages to a rank that looks at nothing may take the rest of the envelopes") {
+  std::atomic<bool> has_come{false};
+  run_noted(3, {}, [&](const process_group& group) {
+    constexpr int count = 61;
+    if (group.rank() == 0) {
+      std::vector<work<>> sends;
+      for (int tag = 0; tag + 1 < count; ++tag) {
+        sends.push_back(isend(tag, 1, group, tag));
+      }
+      for (int number = 0; number < 20; ++number) {
+        sends.push_back(isend(number, 2, group));
+      }
+      sends.push_back(isend(count - 1, 1, group, count - 1));
+      wait_all(sends);
+    } else if (group.rank() == 1) {
+      for (int tag = count; tag-- > 0;) {
+        CHECK(recv<int>(0, group, tag) == tag);
+      }
+      has_come = true;
+    } else {
+      while (!has_come) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      for (int number = 0; number < 20; ++number) {
+        CHECK(recv<int>(0, group) == number);
+      }
+    }
+  });
+}
+
 TEST_CASE("a probe finds a message that was noted, and its receive takes that one") {
   run_noted(2, {}, [](const process_group& group) {
     constexpr int count = 150;

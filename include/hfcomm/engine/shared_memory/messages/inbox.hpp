@@ -190,6 +190,11 @@ class inbox {
     return true;
   }
 
+  /// Returns whether the message is the text of its sender's failure.
+  [[nodiscard]] static bool carries_failure(const layout::envelope& envelope) noexcept {
+    return (envelope.what.load() >> 25 & 1) != 0;
+  }
+
   /// Notes an offer that no receive wants, so that its envelope is free again.
   void note(const found_offer& found) {
     const pending_message offer{.envelope = found.envelope, .offer = found.number, .peer = found.source};
@@ -238,11 +243,15 @@ class inbox {
   bool pair_offers_of(int source, finished_transfers& finished, bool notes, bool& has_seen_all) {
     const bool takes_one = index_.has_wild();
     bool any = false;
+    unwanted_.clear();
     for (const found_offer& offer : offers_of(source)) {
       if ((offer.number & layout::ask_flag) != 0) {
-        outbox_.offer_again(source, offer.tag, finished);
-        reply({.envelope = offer.envelope, .offer = offer.number, .peer = source}, message_answer::taken);
-        any = true;
+        if (outbox_.offer_again(source, offer.tag, finished)) {
+          reply({.envelope = offer.envelope, .offer = offer.number, .peer = source}, message_answer::taken);
+          any = true;
+        } else {
+          has_seen_all = false;
+        }
         continue;
       }
       if (const auto asked = asked_.find(source, offer.number)) {
@@ -251,6 +260,10 @@ class inbox {
         take_offer(asked->message, offer, finished);
         any = true;
         continue;
+      }
+      if (!index_.has_of(source) && !asked_.has_of(source) && !outbox_.is_noted_by(source)) {
+        has_seen_all = has_seen_all && !notes;
+        break;  // nobody waits for what comes behind
       }
       auto next = index_.find(source, offer.tag);
       for (; next && next->message->request->is_probe; next = index_.find(source, offer.tag)) {
@@ -268,9 +281,17 @@ class inbox {
           return true;
         }
         any = true;
-      } else if (notes) {
-        note(offer);
+      } else if (notes && !carries_failure(*offer.envelope)) {
+        unwanted_.push_back(offer);
+      }
+    }
+    // An offer is noted where others of its rank are awaited, or this rank's are: an ask may wait for an envelope.
+    if (!unwanted_.empty()) {
+      if (index_.has_of(source) || asked_.has_of(source) || outbox_.is_noted_by(source)) {
+        std::for_each(unwanted_.begin(), unwanted_.end(), [this](const found_offer& offer) { note(offer); });
         any = true;
+      } else {
+        has_seen_all = false;
       }
     }
     return any;
@@ -286,7 +307,8 @@ class inbox {
     }
   }
 
-  /// Returns the unanswered offers of a rank, in the order in which it made them.
+  /// Returns the unanswered offers of a rank: asks and what was asked for, then the others in the order of their
+  /// numbers.
   [[nodiscard]] const std::vector<found_offer>& offers_of(int source) {
     std::uint64_t last = 0;
     offers_.clear();
@@ -300,6 +322,7 @@ class inbox {
     if (last == 0) {
       return offers_;
     }
+    const auto asked = static_cast<std::ptrdiff_t>(offers_.size());
     // During the scan, the sender may have put an earlier message into an envelope already scanned, and a later one
     // into one not yet scanned. A second scan sees everything that it offered before the last message that was found.
     for_each_offer(source, [&](layout::envelope& envelope, std::uint64_t number) {
@@ -307,7 +330,7 @@ class inbox {
         offers_.push_back({source, &envelope, number, envelope.tag.load()});
       }
     });
-    std::sort(offers_.begin(), offers_.end(),
+    std::sort(offers_.begin() + asked, offers_.end(),
               [](const found_offer& one, const found_offer& other) { return one.number < other.number; });
     return offers_;
   }
@@ -332,7 +355,7 @@ class inbox {
     message.offer = found.number;
     message.peer = found.source;
     message.total = envelope.bytes.load();
-    message.carries_failure = (envelope.what.load() >> 25 & 1) != 0;
+    message.carries_failure = carries_failure(envelope);
     message.appends = message.carries_failure || request.call.content == payload::object;
     message.active = endpoint_.now();
     describe_offer(request, found.source, message_endpoint::header_of(envelope));
@@ -488,6 +511,7 @@ class inbox {
   message_index index_;                                  // of entries that have found no offer
   std::vector<message_list::iterator> streaming_;        // entries whose bytes are on their way
   std::vector<found_offer> offers_;
+  std::vector<found_offer> unwanted_;
   std::vector<pending_message::clock::time_point> last_bytes_from_;  // by rank: when its bytes last came
   int last_source_ = -1;
   std::uint32_t seen_urgent_ = 0;  // of the mailbox's urgent offers

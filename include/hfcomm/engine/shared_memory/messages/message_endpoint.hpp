@@ -54,7 +54,7 @@ struct pending_message {
   bool streaming = false;        ///< The bytes pass through a slot or wait for one.
   bool appends = false;          ///< Receiving: the bytes go into `transfer::object`.
   bool carries_failure = false;  ///< Receiving: the bytes are the text of the sender's failure.
-  bool is_awaited = false;  ///< Receiving: a check has seen that a thread waits for it.
+  bool is_awaited = false;       ///< Receiving: a check has seen that a thread waits for it.
   bool warned = false;
   offer_header noted{};  ///< Of an offer that was noted.
 };

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/core/std_algorithm.hpp>
@@ -12,7 +12,7 @@
 
 namespace hfcomm::engines {
 
-/// Messages in the order in which they were added. Most leave it at its front.
+/// Messages in the order of their numbers. Most leave it at its front.
 class message_queue {
  public:
   struct entry {
@@ -28,7 +28,14 @@ class message_queue {
   };
 
   [[nodiscard]] bool is_empty() const noexcept { return front_ == entries_.size(); }
-  void add(const entry& one) { entries_.push_back(one); }
+  /// Adds a message behind those with lower numbers: offers of other machines may come in another order.
+  void add(const entry& one) {
+    auto place = entries_.end();
+    while (place != begin() && std::prev(place)->message->number > one.message->number) {
+      --place;
+    }
+    entries_.insert(place, one);
+  }
 
   [[nodiscard]] message_list::iterator take_first() {
     const auto first = begin()->message;
@@ -152,8 +159,8 @@ class message_index {
   }
 
   void grow() {
-    std::vector<message_queue> before = std::exchange(buckets_, {});
-    buckets_.resize(std::max<std::size_t>(64, before.size() * 2));
+    std::vector<message_queue> before(std::max<std::size_t>(64, buckets_.size() * 2));
+    before.swap(buckets_);
     for (message_queue& one : before) {
       // Messages with one rank and tag stay in their order, because they share a bucket in both.
       one.for_each([this](const entry& again) { bucket_of(again.rank, again.tag).add(again); });

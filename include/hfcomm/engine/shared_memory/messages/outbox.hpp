@@ -22,10 +22,10 @@ namespace hfcomm::engines {
 /// slots: on one machine as much as a slot holds at once, the rest when the receiver has accepted. One slot is kept for
 /// messages that were accepted without one, because those in the other slots may be received after them.
 ///
-/// There may be more messages than envelopes. One envelope is kept for each rank that has none, so no receiver waits
-/// because of another one. A receiver that gets a sender's last envelope, which is urgent, notes the offers that it
-/// does not want yet, so that their envelopes are free again, and later asks for one of them by its number: an ask is
-/// an envelope, too. So a message comes whatever else is pending, and memory is the only limit.
+/// There may be more messages than envelopes. One envelope is kept for each rank, so no receiver waits because of
+/// another one; the offer in it is urgent. A receiver that waits for other messages of this rank then notes the offers
+/// that it does not want yet, so that their envelopes are free again, and later asks for one of them by its number: an
+/// ask is an envelope, too. So a message comes whatever else is pending, and memory is the only limit.
 ///
 /// Not thread-safe.
 class outbox {
@@ -51,8 +51,12 @@ class outbox {
     ++waiting_;
   }
 
-  /// Offers a message again: its receiver has noted it, and asks for it.
-  void offer_again(int receiver, std::uint64_t number, finished_transfers& finished) {
+  /// Returns whether a rank has noted messages of this one.
+  [[nodiscard]] bool is_noted_by(int receiver) const noexcept { return noted_.has_of(receiver); }
+
+  /// Offers a message again: its receiver has noted it, and asks for it. Returns false where the answer that it is
+  /// noted has not come yet, as it may from another machine.
+  [[nodiscard]] bool offer_again(int receiver, std::uint64_t number, finished_transfers& finished) {
     auto found = noted_.find(receiver, number);
     if (!found) {
       process_answers(finished);  // that it is noted, this rank has not seen yet
@@ -65,6 +69,7 @@ class outbox {
       lane_of(receiver).asked.add(*found);
       ++waiting_;
     }
+    return found.has_value();
   }
 
   /// Takes the next step of every message; returns whether there was any.
@@ -115,7 +120,7 @@ class outbox {
     std::vector<std::uint64_t> asks;              // numbers of its messages, which this rank wants now
     message_queue asked;                          // that it has noted, and wants now
     message_queue waiting;                        // that were not offered yet
-    std::size_t envelopes = 0;                    // in use
+    layout::envelope* kept = nullptr;             // the envelope that is kept for this rank, while it is in use
     pending_message::clock::time_point active{};  // when a message last got an envelope, or an answer
   };
   /// An envelope that asks for a message.
@@ -155,15 +160,18 @@ class outbox {
   /// Returns a free envelope for a rank; null where there is none but those that are kept for other ranks.
   [[nodiscard]] layout::envelope* take_envelope(int receiver) {
     lane& one = lane_of(receiver);
-    if (!may_have_another(one)) {
+    const bool is_kept = !may_share();
+    if (is_kept && one.kept != nullptr) {
       return nullptr;
     }
     const auto all = endpoint_.memory().envelopes(endpoint_.rank());
     const auto free = std::find_if(all.begin(), all.end(), [](const layout::envelope& candidate) {
       return candidate.offer.load(std::memory_order_relaxed) == 0;
     });
-    served_ranks_ += one.envelopes == 0 ? 1 : 0;
-    ++one.envelopes;
+    if (is_kept) {
+      one.kept = &*free;
+      ++kept_in_use_;
+    }
     ++used_envelopes_;
     layout::mailbox& box = endpoint_.box();
     const auto used = static_cast<std::uint32_t>(free - all.begin()) + 1;
@@ -173,17 +181,20 @@ class outbox {
     return &*free;
   }
 
-  [[nodiscard]] bool may_have_another(const lane& one) const noexcept {
+  /// Returns whether more envelopes are free than are kept.
+  [[nodiscard]] bool may_share() const noexcept {
     const std::size_t free = endpoint_.memory().sizes().envelopes() - used_envelopes_;
-    return one.envelopes == 0 || free > lanes_.size() - served_ranks_;
+    return free > lanes_.size() - kept_in_use_;
   }
 
   void free_envelope(layout::envelope& envelope, int receiver) noexcept {
     envelope.offer.store(0);
     lane& one = lane_of(receiver);
-    --one.envelopes;
+    if (one.kept == &envelope) {
+      one.kept = nullptr;
+      --kept_in_use_;
+    }
     --used_envelopes_;
-    served_ranks_ -= one.envelopes == 0 ? 1 : 0;
   }
 
   /// Puts an envelope on its way.
@@ -241,7 +252,7 @@ class outbox {
     if (is_ahead) {
       fill_slot(message);
     }
-    publish(*envelope, call.root, message.offer, !may_have_another(lane_of(call.root)));
+    publish(*envelope, call.root, message.offer, envelope == lane_of(call.root).kept);
     while (is_ahead && fill_slot(message)) {
       announce(*envelope, call.root);
     }
@@ -373,7 +384,7 @@ class outbox {
   std::uint64_t last_ask_ = 0;                   // the last one's number, without the flag
   std::size_t waiting_ = 0;                      // messages and asks in lanes
   std::size_t used_envelopes_ = 0;
-  std::size_t served_ranks_ = 0;  // ranks with envelopes
+  std::size_t kept_in_use_ = 0;  // of the envelopes that are kept for one rank each
   std::array<bool, layout::message_slot_count> slots_used_{};
   pending_message::clock::time_point last_progress_{};  // when an offered message last moved
 };
