@@ -27,6 +27,8 @@
 #include <hfcomm/aggregates.hpp>  // behind the header that it changes; tests/compile_fail has the other order
 #include <hfcomm/testing.hpp>
 
+#include "encodings.hpp"
+
 namespace {
 
 using hfcomm::plain;
@@ -282,7 +284,7 @@ static_assert(serializable<around_functions> && serializable<starts_with_anythin
 static_assert(!hfcomm::detail::goes_by_cereal<node> && !hfcomm::detail::goes_by_cereal<std::vector<detection>>);
 static_assert(hfcomm::detail::goes_by_cereal<std::vector<around_functions>>);
 
-// What is serializable alone is so as a member, at each place, and what is not is not.
+// A type is serializable as a member, at each place, where it is so alone, and only there.
 template <class M>
 struct only {
   M member;
@@ -366,17 +368,8 @@ static_assert(std::same_as<why<with_mutex>,
 static_assert(std::same_as<why<with_save_alone>,
                            refusal<with_save_alone>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>);
 
-template <class T>
-std::vector<std::byte> encoded(const T& value) {
-  std::vector<std::byte> bytes;
-  hfcomm::encode(value, bytes);
-  return bytes;
-}
-
-template <class T>
-T round_trip(const T& value) {
-  return hfcomm::decode<T>(encoded(value));
-}
+using encodings::encoded;
+using encodings::round_trip;
 
 detection a_detection(int id) { return {id, "cat", {0, 1, 2, 3}, 0.5, {{"a", id}, {"b", -1}}}; }
 

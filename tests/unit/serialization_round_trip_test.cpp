@@ -24,19 +24,12 @@
 
 #include <hfcomm/serialization/encoding.hpp>
 
+#include "encodings.hpp"
+
 namespace {
 
-template <class T>
-std::vector<std::byte> encoded(const T& value) {
-  std::vector<std::byte> bytes;
-  hfcomm::encode(value, bytes);
-  return bytes;
-}
-
-template <class T>
-T round_trip(const T& value) {
-  return hfcomm::decode<T>(encoded(value));
-}
+using encodings::encoded;
+using encodings::round_trip;
 
 template <class T>
 void check_round_trip(const T& value) {

@@ -28,7 +28,7 @@ inline constexpr bool enable_raw_bytes<float8_e5m2> = true;
 
 namespace detail {
 
-/// What <hfcomm/aggregates.hpp> knows of an aggregate without serialization functions. Only that header specializes it.
+/// An aggregate without serialization functions, as <hfcomm/aggregates.hpp> knows it. Only that header specializes it.
 template <class T>
 struct aggregate_traits {
   static constexpr bool is_plain = false;

@@ -131,7 +131,7 @@ struct message_call {
   std::atomic<std::uint32_t> site{0};
 };
 
-/// What a rank's outgoing envelopes have in common, and the word on which its threads wait for messages.
+/// The common part of a rank's outgoing envelopes, and the word on which its threads wait for messages.
 struct alignas(128) mailbox {
   std::atomic<std::uint32_t> epoch{0};          // the futex word: counted up with each change for this rank
   std::atomic<std::uint32_t> sleepers{0};       // threads of this rank that wait on it

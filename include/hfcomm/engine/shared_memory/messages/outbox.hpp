@@ -115,7 +115,7 @@ class outbox {
   }
 
  private:
-  /// What goes to one rank.
+  /// The asks and messages that wait for one rank.
   struct lane {
     std::vector<std::uint64_t> asks;              // numbers of its messages, which this rank wants now
     message_queue asked;                          // that it has noted, and wants now
