@@ -18,14 +18,14 @@ template <reducible_buffer In, detail::output_for<In> Out>
 void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
   detail::all_reduce_buffer(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
-                            detail::elements_of(in), detail::writable_elements_of(out), group);
+                            detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
 
 /// Reduces element by element, in place, on every rank.
 template <writable_reducible_buffer R>
 void all_reduce(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  all_reduce(data, data, op, group, where);
+  all_reduce(data, data, op, op.in(group), where);
 }
 
 /// Returns the reduction of one number per rank, on every rank.
@@ -33,7 +33,7 @@ template <reducible_element T>
 [[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where),
-                                  detail::all_reduce_buffer, value, group);
+                                  detail::all_reduce_buffer, value, op.in(group));
 }
 
 /// Returns one object per rank, folded in rank order by any callable, on every rank: `op(op(value0, value1),
@@ -78,7 +78,7 @@ work<void> all_reduce_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op
                             const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
   return detail::start_on_buffers(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
-                                  detail::check_all_reduce, detail::all_reduce_buffer, in, out, group);
+                                  detail::check_all_reduce, detail::all_reduce_buffer, in, out, op.in(group));
 }
 
 /// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -86,7 +86,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> all_reduce_async(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return all_reduce_async(data, data, op, group, where);
+  return all_reduce_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
@@ -95,7 +95,7 @@ work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const p
                          std::source_location where = std::source_location::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where), detail::check_all_reduce,
-      detail::all_reduce_buffer, value, group);
+      detail::all_reduce_buffer, value, op.in(group));
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.

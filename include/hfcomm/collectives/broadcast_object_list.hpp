@@ -96,11 +96,11 @@ void broadcast_objects(operation&& call, const std::tuple<T&...>& objects, const
 /// length.)
 template <class T>
   requires serializable<std::vector<T>>
-void broadcast_object_list(std::vector<T>& list, int root = 0, const process_group& group = world(),
+void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   detail::broadcast_object(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
-      group);
+      root.in(group));
 }
 
 /// Gives every rank the root's objects, which may be of different types, in one exchange:
@@ -110,11 +110,12 @@ void broadcast_object_list(std::vector<T>& list, int root = 0, const process_gro
 /// The ranks name as many objects, of the same types (mismatch_error otherwise). On the other ranks all objects are
 /// replaced; none is where one of them cannot be decoded (decode_error).
 template <serializable... T>
-void broadcast_object_list(const std::tuple<T&...>& objects, int root = 0, const process_group& group = world(),
+void broadcast_object_list(const std::tuple<T&...>& objects, detail::optional_root root = 0,
+                           const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
   detail::broadcast_objects(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
-      objects, group);
+      objects, root.in(group));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -129,20 +130,22 @@ void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // no
 /// Starts to broadcast a list, which must stay, untouched, until the work is done.
 template <class T>
   requires serializable<std::vector<T>>
-work<void> broadcast_object_list_async(std::vector<T>& list, int root = 0, const process_group& group = world(),
+work<void> broadcast_object_list_async(std::vector<T>& list, detail::optional_root root = 0,
+                                       const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
   return detail::start_broadcast(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
-      group);
+      root.in(group));
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
-work<void> broadcast_object_list_async(std::tuple<T&...> objects, int root = 0, const process_group& group = world(),
+work<void> broadcast_object_list_async(std::tuple<T&...> objects, detail::optional_root root = 0,
+                                       const process_group& group = world(),
                                        std::source_location where = std::source_location::current()) {
   return detail::start_on(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
-      detail::check_root, detail::broadcast_objects<T...>, group, objects);
+      detail::check_root, detail::broadcast_objects<T...>, root.in(group), objects);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -95,9 +95,9 @@ void broadcast(L&& list, int root, const coalesce_options& options, const proces
 
 /// Calls the overload above with chunks of 25 MiB.
 template <buffer_list L>
-void broadcast(L&& list, int root = 0, const process_group& group = world(),
+void broadcast(L&& list, detail::optional_root root = 0, const process_group& group = world(),
                std::source_location where = std::source_location::current()) {
-  broadcast(list, root, coalesce_options{}, group, where);
+  broadcast(list, root, coalesce_options{}, root.in(group), where);
 }
 
 /// Reduces every span element by element, in place, on every rank: the same bits as an `all_reduce` of each span by
@@ -134,9 +134,9 @@ work<void> broadcast_async(const L& list, int root, const coalesce_options& opti
 
 /// Calls the overload above with chunks of 25 MiB.
 template <lasting_buffer_list L>
-work<void> broadcast_async(const L& list, int root = 0, const process_group& group = world(),
+work<void> broadcast_async(const L& list, detail::optional_root root = 0, const process_group& group = world(),
                            std::source_location where = std::source_location::current()) {
-  return broadcast_async(list, root, coalesce_options{}, group, where);
+  return broadcast_async(list, root, coalesce_options{}, root.in(group), where);
 }
 
 /// Starts to reduce every span; their elements must stay, untouched, until the work is done. The list is copied.

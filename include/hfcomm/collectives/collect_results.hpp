@@ -144,12 +144,12 @@ std::vector<T> collect_by_index(operation&& call, std::span<const std::size_t> i
 /// lengths together in the wrong order.)
 template <class T>
   requires serializable<std::vector<T>>
-[[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, int root = 0,
+[[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
                                              const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
   return detail::collect_in_turn(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), part, size,
-      group);
+      root.in(group));
 }
 
 /// Returns results by their indices: `values[i]` is the result of item `indices[i]`, whichever rank had which items.
@@ -163,9 +163,10 @@ template <class T>
 template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::span<const std::size_t> indices, std::vector<T> values,
-                                             std::size_t size, int root = 0, const process_group& group = world(),
+                                             std::size_t size, detail::optional_root root = 0,
+                                             const process_group& group = world(),
                                              std::source_location where = std::source_location::current()) {
-  return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, group);
+  return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, root.in(group));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -181,22 +182,22 @@ std::vector<T> collect_results(std::span<const std::size_t>, const std::vector<T
 /// Starts to collect results, one from each rank in turn; the work's value is what `collect_results` returns.
 template <class T>
   requires serializable<std::vector<T>>
-work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, int root = 0,
+work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
                                            const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
   return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where),
-      detail::check_root, detail::collect_in_turn<T>, group, std::move(part), size);
+      detail::check_root, detail::collect_in_turn<T>, root.in(group), std::move(part), size);
 }
 
 /// Starts to collect results in the order of their indices.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
-                                           int root = 0, const process_group& group = world(),
+                                           detail::optional_root root = 0, const process_group& group = world(),
                                            std::source_location where = std::source_location::current()) {
   return detail::start_on(detail::indexed_call<T>(root, where), detail::check_indices, detail::collect_by_index<T>,
-                          group, std::move(indices), std::move(values), size);
+                          root.in(group), std::move(indices), std::move(values), size);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -34,14 +34,14 @@ void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::exclusive_scan_buffer(detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where),
-                                detail::elements_of(in), detail::writable_elements_of(out), group);
+                                detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
 
 /// Scans element by element, in place, without this rank's own elements.
 template <writable_reducible_buffer R>
 void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
-  hfcomm::exclusive_scan(data, data, op, group, where);
+  hfcomm::exclusive_scan(data, data, op, op.in(group), where);
 }
 
 /// Returns the reduction of the numbers of the ranks before this one; on rank 0 the reduction's identity. So the sum of
@@ -52,7 +52,7 @@ template <reducible_element T>
                                std::source_location where = std::source_location::current()) {
   return detail::reduce_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
-      detail::exclusive_scan_buffer, value, group);
+      detail::exclusive_scan_buffer, value, op.in(group));
 }
 
 /// Returns `op(op(init, value0), value1)...` of the objects of the ranks before this one, by any callable; on rank 0
@@ -100,7 +100,7 @@ work<void> exclusive_scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = 
                                 std::source_location where = std::source_location::current()) {
   return detail::start_on_buffers(
       detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where), detail::check_scan,
-      detail::exclusive_scan_buffer, in, out, group);
+      detail::exclusive_scan_buffer, in, out, op.in(group));
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -109,7 +109,7 @@ template <detail::lasting_reducible_buffer R>
 work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum,
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
-  return exclusive_scan_async(data, data, op, group, where);
+  return exclusive_scan_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
@@ -118,7 +118,7 @@ work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum
                              std::source_location where = std::source_location::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where), detail::check_scan,
-      detail::exclusive_scan_buffer, value, group);
+      detail::exclusive_scan_buffer, value, op.in(group));
 }
 
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <source_location>
 
+#include <hfcomm/collectives/detail/message_place.hpp>
 #include <hfcomm/collectives/envelope.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
@@ -16,14 +17,15 @@ namespace hfcomm {
 ///
 /// Throws what `recv` throws. Where a sender has failed to make its message, that is found, too, and `recv` throws the
 /// peer_error. (MPI's `MPI_Probe`.)
-[[nodiscard]] message_info probe(message_source source, const process_group& group = world(), message_tag tag = 0,
+[[nodiscard]] message_info probe(message_source source, detail::group_or_tag<message_tag> first = {},
+                                 detail::group_or_tag<message_tag> second = {},
                                  std::source_location where = std::source_location::current());
 
 /// Returns the same without waiting; nullopt where no such message is there yet. Throws usage_error, and peer_error
 /// where the source can send nothing any more. It never times out, so a loop around it needs an end of its own. From
 /// any_source it returns nullopt, too, where all other ranks have left. (MPI's `MPI_Iprobe`.)
-[[nodiscard]] std::optional<message_info> try_probe(message_source source, const process_group& group = world(),
-                                                    message_tag tag = 0,
+[[nodiscard]] std::optional<message_info> try_probe(message_source source, detail::group_or_tag<message_tag> first = {},
+                                                    detail::group_or_tag<message_tag> second = {},
                                                     std::source_location where = std::source_location::current());
 
 }  // namespace hfcomm

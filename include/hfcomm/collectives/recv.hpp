@@ -5,13 +5,15 @@
 
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/collectives/detail/message_place.hpp>
 
 namespace hfcomm {
 
 /// Receives the next object with this tag from one rank. Throws what `send` throws, and decode_error.
 template <serializable T>
-[[nodiscard]] T recv(int source, const process_group& group = world(), int tag = 0,
+[[nodiscard]] T recv(int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
                      std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
   return detail::take_object<T>(group, *message).value;
@@ -20,8 +22,10 @@ template <serializable T>
 /// Receives the next object with this tag from any rank, and returns it with its sender. Ranks that send continuously
 /// are served in turn. (The early torch.distributed's `recv(tensor)`, which returns the sender's rank.)
 template <serializable T>
-[[nodiscard]] received<T> recv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+[[nodiscard]] received<T> recv(any_source_t /*source*/, detail::group_or_tag<int> first = {},
+                               detail::group_or_tag<int> second = {},
                                std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_object<T>("recv", any_source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -32,8 +36,9 @@ template <serializable T>
 /// otherwise).
 template <buffer_view R>
   requires writable_buffer<R>
-void recv(R&& data, int source, const process_group& group = world(), int tag = 0,
+void recv(R&& data, int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
           std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -42,8 +47,10 @@ void recv(R&& data, int source, const process_group& group = world(), int tag = 
 /// Receives elements with this tag from any rank; returns the sender.
 template <buffer_view R>
   requires writable_buffer<R>
-[[nodiscard]] int recv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+[[nodiscard]] int recv(R&& data, any_source_t /*source*/, detail::group_or_tag<int> first = {},
+                       detail::group_or_tag<int> second = {},
                        std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("recv", data, any_source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -52,8 +59,9 @@ template <buffer_view R>
 
 /// Starts to receive an object; the work's value is the object.
 template <serializable T>
-work<T> irecv(int source, const process_group& group = world(), int tag = 0,
+work<T> irecv(int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
               std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
@@ -62,8 +70,10 @@ work<T> irecv(int source, const process_group& group = world(), int tag = 0,
 /// Starts to receive an object from any rank, this one included; the work's value is the object and its sender. Where
 /// all other ranks have left, that is a peer_error only once a thread waits for the work.
 template <serializable T>
-work<received<T>> irecv(any_source_t /*source*/, const process_group& group = world(), int tag = 0,
+work<received<T>> irecv(any_source_t /*source*/, detail::group_or_tag<int> first = {},
+                        detail::group_or_tag<int> second = {},
                         std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_object<T>("irecv", any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message,
@@ -73,8 +83,9 @@ work<received<T>> irecv(any_source_t /*source*/, const process_group& group = wo
 /// Starts to receive elements into a buffer, which must stay until the work is done.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
-work<void> irecv(R&& data, int source, const process_group& group = world(), int tag = 0,
+work<void> irecv(R&& data, int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
                  std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*came*/) {});
@@ -84,8 +95,9 @@ work<void> irecv(R&& data, int source, const process_group& group = world(), int
 /// have left, that is a peer_error only once a thread waits for the work.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
-work<int> irecv(R&& data, any_source_t /*source*/, const process_group& group = world(), int tag = 0,
-                std::source_location where = std::source_location::current()) {
+work<int> irecv(R&& data, any_source_t /*source*/, detail::group_or_tag<int> first = {},
+                detail::group_or_tag<int> second = {}, std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("irecv", data, any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });
@@ -100,6 +112,11 @@ template <serializable T>
   detail::complete_message(group, message);
   return detail::take_object_with_tag<T>(group, *message);
 }
+template <serializable T>
+[[nodiscard]] received_with_tag<T> recv(message_source source, any_tag_t tag, const process_group& group = world(),
+                                        std::source_location where = std::source_location::current()) {
+  return recv<T>(source, group, tag, where);
+}
 
 /// Receives the next elements from one rank or from any, whatever their tag; returns the sender and the tag.
 template <buffer_view R>
@@ -111,6 +128,12 @@ message_info recv(R&& data, message_source source, const process_group& group, a
   detail::complete_message(group, message);
   return detail::info_of(*message);
 }
+template <buffer_view R>
+  requires writable_buffer<R>
+message_info recv(R&& data, message_source source, any_tag_t tag, const process_group& group = world(),
+                  std::source_location where = std::source_location::current()) {
+  return recv(data, source, group, tag, where);
+}
 
 /// Starts to receive an object whatever its tag; the work's value is the object, its sender and its tag.
 template <serializable T>
@@ -119,6 +142,11 @@ work<received_with_tag<T>> irecv(message_source source, const process_group& gro
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object_with_tag<T>(group, came); });
+}
+template <serializable T>
+work<received_with_tag<T>> irecv(message_source source, any_tag_t tag, const process_group& group = world(),
+                                 std::source_location where = std::source_location::current()) {
+  return irecv<T>(source, group, tag, where);
 }
 
 /// Starts to receive elements whatever their tag into a buffer, which must stay until the work is done; the work's
@@ -130,6 +158,12 @@ work<message_info> irecv(R&& data, message_source source, const process_group& g
   const auto message =
       detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return detail::info_of(came); });
+}
+template <buffer_view R>
+  requires writable_buffer<R> && lasting_buffer<R>
+work<message_info> irecv(R&& data, message_source source, any_tag_t tag, const process_group& group = world(),
+                         std::source_location where = std::source_location::current()) {
+  return irecv(data, source, group, tag, where);
 }
 // Calls that are refused; see call/refused_calls.hpp.
 

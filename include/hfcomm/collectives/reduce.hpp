@@ -19,7 +19,7 @@ template <reducible_buffer In, detail::output_for<In> Out>
 void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
   detail::reduce_buffer(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
-                        detail::elements_of(in), detail::writable_elements_of(out), group);
+                        detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
 
 /// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch
@@ -27,7 +27,7 @@ void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op:
 template <writable_reducible_buffer R>
 void reduce(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
             std::source_location where = std::source_location::current()) {
-  reduce(data, data, root, op, group, where);
+  reduce(data, data, root, op, op.in(group), where);
 }
 
 /// Returns the reduction of one number per rank on the root; nullopt elsewhere.
@@ -37,7 +37,7 @@ template <reducible_element T>
                                       std::source_location where = std::source_location::current()) {
   return detail::reduce_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::reduce_buffer, value,
-      group);
+      op.in(group));
 }
 
 /// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
@@ -75,7 +75,7 @@ work<void> reduce_async(In&& in, Out&& out, int root, detail::op_on<In> op = red
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
   return detail::start_on_buffers(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
-                                  detail::check_reduce, detail::reduce_buffer, in, out, group);
+                                  detail::check_reduce, detail::reduce_buffer, in, out, op.in(group));
 }
 
 /// Starts to reduce into the root's buffer, in place; it must stay, untouched, until the work is done.
@@ -83,7 +83,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> reduce_async(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
                         std::source_location where = std::source_location::current()) {
-  return reduce_async(data, data, root, op, group, where);
+  return reduce_async(data, data, root, op, op.in(group), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
@@ -93,7 +93,7 @@ work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = re
                                     std::source_location where = std::source_location::current()) {
   return detail::start_on_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::check_reduce,
-      detail::reduce_buffer, value, group);
+      detail::reduce_buffer, value, op.in(group));
 }
 
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.

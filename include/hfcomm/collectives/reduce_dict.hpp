@@ -175,11 +175,11 @@ work<Map> start_to_reduce_dictionary(const operation& call, Map values, reduce_o
 /// does not compile. An integer in a std::variant is a usage_error that names its key, on every rank. So is another
 /// reduction of a `weighted_mean` than `sum` and `average`. Inner maps without a key are ignored.
 template <dictionary Map>
-[[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
-                              const process_group& group = world(),
+[[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
+                              detail::optional_root root = 0, const process_group& group = world(),
                               std::source_location where = std::source_location::current()) {
-  return detail::reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, root, where), values, op, root,
-                                   group);
+  return detail::reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where), values, op,
+                                   op.root_or(root), op.in(root.in(group)));
 }
 
 /// Reduces the values of equal keys, in one exchange, and gives every rank the result. Otherwise as `reduce_dict`.
@@ -189,16 +189,16 @@ template <dictionary Map>
                                   const process_group& group = world(),
                                   std::source_location where = std::source_location::current()) {
   return detail::reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where), values, op,
-                                   std::nullopt, group);
+                                   std::nullopt, op.in(group));
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `reduce_dict` returns.
 template <dictionary Map>
-work<Map> reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average, int root = 0,
-                            const process_group& group = world(),
+work<Map> reduce_dict_async(Map values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
+                            detail::optional_root root = 0, const process_group& group = world(),
                             std::source_location where = std::source_location::current()) {
-  return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, root, where),
-                                            std::move(values), op, root, group);
+  return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where),
+                                            std::move(values), op, op.root_or(root), op.in(root.in(group)));
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
@@ -207,7 +207,7 @@ work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = redu
                                 const process_group& group = world(),
                                 std::source_location where = std::source_location::current()) {
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
-                                            std::move(values), op, std::nullopt, group);
+                                            std::move(values), op, std::nullopt, op.in(group));
 }
 
 }  // namespace hfcomm

@@ -21,7 +21,7 @@ void reduce_scatter(const In& in, Out&& out, detail::op_on<In> op = reduce_op::s
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::reduce_scatter_buffer(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
-                                detail::elements_of(in), detail::writable_elements_of(out), group);
+                                detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
 
 /// Reduces element by element and leaves rank r `counts[r]` elements of the result, one part after another. The
@@ -31,7 +31,7 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                     const process_group& group = world(),
                     std::source_location where = std::source_location::current()) {
   detail::reduce_scatter_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
-                               detail::elements_of(in), detail::writable_elements_of(out), counts, group);
+                               detail::elements_of(in), detail::writable_elements_of(out), counts, op.in(group));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -46,7 +46,7 @@ work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_on<In> op = reduc
                                 std::source_location where = std::source_location::current()) {
   return detail::start_on_buffers(
       detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
-      detail::check_reduce_scatter, detail::reduce_scatter_buffer, in, out, group);
+      detail::check_reduce_scatter, detail::reduce_scatter_buffer, in, out, op.in(group));
 }
 
 /// The same with parts of different lengths; the counts are copied.
@@ -56,7 +56,7 @@ work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> cou
                                 std::source_location where = std::source_location::current()) {
   return detail::start_on_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
                                 detail::check_reduce_scatter, detail::reduce_scatter_parts, in, out, std::move(counts),
-                                group);
+                                op.in(group));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

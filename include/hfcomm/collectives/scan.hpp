@@ -19,14 +19,14 @@ template <reducible_buffer In, detail::output_for<In> Out>
 void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
   detail::scan_buffer(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
-                      detail::elements_of(in), detail::writable_elements_of(out), group);
+                      detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
 
 /// Scans element by element, in place.
 template <writable_reducible_buffer R>
 void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
           std::source_location where = std::source_location::current()) {
-  scan(data, data, op, group, where);
+  scan(data, data, op, op.in(group), where);
 }
 
 /// Returns the reduction of this rank's number and those of the ranks before it.
@@ -34,7 +34,7 @@ template <reducible_element T>
 [[nodiscard]] T scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                      std::source_location where = std::source_location::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
-                                  detail::scan_buffer, value, group);
+                                  detail::scan_buffer, value, op.in(group));
 }
 
 /// Returns `op(op(value0, value1), value2)...` of the objects of this rank and of the ranks before it, by any callable.
@@ -82,7 +82,7 @@ work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op:
                       const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
   return detail::start_on_buffers(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
-                                  detail::check_scan, detail::scan_buffer, in, out, group);
+                                  detail::check_scan, detail::scan_buffer, in, out, op.in(group));
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
@@ -90,7 +90,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
                       std::source_location where = std::source_location::current()) {
-  return scan_async(data, data, op, group, where);
+  return scan_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
@@ -98,7 +98,7 @@ template <reducible_element T>
 work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
                    std::source_location where = std::source_location::current()) {
   return detail::start_on_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
-                                    detail::check_scan, detail::scan_buffer, value, group);
+                                    detail::check_scan, detail::scan_buffer, value, op.in(group));
 }
 
 /// Starts to scan one object per rank, which is copied; the callable runs on another thread.

@@ -5,6 +5,7 @@
 
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/collectives/detail/message_place.hpp>
 
 namespace hfcomm {
 
@@ -16,8 +17,9 @@ namespace hfcomm {
 /// Throws peer_error and timeout_error as collectives do. Two ranks that both send first wait for each other until
 /// their deadline: `send_receive` does not.
 template <serializable T>
-void send(const T& value, int destination, const process_group& group = world(), int tag = 0,
+void send(const T& value, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
           std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_object("send", value, destination, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -25,8 +27,9 @@ void send(const T& value, int destination, const process_group& group = world(),
 
 /// Sends a buffer's elements to one rank, which receives them in a buffer of the same length and type.
 template <buffer_view R>
-void send(const R& data, int destination, const process_group& group = world(), int tag = 0,
+void send(const R& data, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
           std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_buffer("send", data, destination, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -35,8 +38,9 @@ void send(const R& data, int destination, const process_group& group = world(), 
 /// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Any number of
 /// messages may be pending.
 template <serializable T>
-work<void> isend(const T& value, int destination, const process_group& group = world(), int tag = 0,
-                 std::source_location where = std::source_location::current()) {
+work<void> isend(const T& value, int destination, detail::group_or_tag<int> first = {},
+                 detail::group_or_tag<int> second = {}, std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_object("isend", value, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
@@ -45,8 +49,9 @@ work<void> isend(const T& value, int destination, const process_group& group = w
 /// Starts to send a buffer's elements, which must stay untouched until the work is done.
 template <buffer_view R>
   requires lasting_buffer<R>
-work<void> isend(R&& data, int destination, const process_group& group = world(), int tag = 0,
+work<void> isend(R&& data, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
                  std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/or_group.hpp>
 
 namespace hfcomm {
 
@@ -174,10 +175,12 @@ namespace detail {
 }  // namespace detail
 
 /// The parameter type of collectives on elements of type T. It takes any `reduce_op` that is known at run time only,
-/// and the constants that are defined for T.
+/// and the constants that are defined for T. In its place it takes the group, and is a sum then.
 template <class T>
-class reduction {
+class reduction : public detail::or_group {
  public:
+  constexpr reduction(const process_group& group, reduce_op otherwise = reduce_op::sum) noexcept
+      : or_group(group), op_(otherwise) {}
   constexpr reduction(reduce_op op) noexcept : op_(op) {}
 
   template <reduce_kind Kind>
@@ -209,6 +212,43 @@ namespace detail {
 /// For parameters: T is deduced from the other arguments, and the reduction converts to it.
 template <class T>
 using op_for = reduction<std::type_identity_t<T>>;
+
+/// The parameter type of reductions of elements whose type is not known while compiling.
+class any_reduction : public or_group {
+ public:
+  constexpr any_reduction(const process_group& group, reduce_op otherwise = reduce_op::sum) noexcept
+      : or_group(group), op_(otherwise) {}
+  constexpr any_reduction(reduce_op op) noexcept : op_(op) {}
+  template <reduce_kind Kind>
+  constexpr any_reduction(typed_reduce_op<Kind> op) noexcept : op_(op) {}
+
+  [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
+
+ private:
+  reduce_op op_;
+};
+
+/// A parameter like Reduction. It is an average where the group is in its place or, if MayBeRoot, the root.
+template <class Reduction, bool MayBeRoot = false>
+class average_or : public Reduction {
+ public:
+  using Reduction::Reduction;
+  constexpr average_or(const process_group& group) noexcept : Reduction(group, reduce_op::average) {}
+  constexpr average_or(int root) noexcept
+    requires MayBeRoot
+      : Reduction(reduce_op(reduce_op::average)), root_(root), has_root_(true) {}
+
+  /// Returns the root of the call. `behind` is the argument for it.
+  [[nodiscard]] constexpr int root_or(int behind) const noexcept
+    requires MayBeRoot
+  {
+    return has_root_ ? root_ : behind;
+  }
+
+ private:
+  int root_ = 0;
+  bool has_root_ = false;
+};
 
 }  // namespace detail
 

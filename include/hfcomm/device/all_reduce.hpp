@@ -20,14 +20,14 @@ void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op
                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
   detail::device_all_reduce(
       detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
 }
 
 /// Reduces in place.
 template <writable_reducible_device_range R>
 void all_reduce(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
                 std::source_location where = std::source_location::current()) {
-  all_reduce(data, data, stream, op, group, where);
+  all_reduce(data, data, stream, op, op.in(group), where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
@@ -38,7 +38,7 @@ device_work all_reduce_async(const In& in, Out&& out, stream_ref stream, detail:
                              std::source_location where = std::source_location::current()) {
   return detail::device_all_reduce(
       detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
 }
 
 /// The same in place, on a stream of the group's own.
@@ -46,7 +46,7 @@ template <writable_reducible_device_range R>
 device_work all_reduce_async(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum,
                              const process_group& group = world(),
                              std::source_location where = std::source_location::current()) {
-  return all_reduce_async(data, data, stream, op, group, where);
+  return all_reduce_async(data, data, stream, op, op.in(group), where);
 }
 
 // Calls that are refused, so that the message says why.

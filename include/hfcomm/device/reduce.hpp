@@ -14,14 +14,14 @@ void reduce(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
   detail::device_reduce(
       detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
 }
 
 /// Reduces in place on the root. The other ranks' data stays as it is.
 template <writable_reducible_device_range R>
 void reduce(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
             const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  reduce(data, data, stream, root, op, group, where);
+  reduce(data, data, stream, root, op, op.in(group), where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
@@ -32,7 +32,7 @@ device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root, d
                          std::source_location where = std::source_location::current()) {
   return detail::device_reduce(
       detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
 }
 
 /// The same in place, on a stream of the group's own.
@@ -40,7 +40,7 @@ template <writable_reducible_device_range R>
 device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current()) {
-  return reduce_async(data, data, stream, root, op, group, where);
+  return reduce_async(data, data, stream, root, op, op.in(group), where);
 }
 
 // Calls that are refused, so that the message says why.

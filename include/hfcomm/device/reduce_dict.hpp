@@ -14,17 +14,21 @@ namespace hfcomm {
 /// Before that, the ranks compare their keys and types over the host plane, so the host waits for all ranks. Throws
 /// mismatch_error, which names the keys that a rank lacks. The reduction runs on the stream.
 template <device_dictionary Map>
-void reduce_dict(const Map& values, stream_ref stream, reduce_op op = reduce_op::average, int root = 0,
-                 const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  detail::reduce_device_dictionary("device reduce_dict", values, stream, op, root, group, where);
+void reduce_dict(const Map& values, stream_ref stream,
+                 detail::average_or<detail::any_reduction, true> op = reduce_op::average,
+                 detail::optional_root root = 0, const process_group& group = world(),
+                 std::source_location where = std::source_location::current()) {
+  detail::reduce_device_dictionary("device reduce_dict", values, stream, op, op.root_or(root), op.in(root.in(group)),
+                                   where);
 }
 
 /// The same, with the results on every rank.
 template <device_dictionary Map>
-void all_reduce_dict(const Map& values, stream_ref stream, reduce_op op = reduce_op::average,
+void all_reduce_dict(const Map& values, stream_ref stream,
+                     detail::average_or<detail::any_reduction> op = reduce_op::average,
                      const process_group& group = world(),
                      std::source_location where = std::source_location::current()) {
-  detail::reduce_device_dictionary("device all_reduce_dict", values, stream, op, std::nullopt, group, where);
+  detail::reduce_device_dictionary("device all_reduce_dict", values, stream, op, std::nullopt, op.in(group), where);
 }
 
 }  // namespace hfcomm

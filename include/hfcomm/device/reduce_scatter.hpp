@@ -16,7 +16,7 @@ void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_on<In
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
 }
 
 /// The same with parts of different lengths: rank r gets `counts[r]` elements. The counts are the same on all ranks.
@@ -26,7 +26,7 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
                     std::source_location where = std::source_location::current()) {
   detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream}, op.in(group));
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
@@ -37,7 +37,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream, det
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
 }
 
 /// The same with parts of different lengths, on a stream of the group's own.
@@ -47,7 +47,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::s
                                  std::source_location where = std::source_location::current()) {
   return detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_own_stream{stream}, group);
+      detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_own_stream{stream}, op.in(group));
 }
 
 // Calls that are refused, so that the message says why.

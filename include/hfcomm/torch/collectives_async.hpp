@@ -25,12 +25,14 @@
 /// that are started later in this group. For a wait in stream order, use the device forms of <hfcomm/nccl.hpp>.
 namespace hfcomm::torch {
 
-work<void> all_reduce_async(const at::Tensor& data, reduce_op op = reduce_op::sum, const process_group& group = world(),
+work<void> all_reduce_async(const at::Tensor& data, hfcomm::detail::any_reduction op = reduce_op::sum,
+                            const process_group& group = world(),
                             std::source_location where = std::source_location::current());
-work<void> reduce_async(const at::Tensor& data, int root, reduce_op op = reduce_op::sum,
+work<void> reduce_async(const at::Tensor& data, int root, hfcomm::detail::any_reduction op = reduce_op::sum,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current());
-work<void> broadcast_async(const at::Tensor& data, int root = 0, const process_group& group = world(),
+work<void> broadcast_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
+                           const process_group& group = world(),
                            std::source_location where = std::source_location::current());
 
 /// The work's value is every rank's tensor, in rank order.
@@ -43,26 +45,28 @@ work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, std::sp
                             std::source_location where = std::source_location::current());
 
 /// The work's value is every rank's tensor, in rank order, on the root; nothing elsewhere.
-work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, int root = 0, const process_group& group = world(),
+work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
+                                           const process_group& group = world(),
                                            std::source_location where = std::source_location::current());
-work<void> gather_async(const at::Tensor& in, const at::Tensor& out, int root = 0, const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
-work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts, int root = 0,
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
                         const process_group& group = world(),
                         std::source_location where = std::source_location::current());
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+                        hfcomm::detail::optional_root root = 0, const process_group& group = world(),
+                        std::source_location where = std::source_location::current());
 
-work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, int root = 0,
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
                          const process_group& group = world(),
                          std::source_location where = std::source_location::current());
-work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts, int root = 0,
-                         const process_group& group = world(),
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+                         hfcomm::detail::optional_root root = 0, const process_group& group = world(),
                          std::source_location where = std::source_location::current());
 
-work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, reduce_op op = reduce_op::sum,
-                                const process_group& group = world(),
+work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
+                                hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
                                 std::source_location where = std::source_location::current());
 work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                reduce_op op = reduce_op::sum, const process_group& group = world(),
+                                hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
                                 std::source_location where = std::source_location::current());
 
 work<void> all_to_all_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),

@@ -67,10 +67,15 @@ struct leaf_of<M> : leaf_of<typename M::mapped_type> {};
 template <dictionary M>
 using dictionary_leaf = typename leaf_of<M>::type;
 
-/// The parameter type of a reduction of it: checked while compiling where all values are of one element type.
 template <dictionary M>
-using dictionary_op =
-    std::conditional_t<reducible_element<dictionary_leaf<M>>, reduction<dictionary_leaf<M>>, reduce_op>;
+using dictionary_reduction =
+    std::conditional_t<reducible_element<dictionary_leaf<M>>, reduction<dictionary_leaf<M>>, any_reduction>;
+
+/// The parameter types of a reduction of it: checked while compiling where all values are of one element type.
+template <dictionary M>
+using dictionary_op = average_or<dictionary_reduction<M>>;
+template <dictionary M>
+using dictionary_op_or_root = average_or<dictionary_reduction<M>, true>;
 
 /// The type of a value in a message: an element_type, or one of the values after those.
 enum class leaf_kind : std::uint8_t { weighted_mean = static_cast<std::uint8_t>(last_element_type) + 1 };

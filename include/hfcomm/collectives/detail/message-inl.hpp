@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/collectives/detail/message_place.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
@@ -30,6 +31,8 @@ namespace hfcomm::detail {
 HFCOMM_INLINE void fail_message(const process_group& group, const operation& call, const std::string& text) {
   throw_error<usage_error>({group.rank(), group.size(), engines::call_name(call), 0, call.where}, {text});
 }
+
+HFCOMM_INLINE void throw_two_tags() { throw_error<usage_error>({"a message has two tags: name one"}); }
 
 HFCOMM_INLINE operation addressed(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, message_tag tag) {

@@ -12,8 +12,9 @@ namespace hfcomm {
 /// The parameter type of scans of elements of type T: as `reduction`, without averages and premultiplied sums. Those
 /// are no fold of the elements. Multiply them first, and scan the sum.
 template <class T>
-class scan_reduction {
+class scan_reduction : public detail::or_group {
  public:
+  constexpr scan_reduction(const process_group& group) noexcept : or_group(group), op_(reduce_op::sum) {}
   constexpr scan_reduction(reduce_op op) noexcept : op_(op) {}
 
   template <reduce_kind Kind>

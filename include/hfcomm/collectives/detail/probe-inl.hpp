@@ -15,8 +15,10 @@ namespace hfcomm {
 namespace detail {
 
 HFCOMM_INLINE std::shared_ptr<transfer> make_probe(operation_name name, message_source source, allowed_peer allowed,
-                                                   const process_group& group, message_tag tag,
+                                                   detail::group_or_tag<message_tag> first,
+                                                   detail::group_or_tag<message_tag> second,
                                                    std::source_location where) {
+  const auto& [group, tag] = detail::message_place(first, second);
   auto result = message({.name = name, .where = where}, group, movement::receive, source.rank(),
                         allowed_source(source, allowed), tag);
   result->is_probe = true;
@@ -25,15 +27,18 @@ HFCOMM_INLINE std::shared_ptr<transfer> make_probe(operation_name name, message_
 
 }  // namespace detail
 
-HFCOMM_INLINE message_info probe(message_source source, const process_group& group, message_tag tag,
-                                 std::source_location where) {
+HFCOMM_INLINE message_info probe(message_source source, detail::group_or_tag<message_tag> first,
+                                 detail::group_or_tag<message_tag> second, std::source_location where) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto looking = detail::make_probe("probe", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, looking);
   return detail::info_of(*looking);
 }
 
-HFCOMM_INLINE std::optional<message_info> try_probe(message_source source, const process_group& group, message_tag tag,
+HFCOMM_INLINE std::optional<message_info> try_probe(message_source source, detail::group_or_tag<message_tag> first,
+                                                    detail::group_or_tag<message_tag> second,
                                                     std::source_location where) {
+  const auto& [group, tag] = detail::message_place(first, second);
   const auto looking = detail::make_probe("try_probe", source, detail::allowed_peer::any_rank, group, tag, where);
   if (looking->finished.load()) {
     return detail::info_of(*looking);

@@ -7,14 +7,23 @@
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/core/or_group.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/shared_memory/self_engine.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
+#include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
 
 namespace detail {
+
+HFCOMM_INLINE const process_group& only_group(const process_group& named, const process_group& behind) {
+  if (&named != &behind && !(behind == named) && !(behind == world())) {
+    throw_error<usage_error>({"a call has two groups, one in the place of an argument that was left out: name one"});
+  }
+  return named;
+}
 
 HFCOMM_INLINE bool device_checks_wanted() noexcept {
   static const bool wanted = [] {

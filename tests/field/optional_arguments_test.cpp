@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#include "../multi_rank/ranks.hpp"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/collectives/all_reduce.hpp>
+#include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/broadcast_object_list.hpp>
+#include <hfcomm/collectives/exclusive_scan.hpp>
+#include <hfcomm/collectives/gather.hpp>
+#include <hfcomm/collectives/gather_v.hpp>
+#include <hfcomm/collectives/probe.hpp>
+#include <hfcomm/collectives/recv.hpp>
+#include <hfcomm/collectives/reduce.hpp>
+#include <hfcomm/collectives/reduce_dict.hpp>
+#include <hfcomm/collectives/reduce_scatter.hpp>
+#include <hfcomm/collectives/scan.hpp>
+#include <hfcomm/collectives/scatter.hpp>
+#include <hfcomm/collectives/send.hpp>
+#include <hfcomm/collectives/send_receive.hpp>
+
+// The group, without the arguments that stand before it. A call in the wrong group would have another result: the world
+// has twice as many ranks.
+namespace {
+
+using namespace hfcomm;
+using namespace multi_rank;
+
+/// Runs 4 ranks in two groups of 2.
+template <class Main>
+void in_pairs(Main main) {
+  run_noted(4, {}, [&](const process_group& world) {
+    const process_group pair = world.split(world.rank() / 2);
+    main(pair);
+    check_usable(pair);
+  });
+}
+
+TEST_CASE("reductions take the group in the place of their operation") {
+  in_pairs([](const process_group& pair) {
+    const int mine = pair.rank() + 1;
+    CHECK(all_reduce(mine, pair) == 3);
+    CHECK(all_reduce_async(mine, pair).wait() == 3);
+    std::vector<int> data = {mine, 1};
+    all_reduce(data, pair);
+    CHECK(data == std::vector{3, 2});
+    std::vector<int> out(2);
+    all_reduce(data, out, pair);
+    CHECK(out == std::vector{6, 4});
+    all_reduce_async(out, pair).wait();
+    CHECK(out == std::vector{12, 8});
+    const auto root_sum = reduce(mine, 0, pair);
+    CHECK(root_sum == (pair.rank() == 0 ? std::optional(3) : std::nullopt));
+    CHECK(reduce_async(mine, 1, pair).wait() == (pair.rank() == 1 ? std::optional(3) : std::nullopt));
+    std::vector<int> part(1);
+    reduce_scatter(std::vector{mine, 10 * mine}, part, pair);
+    CHECK(part[0] == (pair.rank() == 0 ? 3 : 30));
+    CHECK(scan(mine, pair) == (pair.rank() == 0 ? 1 : 3));
+    CHECK(exclusive_scan(mine, pair) == (pair.rank() == 0 ? 0 : 1));
+  });
+}
+
+TEST_CASE("dictionaries take the group, or the root, in the place of what stands before it") {
+  in_pairs([](const process_group& pair) {
+    const std::map<std::string, double> mine = {{"loss", 2.0 * pair.rank()}};
+    CHECK(all_reduce_dict(mine, pair).at("loss") == 1);  // still an average
+    CHECK(all_reduce_dict_async(mine, pair).wait().at("loss") == 1);
+    CHECK(all_reduce_dict(mine, reduce_op::sum, pair).at("loss") == 2);
+    const double at_root = pair.rank() == 0 ? 1 : 2;
+    CHECK(reduce_dict(mine, pair).at("loss") == at_root);
+    const double at_other = pair.rank() == 1 ? 1 : 0;
+    CHECK(reduce_dict(mine, 1, pair).at("loss") == at_other);
+    CHECK(reduce_dict(mine, reduce_op::average, pair).at("loss") == at_root);
+    CHECK(reduce_dict_async(mine, 1, pair).wait().at("loss") == at_other);
+  });
+}
+
+TEST_CASE("rooted operations take the group in the place of their root") {
+  in_pairs([](const process_group& pair) {
+    std::string text = pair.rank() == 0 ? "root" : "";
+    broadcast(text, pair);
+    CHECK(text == "root");
+    std::array<int, 1> value = {pair.rank() + 5};
+    broadcast(std::span(value), pair);
+    CHECK(value[0] == 5);
+    broadcast_async(text, pair).wait();
+    CHECK(gather(pair.rank(), pair).size() == (pair.rank() == 0 ? 2 : 0));
+    CHECK(gather_async(pair.rank(), pair).wait().size() == (pair.rank() == 0 ? 2 : 0));
+    std::vector<int> all(pair.rank() == 0 ? 2 : 0);
+    gather(value, all, pair);
+    CHECK(all.size() == (pair.rank() == 0 ? 2 : 0));
+    const std::vector<int> list = {7, 8};
+    CHECK(scatter(list, pair) == 7 + pair.rank());
+    std::vector<std::string> texts = {pair.rank() == 0 ? "a" : "b"};
+    broadcast_object_list(texts, pair);
+    CHECK(texts[0] == "a");
+  });
+}
+
+TEST_CASE("messages take a tag and a group in any order, and each without the other") {
+  run_noted(2, {}, [](const process_group& world) {
+    const process_group group = world.split(0);
+    const int other = 1 - world.rank();
+    std::vector<int> got(1);
+    const std::vector<int> sent = {world.rank() + 20};
+    if (world.rank() == 0) {
+      send(1, other, 7, group);
+      send(2, other, group, 7);
+      send(3, other, group);
+      send(4, other, 7);
+      send(std::span(sent), other, 8, group);
+      isend(std::span(sent), other, 9, group).wait();
+    } else {
+      CHECK(probe(other, 7, group).tag == 7);
+      CHECK(recv<int>(other, 7, group) == 1);
+      CHECK(recv<int>(any_source, group, 7).value == 2);
+      CHECK(recv<int>(other, any_tag, group).value == 3);
+      CHECK(recv<int>(other, 7) == 4);
+      recv(std::span(got), other, 8, group);
+      CHECK(got[0] == 20);
+      CHECK(irecv(std::span(got), other, any_tag, group).wait().tag == 9);
+    }
+    CHECK(send_receive(world.rank(), other, other, 3, group) == other);
+    CHECK_CONTAINS(error_of<usage_error>([&] { send(1, other, 3, 4); }).what(), "two tags");
+    check_usable(group);
+  });
+}
+
+TEST_CASE("two groups in one call are refused") {
+  run_noted(2, {}, [](const process_group& world) {
+    const process_group one = world.split(0);
+    const process_group other = world.split(0);
+    CHECK_CONTAINS(error_of<usage_error>([&] { (void)all_reduce(1, one, other); }).what(), "two groups");
+    CHECK(all_reduce(1, one, one) == 2);
+    check_usable(one);
+    check_usable(other);
+  });
+}
+
+}  // namespace
