@@ -78,6 +78,27 @@ void expect_failure(int limited, rlim_t descriptors, const std::string& reason) 
 
 }  // namespace
 
+TEST_CASE("subgroup: where a rank ends because another one was killed, both are named") {
+  const std::string name = unique_name("second-culprit");
+  processes::child_processes children(3, [&](int rank) {
+    session own = init(processes::job_options(name, rank, 3));
+    const auto pair = world().split(rank == 2 ? 1 : 0);
+    if (rank == 2) {
+      std::this_thread::sleep_for(100ms);
+      ::raise(SIGKILL);
+    }
+    if (rank == 1) {
+      barrier();  // waits for rank 2, learns of its death, and ends
+    }
+    barrier(pair);  // rank 0 knows nothing of rank 2
+  });
+  const auto outcomes = children.wait(30s);
+  INFO(outcomes[0].output);
+  CHECK(outcomes[0].output.find("rank 1 (pid " + std::to_string(children.pid(1))) != std::string::npos);
+  CHECK(outcomes[0].output.find("before that, rank 2 of the job (pid " + std::to_string(children.pid(2))) !=
+        std::string::npos);
+}
+
 TEST_CASE("subgroup: a rank that runs out of file descriptors is named on every rank at once") {
   expect_failure(2, 0, "creating a local socket");
   expect_failure(1, 1, "the group's memory could not be taken");
