@@ -270,6 +270,28 @@ TEST_CASE("shared_range: there may be several, in one vector too, and operations
   });
 }
 
+TEST_CASE("shared_range: a list of buffers is shared in one call, all of them or none") {
+  run_noted(2, {}, [](const process_group& group) {
+    std::vector<std::vector<int>> parameters(40, std::vector<int>(20'000, group.rank() + 1));
+    parameters.emplace_back(3);  // without a whole page
+    {
+      const auto shared = share(parameters, group);
+      CHECK(shared.is_shared());
+      for (auto& one : parameters) {
+        all_reduce(one, reduce_op::sum, group);
+      }
+      CHECK(parameters[39][19'999] == 3);
+      std::vector<std::span<int>> again = {parameters[3]};
+      (void)error_of<engine_error>([&] { (void)share(again, group); });
+    }
+    std::array<std::span<int>, 2> refused = {std::span(parameters[0]), std::span(parameters[0])};
+    CHECK_CONTAINS(error_of<engine_error>([&] { (void)share(refused, group); }).what(), "shared");
+    const auto shared = share(parameters[0], group);  // so none of them was
+    CHECK(shared.is_shared());
+    check_usable(group);
+  });
+}
+
 TEST_CASE("shared_range: a buffer without a whole page stays as it is") {
   at_every_size([](const process_group& world) {
     placed_span<std::uint8_t> memory(2 * page - 2, 1);

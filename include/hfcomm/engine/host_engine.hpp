@@ -132,10 +132,10 @@ class host_engine {
 
   /// Returns whether `share` makes buffers that other ranks reach.
   [[nodiscard]] virtual bool can_share() const noexcept { return false; }
-  /// Replaces the whole pages of `buffer` by memory that all ranks reach. Returns what undoes it when it is destroyed,
+  /// Replaces the whole pages of buffers by memory that all ranks reach. Returns what undoes it when it is destroyed,
   /// which may outlive the engine; null where there is nothing to do. Any thread may call. Throws engine_error where it
-  /// cannot be done.
-  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context);
+  /// cannot be done for one of them; then it is done for none.
+  [[nodiscard]] std::shared_ptr<void> share(std::span<const std::span<std::byte>> buffers, const error_context& context);
 
  protected:
   [[nodiscard]] bool is_self() const noexcept { return kind_ == kind::self; }

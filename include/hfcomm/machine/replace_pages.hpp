@@ -3,17 +3,12 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 
 namespace hfcomm::rendezvous {
 
-/// Describes why pages of this process cannot be replaced by others without a difference to the program; empty: they
-/// can. Pages of private memory that may be read and written can. `pages` begins and ends with a page.
-[[nodiscard, gnu::cold]] std::string replacement_problem(std::span<const std::byte> pages);
-
 /// Replaces pages, at their addresses and with their content, by those of a shared mapping that begin at `shared`. It
 /// replaces all at once: a thread that reads them meanwhile finds them as they are. What a thread writes meanwhile may
-/// be lost. Returns 0, or an errno where everything is as before.
+/// be lost. `pages` begins and ends with a page. Returns 0, or an errno where everything is as before.
 [[nodiscard]] int replace_by_shared(std::span<std::byte> pages, std::byte* shared) noexcept;
 
 /// Replaces pages in the same way by new private ones.

@@ -58,7 +58,7 @@ class host_reducer final : public queued_reducer {
       if (one.memory == nullptr && one.places.size() == 1) {
         const ddp_parameter& alone = parameters_[one.places.front().parameter];
         try {
-          shared_.push_back(share_bytes(alone.gradient, group_, where_));
+          shared_.push_back(share_bytes({&alone.gradient, 1}, group_, where_));
         } catch (const engine_error& problem) {
           throw_error<engine_error>(problem.context(), {"the gradient of ", alone.name, ": ", problem.detail()});
         }

@@ -57,8 +57,9 @@ class shared_memory final : public host_engine {
     return heap_ != nullptr ? heap_ : ordinary_memory::of_process();
   }
   [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }
-  [[nodiscard]] std::shared_ptr<void> share(std::span<std::byte> buffer, const error_context& context) {
-    return share_buffer(ranges_, heap_, steps_.sizes().spans_machines(), buffer, context);
+  [[nodiscard]] std::shared_ptr<void> share(std::span<const std::span<std::byte>> buffers,
+                                            const error_context& context) {
+    return share_buffers(ranges_, heap_, steps_.sizes().spans_machines(), buffers, context);
   }
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
 

@@ -2,57 +2,15 @@
 #pragma once
 
 #include <cerrno>
-#include <charconv>
-#include <cstdint>
 #include <cstring>
-#include <sstream>
-#include <system_error>
 
 #include <sys/mman.h>
 
 #include <hfcomm/core/config.hpp>
-#include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/machine/replace_pages.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
-#include <hfcomm/machine/text_file.hpp>
 
 namespace hfcomm::rendezvous {
-
-/// A line of /proc/self/maps: neighbouring pages of one kind.
-struct mapped_area {
-  [[gnu::cold]] explicit mapped_area(const std::string& line) {
-    std::istringstream fields(line);
-    std::string range;
-    std::string offset;
-    std::string device;
-    fields >> range >> permissions >> offset >> device >> inode >> name;
-    const char* const last = range.data() + range.size();
-    const auto [dash, problem] = std::from_chars(range.data(), last, begin, 16);
-    if (problem == std::errc() && dash != last) {
-      std::from_chars(dash + 1, last, end, 16);
-    }
-  }
-
-  /// Describes why its pages cannot be replaced; empty: they can.
-  [[nodiscard]] std::string problem() const {
-    if (permissions.size() != 4 || permissions[3] != 'p') {
-      return detail::concat({"it is shared memory already, by an earlier share or from allocate (", name, ")"});
-    }
-    if (permissions.compare(0, 3, "rw-") != 0) {
-      return permissions[1] == 'w' ? detail::concat({"its permissions are ", permissions}) : "it is read-only";
-    }
-    if (inode != "0") {
-      return detail::concat({"it is the mapping of a file, as arrays with initialisers are (", name, ")"});
-    }
-    return name == "[stack]" ? "it is on the stack" : "";
-  }
-
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-  std::string permissions;
-  std::string inode;
-  std::string name;
-};
 
 /// Copies `pages` to the equally long mapping `fresh` and moves that one over them.
 inline int move_over(void* fresh, std::span<std::byte> pages) noexcept {
@@ -67,28 +25,6 @@ inline int move_over(void* fresh, std::span<std::byte> pages) noexcept {
     return problem;
   }
   return 0;
-}
-
-HFCOMM_INLINE std::string replacement_problem(std::span<const std::byte> pages) {
-  auto next = reinterpret_cast<std::uintptr_t>(pages.data());
-  const std::uintptr_t end = next + pages.size();
-  std::string problem;
-  const int failure = text_file("/proc/self/maps").read_lines([&](const std::string& line) {
-    const mapped_area area(line);
-    if (area.end <= next) {
-      return true;
-    }
-    if (area.begin > next) {
-      return false;
-    }
-    problem = area.problem();
-    next = area.end;
-    return problem.empty() && next < end;
-  });
-  if (failure != 0) {
-    return "/proc/self/maps, which tells what memory it is, cannot be read";
-  }
-  return problem.empty() && next < end ? "not all of it is mapped" : problem;
 }
 
 HFCOMM_INLINE int replace_by_shared(std::span<std::byte> pages, std::byte* shared) noexcept {

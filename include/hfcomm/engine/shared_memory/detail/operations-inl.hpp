@@ -90,8 +90,9 @@ HFCOMM_INLINE bool host_engine::withdraw(const transfer& one) {
   return kinds::with_messages(*this, is_self(), [&](const auto& messages) { return messages->withdraw(one); });
 }
 
-HFCOMM_INLINE std::shared_ptr<void> host_engine::share(std::span<std::byte> buffer, const error_context& context) {
-  return is_self() ? nullptr : kinds::as_shared_memory(*this).share(buffer, context);
+HFCOMM_INLINE std::shared_ptr<void> host_engine::share(std::span<const std::span<std::byte>> buffers,
+                                                       const error_context& context) {
+  return is_self() ? nullptr : kinds::as_shared_memory(*this).share(buffers, context);
 }
 
 }  // namespace hfcomm::engines

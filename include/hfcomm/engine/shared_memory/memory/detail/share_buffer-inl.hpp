@@ -7,11 +7,13 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/shared_memory/memory/share_buffer.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
+#include <hfcomm/machine/memory_map.hpp>
 #include <hfcomm/machine/replace_pages.hpp>
 
 namespace hfcomm::engines {
@@ -57,29 +59,22 @@ class buffer_replacement {
   bool is_replaced_ = false;
 };
 
-HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ranges>& ranges,
-                                                 const std::shared_ptr<shared_heap>& heap, bool spans_machines,
-                                                 std::span<std::byte> buffer, const error_context& context) {
+/// Shares one buffer; null where it has no whole page.
+[[nodiscard]] inline std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ranges>& ranges,
+                                                        const std::shared_ptr<shared_heap>& heap,
+                                                        std::span<std::byte> buffer, rendezvous::memory_map& memory,
+                                                        const error_context& context) {
   const auto refuse = [&](const std::string& why) {
     std::array<char, 24> place{};
     std::snprintf(place.data(), place.size(), "%#zx", reinterpret_cast<std::size_t>(buffer.data()));
     detail::throw_error<engine_error>(
         context, {buffer.size(), " bytes of memory at ", place.data(), " cannot be shared: ", why});
   };
-  if (heap == nullptr) {
-    refuse(spans_machines ? "the group has no memory for it, because its ranks are on several machines"
-                          : "the group has no memory for it, because a limit of this process (ulimit -v, ulimit -f) "
-                            "leaves no room");
-  }
-  if (!heap->in_creating_process()) {
-    detail::throw_error<usage_error>(context,
-                                     {"this group was made before a fork; the child process is not a rank of it"});
-  }
   const replaced_buffer wanted(buffer);
   if (wanted.pages().empty()) {
     return nullptr;
   }
-  if (const std::string problem = rendezvous::replacement_problem(wanted.pages()); !problem.empty()) {
+  if (const std::string problem = memory.replacement_problem(wanted.pages()); !problem.empty()) {
     refuse(problem);
   }
   std::shared_ptr<buffer_replacement> made;
@@ -92,6 +87,30 @@ HFCOMM_INLINE std::shared_ptr<void> share_buffer(const std::shared_ptr<shared_ra
     refuse(problem);
   }
   return made;
+}
+
+HFCOMM_INLINE std::shared_ptr<void> share_buffers(const std::shared_ptr<shared_ranges>& ranges,
+                                                  const std::shared_ptr<shared_heap>& heap, bool spans_machines,
+                                                  std::span<const std::span<std::byte>> buffers,
+                                                  const error_context& context) {
+  if (heap == nullptr) {
+    detail::throw_error<engine_error>(
+        context, {"memory cannot be shared: the group has no memory for it, because ",
+                  spans_machines ? "its ranks are on several machines"
+                                 : "a limit of this process (ulimit -v, ulimit -f) leaves no room"});
+  }
+  if (!heap->in_creating_process()) {
+    detail::throw_error<usage_error>(context,
+                                     {"this group was made before a fork; the child process is not a rank of it"});
+  }
+  rendezvous::memory_map memory;
+  const auto all = std::make_shared<std::vector<std::shared_ptr<void>>>();
+  for (const auto buffer : buffers) {
+    if (auto one = share_buffer(ranges, heap, buffer, memory, context)) {
+      all->push_back(std::move(one));
+    }
+  }
+  return all->empty() ? nullptr : all;
 }
 
 }  // namespace hfcomm::engines
