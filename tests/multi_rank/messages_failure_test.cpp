@@ -2,12 +2,14 @@
 #include "ranks.hpp"
 
 #include <array>
+#include <chrono>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
 #include <hfcomm/collectives/recv.hpp>
 #include <hfcomm/collectives/send.hpp>
@@ -159,6 +161,39 @@ TEST_CASE("message_batch: the peers of a batch that is destroyed before it has r
         check_ring<std::domain_error>(world, "its message_batch was destroyed before it had run", call);
       },
       2);
+}
+
+TEST_CASE("messages: a ring of ranks that all send first is told so at its deadline") {
+  run_noted(3, {}, [](const process_group& world) {
+    const auto group = world.with_timeout(std::chrono::milliseconds(200));
+    const auto problem = error_of<timeout_error>([&] {
+      send(world.rank(), (world.rank() + 1) % 3, group);
+      (void)recv<int>((world.rank() + 2) % 3, group);
+    });
+    CHECK_CONTAINS(problem.what(), "Ranks that all send first wait for each other: use send_receive, or isend");
+  });
+}
+
+TEST_CASE("messages: a container on one side and a view on the other are told what to do") {
+  run_noted(2, {}, [](const process_group& group) {
+    std::vector<double> data(4);
+    const auto problem = error_of<mismatch_error>([&] {
+      if (group.rank() == 0) {
+        send(data, 1, group);
+      } else {
+        recv(std::span(data), 0, group);
+      }
+    });
+    CHECK_CONTAINS(problem.what(), "wrap a container in std::span in both calls, or in none");
+    const auto again = error_of<mismatch_error>([&] {
+      if (group.rank() == 0) {
+        broadcast(data, 0, group);
+      } else {
+        broadcast(std::span(data), 0, group);
+      }
+    });
+    CHECK_CONTAINS(again.what(), "wrap a container in std::span in both calls, or in none");
+  });
 }
 
 TEST_CASE("messages: two ranks that both send first are told so at their deadline") {

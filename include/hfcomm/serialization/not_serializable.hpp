@@ -19,13 +19,14 @@ template <class T>
 struct not_serializable {
   struct give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;
   struct give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
+  struct its_serialize_is_private_or_takes_no_archive_so_make_cereal_access_a_friend_or_make_it_a_template;
   struct it_has_a_base_class_so_make_that_a_member_or_give_it_a_serialize_member;
   struct it_has_a_bit_field_so_use_an_integer_or_give_it_a_serialize_member;
   struct it_has_more_than_24_members_so_group_them_or_give_it_a_serialize_member;
   struct a_member_is_constant_or_a_reference_or_has_no_default_constructor_so_use_an_ordinary_value;
   struct a_union_does_not_say_which_member_it_holds_so_use_a_std_variant_or_give_its_class_a_serialize_member;
   struct shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
-  struct a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
+  struct a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count;
   struct behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
   struct a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array;
   struct a_decoded_view_would_have_nothing_to_view_so_use_a_container;
@@ -49,6 +50,17 @@ inline constexpr bool is_polymorphic_owner = false;
 template <class T>
 inline constexpr bool is_polymorphic_owner<std::unique_ptr<T>> = std::is_polymorphic_v<T>;
 
+struct any_serialize {
+  void serialize();
+};
+template <class T>
+struct serialize_of : T, any_serialize {};
+
+/// True if T has a member of that name, which may be private: it hides the other one.
+template <class T>
+concept has_member_named_serialize =
+    std::is_class_v<T> && !std::is_final_v<T> && !requires { &serialize_of<T>::serialize; };
+
 /// Returns the reason for a type that is refused itself, not for a type within it.
 template <class T>
 consteval auto reason_against() {
@@ -57,7 +69,7 @@ consteval auto reason_against() {
     using why = typename refused::shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
     return std::type_identity<why>{};
   } else if constexpr (std::is_pointer_v<T> || std::is_member_pointer_v<T>) {
-    using why = typename refused::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr;
+    using why = typename refused::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count;
     return std::type_identity<why>{};
   } else if constexpr (requires { typename aggregate_traits<T>::why; }) {
     return std::type_identity<typename aggregate_traits<T>::why>{};
@@ -85,6 +97,10 @@ consteval auto reason_against() {
   } else if constexpr (std::ranges::range<T>) {
     using why = typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
     return std::type_identity<why>{};
+  } else if constexpr (has_member_named_serialize<T>) {
+    return std::type_identity<
+        typename refused::
+            its_serialize_is_private_or_takes_no_archive_so_make_cereal_access_a_friend_or_make_it_a_template>{};
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && has_no_functions<T>) {
     using why = typename refused::
         give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;

@@ -178,9 +178,10 @@ class shared_memory_health final : public group_health {
     return text.empty() ? "an exception" : text;
   }
 
-  /// Prints one line about the ranks that are missing and their last calls. So many `more` messages wait for them.
+  /// Prints one line about the ranks that are missing and their last calls, with a remedy at its end. So many `more`
+  /// messages wait for them.
   [[gnu::cold]] void warn(const error_context& context, const std::vector<int>& missing,
-                          std::chrono::nanoseconds waited, std::size_t more = 0) const {
+                          std::chrono::nanoseconds waited, std::size_t more = 0, std::string_view remedy = {}) const {
     std::string line = detail::concat(
         {"[hfcomm] ",
          detail::describe(
@@ -193,7 +194,10 @@ class shared_memory_health final : public group_health {
     for (const int rank : missing) {
       detail::append(line, {' ', rank, ' ', last_call(rank), ';'});
     }
-    line.back() = '\n';
+    line.back() = remedy.empty() ? '\n' : '.';
+    if (!remedy.empty()) {
+      detail::append(line, {remedy, '\n'});
+    }
     std::fputs(line.c_str(), stderr);
   }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
@@ -70,6 +71,15 @@ class site_table {
 
   std::array<std::uint64_t, layout::site_count> keys_{};
 };
+
+/// Returns the remedy, as the end of a sentence, where one of two calls that do not match gives an object and the other
+/// elements; else nothing.
+[[nodiscard, gnu::cold]] inline std::string_view object_against_elements(std::uint64_t one, std::uint64_t other) {
+  const auto content = [](std::uint64_t what) { return static_cast<payload>(what & 0xff); };
+  const bool differ = (content(one) == payload::object && content(other) == payload::buffer) ||
+                      (content(one) == payload::buffer && content(other) == payload::object);
+  return differ ? "; one gives an object, the other elements: wrap a container in std::span in both calls, or in none" : "";
+}
 
 /// Returns `all_reduce(1024 x float32, sum) at train.cpp:91`.
 [[gnu::cold]] inline std::string describe_call(const layout::site_text& site, std::uint64_t what, std::uint64_t bytes,

@@ -138,7 +138,8 @@ class message_endpoint {
     return std::make_exception_ptr(mismatch_error(
         context(message),
         detail::concat({from, " sends what ", to, " does not want: ", from, " called ", text_of(sender, envelope), ", ",
-                        to, " called ", receiver_text_of(receiver, envelope)}),
+                        to, " called ", receiver_text_of(receiver, envelope),
+                        object_against_elements(envelope.what.load(), envelope.their_what.load())}),
         sender, receiver));
   }
 

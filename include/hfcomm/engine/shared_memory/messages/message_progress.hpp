@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -151,7 +152,16 @@ class message_progress {
       one->warned = true;
     }
     const pending_message& first = *late.front();
-    endpoint_.health().warn(endpoint_.context(first), awaited_ranks(first), now - first.active, late.size() - 1);
+    endpoint_.health().warn(endpoint_.context(first), awaited_ranks(first), now - first.active, late.size() - 1,
+                            remedy_for(first));
+  }
+
+  /// Returns what to write instead where ranks that all send first may wait for each other; else nothing.
+  [[nodiscard, gnu::cold]] std::string_view remedy_for(const pending_message& message) const {
+    const int peer = message.request->call.root;
+    const bool both_send = message.request->call.pattern == movement::send && peer >= 0 && peer < endpoint_.size() &&
+                           endpoint_.health().last_call(peer).find("last called send(") != std::string::npos;
+    return both_send ? " Ranks that all send first wait for each other: use send_receive, or isend." : "";
   }
 
   void count_finished(const finished_transfers& finished, std::size_t from) noexcept {
@@ -240,8 +250,11 @@ class message_progress {
     } else if (const std::string offers = inbox_.unwanted(call.root); !offers.empty()) {
       detail::append(text,
                      {offers, " Two ranks that both send first wait for each other: use send_receive, or isend."});
-    } else if (message.envelope == nullptr && !message.is_noted) {
-      detail::append(text, {" It was not offered yet: rank ", call.root, " has not looked at earlier messages."});
+    } else {
+      if (message.envelope == nullptr && !message.is_noted) {
+        detail::append(text, {" It was not offered yet: rank ", call.root, " has not looked at earlier messages."});
+      }
+      text += remedy_for(message);
     }
     return text;
   }

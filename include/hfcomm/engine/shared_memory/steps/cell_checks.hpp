@@ -84,7 +84,8 @@ class cell_checks {
         context(),
         {"ranks ", first, " and ", second, " disagree about operation #", number, " of their group: rank ", first,
          " called ", one, ", rank ", second, " called ", other,
-         alike ? "; what differs are their lists of counts or ranks" : ""},
+         alike ? "; what differs are their lists of counts or ranks" : "",
+         object_against_elements(cell(first, step).what.load(), cell(second, step).what.load())},
         first, second);
   }
 
