@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "../multi_rank/ranks.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -13,6 +14,8 @@
 
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/gather.hpp>
+#include <hfcomm/collectives/message_batch.hpp>
 
 namespace {
 
@@ -85,5 +88,43 @@ static_assert(serializable<std::map<int, std::unique_ptr<int>, by_distance>>);
 static_assert(serializable<std::filesystem::path>);
 static_assert(serializable<std::set<int, decltype([](int one, int other) { return one < other; })>>);
 static_assert(serializable<std::pmr::map<int, std::pmr::set<int>>>);
+
+/// An object larger than a thread's stack.
+struct large_state {
+  std::array<double, 2'000'000> grid{};
+  std::string name;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, grid);
+  }
+};
+
+TEST_CASE("objects: one that is larger than the stack is decoded on the heap") {
+  run_noted(2, {}, [](const process_group& group) {
+    const auto mine = std::make_unique<large_state>();
+    const auto plain = std::make_unique<std::array<double, 2'000'000>>();
+    mine->grid[5] = group.rank() + 1;
+    mine->name = "rank " + std::to_string(group.rank());
+    (*plain)[7] = group.rank() + 1;
+    const auto all = all_gather(*mine, group);
+    CHECK(all[1].grid[5] == 2);
+    CHECK(all[1].name == "rank 1");
+    CHECK(all_gather(*plain, group)[1][7] == 2);
+    CHECK(gather(*mine, 0, group).size() == (group.rank() == 0 ? 2 : 0));
+    message_batch batch(group);
+    if (group.rank() == 1) {
+      batch.send(*mine, 0);
+    } else {
+      batch.recv(*mine, 1);
+    }
+    batch.run();
+    CHECK(mine->grid[5] == 2);
+    broadcast(*plain, 1, group);
+    CHECK((*plain)[7] == 2);
+    mine->grid[6] = group.rank();
+    broadcast(*mine, 1, group);
+    CHECK(mine->grid[6] == 1);
+  });
+}
 
 }  // namespace

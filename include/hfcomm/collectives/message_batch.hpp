@@ -68,7 +68,10 @@ class message_batch {
       return *this;  // the object stays as it is
     }
     objects_.push_back({messages_.size() - 1, [group = group_, &value](const engines::transfer& message) {
-                          value = detail::take_object<T>(group, message).value;
+                          detail::with_new_object<T>([&](T& taken) {
+                            detail::take_object(group, message, taken);
+                            value = std::move(taken);
+                          });
                         }});
     return *this;
   }

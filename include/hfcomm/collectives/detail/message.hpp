@@ -139,18 +139,24 @@ std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, message_
 /// Throws decode_error for a received object.
 [[noreturn]] void fail_to_decode(const process_group& group, const transfer& message, const decode_error& problem);
 
+/// Replaces `value` by the object of a transfer that has succeeded; leaves it as it is where nobody has sent any.
+template <class T>
+void take_object(const process_group& group, const transfer& message, T& value) {
+  if (message.source == null_rank) {
+    return;
+  }
+  try {
+    decode_into(value, message.object);
+  } catch (const decode_error& problem) {
+    fail_to_decode(group, message, problem);
+  }
+}
+
 /// Returns the object of a transfer that has succeeded; a default-constructed one where nobody has sent any.
 template <class T>
 received<T> take_object(const process_group& group, const transfer& message) {
   received<T> result{T{}, message.source};
-  if (message.source == null_rank) {
-    return result;
-  }
-  try {
-    decode_into(result.value, message.object);
-  } catch (const decode_error& problem) {
-    fail_to_decode(group, message, problem);
-  }
+  take_object(group, message, result.value);
   return result;
 }
 
