@@ -2,6 +2,7 @@
 #include "../multi_rank/ranks.hpp"
 
 #include <chrono>
+#include <sstream>
 #include <string>
 #include <tuple>
 
@@ -49,6 +50,14 @@ TEST_CASE("works: the first of several types that is done is told by its index")
       send(7, 0, world, 6);
     }
     check_usable(world);
+  });
+}
+
+TEST_CASE("a group can be printed") {
+  run_noted(2, {}, [](const process_group& group) {
+    std::ostringstream text;
+    text << group << ", " << process_group();
+    CHECK(text.str() == "rank " + std::to_string(group.rank()) + " of 2 (shared_memory), rank 0 of 1 (self)");
   });
 }
 

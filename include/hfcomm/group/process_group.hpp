@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -157,6 +158,9 @@ class process_group {
   [[nodiscard]] friend bool operator==(const process_group& left, const process_group& right) noexcept {
     return left.state_ == right.state_;
   }
+
+  /// Writes this rank, the number of ranks and the engine: "rank 1 of 4 (shared_memory)".
+  friend std::ostream& operator<<(std::ostream& out, const process_group& group);
 
  private:
   friend struct detail::group_access;

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <string_view>
 #include <utility>
 
@@ -145,6 +146,10 @@ HFCOMM_INLINE std::uint64_t process_group::sequence_number() const noexcept {
 
 HFCOMM_INLINE std::shared_ptr<std::pmr::memory_resource> process_group::shared_memory() const {
   return state_->engine().memory();
+}
+
+HFCOMM_INLINE std::ostream& operator<<(std::ostream& out, const process_group& group) {
+  return out << "rank " << group.rank() << " of " << group.size() << " (" << group.host_backend() << ')';
 }
 
 }  // namespace hfcomm
