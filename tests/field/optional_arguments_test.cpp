@@ -96,7 +96,7 @@ TEST_CASE("rooted operations take the group in the place of their root") {
     std::vector<int> all(pair.rank() == 0 ? 2 : 0);
     gather(value, all, pair);
     CHECK(all.size() == (pair.rank() == 0 ? 2 : 0));
-    const std::vector<int> list = {7, 8};
+    const std::vector<int> list = pair.rank() == 0 ? std::vector{7, 8} : std::vector<int>();
     CHECK(scatter(list, pair) == 7 + pair.rank());
     std::vector<std::string> texts = {pair.rank() == 0 ? "a" : "b"};
     broadcast_object_list(texts, pair);

@@ -299,7 +299,10 @@ TEST_CASE("read_file_dist: too little memory for the contents is an error on eve
   const ::pid_t child = ::fork();
   if (child == 0) {
     // Each rank has room for a part of the file only.
-    const ::rlimit room{std::uint64_t{1} << 30, std::uint64_t{1} << 30};
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const std::uint64_t bytes = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + (std::uint64_t{1} << 30);
+    const ::rlimit room{bytes, bytes};
     std::atomic<int> told{0};
     if (::setrlimit(RLIMIT_AS, &room) == 0) {
       run_ranks(2, [&](const process_group&) {

@@ -361,7 +361,7 @@ static_assert(std::same_as<why<with_union_of_classes>, union_within<with_union_o
 static_assert(serializable<with_tagged>);
 static_assert(
     std::same_as<why<node_with_pointer>,
-                 refusal<int*>::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count>);
+                 refusal<int*>::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span>);
 static_assert(!serializable<std::vector<node_with_pointer>>);
 static_assert(std::same_as<why<with_mutex>,
                            refusal<std::mutex>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>);

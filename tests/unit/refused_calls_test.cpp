@@ -157,7 +157,7 @@ static_assert(std::same_as<why<std::weak_ptr<int>>,
                                shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr>);
 static_assert(
     std::same_as<why<std::vector<const char*>>,
-                 refusal<const char*>::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count>);
+                 refusal<const char*>::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span>);
 static_assert(std::same_as<why<std::unique_ptr<int[]>>,
                            refusal<std::unique_ptr<int[]>>::
                                a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array>);

@@ -169,14 +169,13 @@ class object_receiver final : public receiver {
 
  private:
   void finish(int source, std::span<const std::byte> bytes) {
-    with_new_object<T>([&](T& value) {
-      try {
-        decode_into(value, bytes);
-      } catch (const decode_error& problem) {
-        throw_error<decode_error>(running_.context(), {"the object from rank ", source, ": ", problem.detail()});
-      }
-      store_(source, std::move(value));
-    });
+    new_object<T> value;
+    try {
+      decode_into(*value, bytes);
+    } catch (const decode_error& problem) {
+      throw_error<decode_error>(running_.context(), {"the object from rank ", source, ": ", problem.detail()});
+    }
+    store_(source, std::move(*value));
   }
 
   const running_call& running_;

@@ -68,10 +68,9 @@ class message_batch {
       return *this;  // the object stays as it is
     }
     objects_.push_back({messages_.size() - 1, [group = group_, &value](const engines::transfer& message) {
-                          detail::with_new_object<T>([&](T& taken) {
-                            detail::take_object(group, message, taken);
-                            value = std::move(taken);
-                          });
+                          detail::new_object<T> taken;
+                          detail::take_object(group, message, *taken);
+                          value = std::move(*taken);
                         }});
     return *this;
   }

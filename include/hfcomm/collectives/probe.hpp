@@ -11,21 +11,37 @@
 
 namespace hfcomm {
 
+namespace detail {
+
+/// Implementations of `probe` and `try_probe`.
+[[nodiscard]] message_info probe_message(message_source source, const process_group& group, message_tag tag,
+                                         std::source_location where);
+[[nodiscard]] std::optional<message_info> try_probe_message(message_source source, const process_group& group,
+                                                            message_tag tag, std::source_location where);
+
+}  // namespace detail
+
 /// Waits until a message from this source with this tag can be received, and returns its source, tag and length. It
 /// stays where it is: the next `recv` from that source with that tag takes it, unless another thread receives first. A
 /// message that an earlier `irecv` wants is not found. From null_rank it returns at once, with 0 bytes.
 ///
 /// Throws what `recv` throws. Where a sender has failed to make its message, that is found, too, and `recv` throws the
 /// peer_error. (MPI's `MPI_Probe`.)
-[[nodiscard]] message_info probe(message_source source, detail::group_or_tag<message_tag> first = {},
-                                 detail::group_or_tag<message_tag> second = {},
-                                 std::source_location where = std::source_location::current());
+[[nodiscard]] inline message_info probe(message_source source, detail::group_or_tag<message_tag> first = {},
+                                        detail::group_or_tag<message_tag> second = {},
+                                        std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
+  return detail::probe_message(source, group, tag, where);
+}
 
 /// Returns the same without waiting; nullopt where no such message is there yet. Throws usage_error, and peer_error
 /// where the source can send nothing any more. It never times out, so a loop around it needs an end of its own. From
 /// any_source it returns nullopt, too, where all other ranks have left. (MPI's `MPI_Iprobe`.)
-[[nodiscard]] std::optional<message_info> try_probe(message_source source, detail::group_or_tag<message_tag> first = {},
-                                                    detail::group_or_tag<message_tag> second = {},
-                                                    std::source_location where = std::source_location::current());
+[[nodiscard]] inline std::optional<message_info> try_probe(
+    message_source source, detail::group_or_tag<message_tag> first = {}, detail::group_or_tag<message_tag> second = {},
+    std::source_location where = std::source_location::current()) {
+  const auto& [group, tag] = detail::message_place(first, second);
+  return detail::try_probe_message(source, group, tag, where);
+}
 
 }  // namespace hfcomm

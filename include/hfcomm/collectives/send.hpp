@@ -11,9 +11,11 @@ namespace hfcomm {
 
 /// Sends an object to one rank and waits until that rank has received it. The receiver calls `recv<T>` with the same
 /// tag. Where it receives another type with this tag, both throw mismatch_error. Messages with one tag between two
-/// ranks arrive in the order in which they were sent.
+/// ranks arrive in the order in which they were sent. Here and in all functions on messages, `first` and `second` are
+/// the tag (default 0) and the group (default world()), in any order, each of which may be left out.
 ///
-/// Throws usage_error for a destination that the group does not have, a negative tag, and oneself (see `send_receive`).
+/// Throws usage_error for a destination that the group does not have, a negative tag, two tags, two groups, and oneself
+/// (see `send_receive`).
 /// Throws peer_error and timeout_error as collectives do. Two ranks that both send first wait for each other until
 /// their deadline: `send_receive` does not.
 template <serializable T>

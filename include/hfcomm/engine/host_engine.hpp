@@ -135,7 +135,8 @@ class host_engine {
   /// Replaces the whole pages of buffers by memory that all ranks reach. Returns what undoes it when it is destroyed,
   /// which may outlive the engine; null where there is nothing to do. Any thread may call. Throws engine_error where it
   /// cannot be done for one of them; then it is done for none.
-  [[nodiscard]] std::shared_ptr<void> share(std::span<const std::span<std::byte>> buffers, const error_context& context);
+  [[nodiscard]] std::shared_ptr<void> share(std::span<const std::span<std::byte>> buffers,
+                                            const error_context& context);
 
  protected:
   [[nodiscard]] bool is_self() const noexcept { return kind_ == kind::self; }

@@ -93,8 +93,8 @@ shared_range share(R&& buffer, const process_group& group = world(),
   return detail::share_bytes({&bytes, 1}, group, where);
 }
 
-/// Shares a list of buffers, such as the parameters of a model, in one call: all of them, or none where it throws. Where
-/// the kernel cannot tell the place of one (before Linux 6.11), that is quicker than a call for each.
+/// Shares a list of buffers, such as the parameters of a model, in one call: all of them, or none where it throws.
+/// Where the kernel cannot tell the place of one (before Linux 6.11), that is quicker than a call for each.
 ///
 ///     std::vector<std::vector<float>> parameters = ...;
 ///     auto shared = hfcomm::share(parameters);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cerrno>
-#include <charconv>
+#include <cinttypes>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <vector>
 
 #include <fcntl.h>
@@ -26,11 +27,11 @@ namespace hfcomm::rendezvous {
 struct mapped_area {
   /// Describes why its pages cannot be replaced; empty: they can.
   [[nodiscard, gnu::cold]] std::string problem() const {
-    if (permissions.size() != 4 || permissions[3] != 'p') {
+    if (permissions[3] != 'p') {
       return detail::concat({"it is shared memory already, by an earlier share or from allocate (", name, ")"});
     }
-    if (permissions.compare(0, 3, "rw-") != 0) {
-      return permissions[1] == 'w' ? detail::concat({"its permissions are ", permissions}) : "it is read-only";
+    if (const std::string_view all(permissions.data()); all != "rw-p") {
+      return permissions[1] == 'w' ? detail::concat({"its permissions are ", all}) : "it is read-only";
     }
     if (is_of_file) {
       return detail::concat({"it is the mapping of a file, as arrays with initialisers are (", name, ")"});
@@ -40,7 +41,7 @@ struct mapped_area {
 
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  std::string permissions{};  // as in /proc/self/maps: "rw-p"
+  std::array<char, 5> permissions{};  // as in /proc/self/maps: "rw-p"
   bool is_of_file = false;
   std::string name{};
 };
@@ -66,7 +67,8 @@ class memory_map {
     while (next < end) {
       const auto area = area_from(next);
       if (!area) {
-        return is_readable_ ? "not all of it is mapped" : "/proc/self/maps, which tells what memory it is, cannot be read";
+        return is_readable_ ? "not all of it is mapped"
+                            : "/proc/self/maps, which tells what memory it is, cannot be read";
       }
       if (area->begin > next) {
         return "not all of it is mapped";
@@ -148,27 +150,23 @@ class memory_map {
       query.name_address = 0;
     }
     const auto letter = [&](std::uint64_t flag, char one) { return (query.area_flags & flag) != 0 ? one : '-'; };
-    return mapped_area{static_cast<std::uintptr_t>(query.begin), static_cast<std::uintptr_t>(query.end),
-                       std::string{letter(readable, 'r'), letter(writable, 'w'), letter(executable, 'x'),
-                                   (query.area_flags & is_shared) != 0 ? 's' : 'p'},
-                       query.inode != 0, name};
+    return mapped_area{static_cast<std::uintptr_t>(query.begin),
+                       static_cast<std::uintptr_t>(query.end),
+                       {letter(readable, 'r'), letter(writable, 'w'), letter(executable, 'x'),
+                        (query.area_flags & is_shared) != 0 ? 's' : 'p'},
+                       query.inode != 0,
+                       name};
   }
 
   /// Reads a line of /proc/self/maps.
   [[nodiscard]] static mapped_area parse(const std::string& line) {
     mapped_area area;
-    std::istringstream fields(line);
-    std::string range;
-    std::string offset;
-    std::string device;
-    std::string inode;
-    fields >> range >> area.permissions >> offset >> device >> inode >> area.name;
-    area.is_of_file = inode != "0";
-    const char* const last = range.data() + range.size();
-    const auto [dash, problem] = std::from_chars(range.data(), last, area.begin, 16);
-    if (problem == std::errc() && dash != last) {
-      std::from_chars(dash + 1, last, area.end, 16);
-    }
+    unsigned long long inode = 0;
+    int name = static_cast<int>(line.size());
+    std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %llu %n", &area.begin, &area.end,
+                area.permissions.data(), &inode, &name);
+    area.is_of_file = inode != 0;
+    area.name = line.substr(static_cast<std::size_t>(name));
     return area;
   }
 

@@ -215,8 +215,9 @@ class roster {
       case presence::failed:
         return rank_ending{kind::failed, detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::failed_because_of_another:
-        return rank_ending{kind::failed_because_of_another,
-                           detail::concat({"failed: ", other.failure.read().value_or("(no text)"), culprit_before(index)})};
+        return rank_ending{
+            kind::failed_because_of_another,
+            detail::concat({"failed: ", other.failure.read().value_or("(no text)"), culprit_before(index)})};
       case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
     }
@@ -267,8 +268,8 @@ class roster {
   }
 
  private:
-  /// Returns who has ended by itself, as the reason for the end of rank `index`; empty where nobody has. A rank that ends
-  /// because of another one may be all that a group knows, to which that one does not belong.
+  /// Returns who has ended by itself, as the reason for the end of rank `index`; empty where nobody has. A rank that
+  /// ends because of another one may be all that a group knows, to which that one does not belong.
   [[nodiscard, gnu::cold]] std::string culprit_before(int index) const {
     for (int rank = 0; rank < size_; ++rank) {
       // Not `ending` of one that ended because of another, which asks for the culprit, too.

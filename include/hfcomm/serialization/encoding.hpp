@@ -36,17 +36,30 @@ void encode_to(const T& value, serialization::output_bytes& out) {
 /// To be called in a handler: throws decode_error with the exception's text. An error of hfcomm's own stays as it is.
 [[noreturn]] void rethrow_as_decode_error();
 
-/// Calls `use(T&)` with a new object, which is on the heap where it is too large for a thread's stack.
-template <class T, class Use>
-void with_new_object(Use use) {
-  constexpr std::size_t most_on_stack = std::size_t{1} << 16;
-  if constexpr (sizeof(T) > most_on_stack) {
-    use(*std::make_unique<T>());
-  } else {
-    T value{};
-    use(value);
+/// A new object, which is on the heap where it is too large for a thread's stack.
+template <class T>
+class new_object {
+ public:
+  [[nodiscard]] T& operator*() noexcept {
+    if constexpr (is_large) {
+      return *object_;
+    } else {
+      return object_;
+    }
   }
-}
+
+ private:
+  static constexpr bool is_large = sizeof(T) > std::size_t{1} << 16;
+  [[nodiscard]] static auto make() {
+    if constexpr (is_large) {
+      return std::make_unique<T>();
+    } else {
+      return T{};
+    }
+  }
+
+  std::conditional_t<is_large, std::unique_ptr<T>, T> object_ = make();
+};
 
 }  // namespace detail
 

@@ -26,7 +26,7 @@ struct not_serializable {
   struct a_member_is_constant_or_a_reference_or_has_no_default_constructor_so_use_an_ordinary_value;
   struct a_union_does_not_say_which_member_it_holds_so_use_a_std_variant_or_give_its_class_a_serialize_member;
   struct shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
-  struct a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count;
+  struct a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span;
   struct behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
   struct a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array;
   struct a_decoded_view_would_have_nothing_to_view_so_use_a_container;
@@ -69,7 +69,7 @@ consteval auto reason_against() {
     using why = typename refused::shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
     return std::type_identity<why>{};
   } else if constexpr (std::is_pointer_v<T> || std::is_member_pointer_v<T>) {
-    using why = typename refused::a_raw_pointer_means_nothing_to_another_rank_so_use_the_value_or_a_unique_ptr_or_std_span_of_pointer_and_count;
+    using why = typename refused::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span;
     return std::type_identity<why>{};
   } else if constexpr (requires { typename aggregate_traits<T>::why; }) {
     return std::type_identity<typename aggregate_traits<T>::why>{};

@@ -10,47 +10,38 @@
 #include <hfcomm/collectives/probe.hpp>
 #include <hfcomm/core/config.hpp>
 
-namespace hfcomm {
-
-namespace detail {
+namespace hfcomm::detail {
 
 HFCOMM_INLINE std::shared_ptr<transfer> make_probe(operation_name name, message_source source, allowed_peer allowed,
-                                                   detail::group_or_tag<message_tag> first,
-                                                   detail::group_or_tag<message_tag> second,
+                                                   const process_group& group, message_tag tag,
                                                    std::source_location where) {
-  const auto& [group, tag] = detail::message_place(first, second);
   auto result = message({.name = name, .where = where}, group, movement::receive, source.rank(),
                         allowed_source(source, allowed), tag);
   result->is_probe = true;
   return result;
 }
 
-}  // namespace detail
-
-HFCOMM_INLINE message_info probe(message_source source, detail::group_or_tag<message_tag> first,
-                                 detail::group_or_tag<message_tag> second, std::source_location where) {
-  const auto& [group, tag] = detail::message_place(first, second);
-  const auto looking = detail::make_probe("probe", source, detail::allowed_peer::other_rank, group, tag, where);
-  detail::complete_message(group, looking);
-  return detail::info_of(*looking);
+HFCOMM_INLINE message_info probe_message(message_source source, const process_group& group, message_tag tag,
+                                         std::source_location where) {
+  const auto looking = make_probe("probe", source, allowed_peer::other_rank, group, tag, where);
+  complete_message(group, looking);
+  return info_of(*looking);
 }
 
-HFCOMM_INLINE std::optional<message_info> try_probe(message_source source, detail::group_or_tag<message_tag> first,
-                                                    detail::group_or_tag<message_tag> second,
-                                                    std::source_location where) {
-  const auto& [group, tag] = detail::message_place(first, second);
-  const auto looking = detail::make_probe("try_probe", source, detail::allowed_peer::any_rank, group, tag, where);
+HFCOMM_INLINE std::optional<message_info> try_probe_message(message_source source, const process_group& group,
+                                                            message_tag tag, std::source_location where) {
+  const auto looking = make_probe("try_probe", source, allowed_peer::any_rank, group, tag, where);
   if (looking->finished.load()) {
-    return detail::info_of(*looking);
+    return info_of(*looking);
   }
-  const detail::group_guard entered(group, looking->call);
-  if (!detail::group_access::engine(group).try_probe(looking)) {
+  const group_guard entered(group, looking->call);
+  if (!group_access::engine(group).try_probe(looking)) {
     return std::nullopt;
   }
   if (looking->problem) {
     std::rethrow_exception(std::exchange(looking->problem, nullptr));
   }
-  return detail::info_of(*looking);
+  return info_of(*looking);
 }
 
-}  // namespace hfcomm
+}  // namespace hfcomm::detail

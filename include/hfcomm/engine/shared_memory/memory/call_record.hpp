@@ -78,7 +78,8 @@ class site_table {
   const auto content = [](std::uint64_t what) { return static_cast<payload>(what & 0xff); };
   const bool differ = (content(one) == payload::object && content(other) == payload::buffer) ||
                       (content(one) == payload::buffer && content(other) == payload::object);
-  return differ ? "; one gives an object, the other elements: wrap a container in std::span in both calls, or in none" : "";
+  return differ ? "; one gives an object, the other elements: wrap a container in std::span in both calls, or in none"
+                : "";
 }
 
 /// Returns `all_reduce(1024 x float32, sum) at train.cpp:91`.
