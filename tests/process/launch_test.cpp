@@ -12,6 +12,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <sys/mman.h>
 
@@ -398,6 +400,32 @@ TEST_CASE("launch: ranks get one OpenMP thread each, unless OMP_NUM_THREADS is s
   };
   CHECK(threads_in_rank(nullptr).status == 11);
   CHECK(threads_in_rank("7").status == 17);
+}
+
+TEST_CASE("launch: threads that the ranks will lack are told of in one line") {
+  const auto text_with = [](int threads) {
+    return run([&] {
+             std::atomic<bool> may_end{false};
+             std::vector<std::thread> others(static_cast<std::size_t>(threads));
+             for (auto& one : others) {
+               one = std::thread([&] { may_end.wait(false); });
+             }
+             const int status = launch(2, [] { barrier(); });
+             may_end = true;
+             may_end.notify_all();
+             for (auto& one : others) {
+               one.join();
+             }
+             return status;
+           })
+        .text;
+  };
+  CHECK(text_with(0) == "status 0\n");
+  const std::string text = text_with(2);
+  INFO(text);
+  CHECK(text.find("[hfcomm] launch at launch_test.cpp:") == 0);
+  CHECK(text.find("this process has 3 threads, and the ranks have one") != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);
 }
 
 TEST_CASE("init: an uncaught error because of another rank is one line that names that rank, and no abort") {

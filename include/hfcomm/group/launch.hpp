@@ -59,9 +59,10 @@ namespace detail {
 /// or memory for a rank, 1.
 ///
 /// Each of several ranks gets 1 OpenMP thread, as under torchrun, unless OMP_NUM_THREADS is set. Call it before
-/// starting threads and before init(). A rank that ends destroys the static objects that were made in it, and calls the
-/// exit handlers that it has registered; see launch_options::runs_all_exit_handlers for the others. Its output is
-/// flushed, and counts of coverage are written.
+/// starting threads, which the ranks lack, and before init(). Those that OpenMP has started are ended; of others one
+/// line on stderr tells. A rank that ends destroys the static objects that were made in it, and calls the exit handlers
+/// that it has registered; see launch_options::runs_all_exit_handlers for the others. Its output is flushed, and counts
+/// of coverage are written.
 template <std::invocable Main>
 [[nodiscard("it is the exit status of the program")]] int launch(
     const launch_options& options, Main main, std::source_location where = std::source_location::current()) {

@@ -7,10 +7,12 @@
 #include <exception>
 #include <iostream>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <hfcomm/core/config.hpp>
@@ -25,6 +27,9 @@
 
 /// The OpenMP runtime's omp_set_num_threads, under a name that no header of OpenMP declares; null in a program without.
 extern "C" [[gnu::weak]] void hfcomm_set_openmp_threads(int threads) asm("omp_set_num_threads");
+
+/// The same for omp_pause_resource_all. 2, omp_pause_hard, ends the threads.
+extern "C" [[gnu::weak]] int hfcomm_pause_openmp(int how) asm("omp_pause_resource_all");
 
 /// The compiler's function that writes counts of coverage; null in a program without them.
 extern "C" [[gnu::weak]] void hfcomm_write_coverage() asm("__gcov_dump");
@@ -105,6 +110,20 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
   return options;
 }
 
+/// Says in one line where this process has threads that the ranks, which it has forked, lack. To be called after the
+/// forks: libraries that know of forks, such as OpenBLAS, have ended their threads there. `call` is launch's.
+[[gnu::cold]] HFCOMM_INLINE void warn_of_threads(const error_context& call) {
+  struct ::stat tasks{};
+  constexpr auto links_of_none = 2;  // "." and ".."
+  if (::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > links_of_none + 1) {
+    const std::string text = describe(
+        call, concat({"this process has ", tasks.st_nlink - links_of_none,
+                      " threads, and the ranks have one: what the others had locked stays locked there, and who waits "
+                      "for them waits for ever. Start threads after launch, or the ranks with hfrun"}));
+    std::fprintf(stderr, "[hfcomm] %s\n", text.c_str());
+  }
+}
+
 /// The end of a rank's process. What was registered for the end since the fork happens; what was registered before it
 /// is the parent's, and does not. The fork's child would join threads that it lacks, and remove files that the parent
 /// needs.
@@ -144,6 +163,9 @@ class rank_exit {
 
 [[gnu::cold]] HFCOMM_INLINE int launch_ranks(const launch_options& options, function_ref<int()> main,
                                              std::source_location where) {
+  if (hfcomm_pause_openmp != nullptr) {
+    hfcomm_pause_openmp(2);  // the ranks' OpenMP would wait for threads that they lack
+  }
   flush_output();
   const auto table = make_exit_records(options.processes);
   init_options job;
@@ -170,6 +192,7 @@ class rank_exit {
       rank_exit::exit(status);
     }
   }
+  warn_of_threads({-1, 0, "launch", 0, where});
   signals.unblock();
   return children.wait(signals, std::chrono::seconds(2), options.grace);
 }
