@@ -12,7 +12,7 @@
 /// Parts of error texts that describe a call.
 namespace hfcomm::engines {
 
-/// Returns the shortest text that is read back as the same number, in any locale.
+/// Returns a short text that is read back as the same number, in this locale.
 [[gnu::cold]] std::string format_number(double number);
 
 /// Returns `3 x float32`, or `12 bytes` of an object.

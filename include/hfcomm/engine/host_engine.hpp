@@ -10,12 +10,14 @@
 #include <string_view>
 #include <utility>
 
-#include <hfcomm/engine/group_health.hpp>
+#include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/engine/transfer.hpp>
 
 namespace hfcomm::engines {
+
+class group_health;
 
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes, and
 /// hands both to one of these functions. The group's health tells which ranks are alive.
@@ -38,8 +40,8 @@ class host_engine {
   host_engine& operator=(const host_engine&) = delete;
   virtual ~host_engine() = default;
 
-  [[nodiscard]] int rank() const noexcept { return health_->rank(); }
-  [[nodiscard]] int size() const noexcept { return health_->size(); }
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const group_health& health() const noexcept { return *health_; }
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 

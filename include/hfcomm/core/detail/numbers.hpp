@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <string_view>
-#include <system_error>
+#include <type_traits>
 
 namespace hfcomm::detail {
 
-/// Takes a decimal number from the beginning of a text; nullopt where there is none that fits.
-template <class Number = int>
+/// Takes a decimal number from the beginning of a text; nullopt where there is none that fits. Without <charconv>,
+/// which every program would parse.
+template <std::integral Number = int>
 std::optional<Number> take_number(std::string_view& text) noexcept {
+  const bool is_negative = std::is_signed_v<Number> && text.starts_with('-');
+  const std::size_t first = is_negative ? 1 : 0;
+  std::size_t end = first;
   Number number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc()) {
+  for (; end < text.size() && text[end] >= '0' && text[end] <= '9'; ++end) {
+    const auto digit = static_cast<Number>(text[end] - '0');
+    if (__builtin_mul_overflow(number, Number{10}, &number) ||
+        (is_negative ? __builtin_sub_overflow(number, digit, &number)
+                     : __builtin_add_overflow(number, digit, &number))) {
+      return std::nullopt;
+    }
+  }
+  if (end == first) {
     return std::nullopt;
   }
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  text.remove_prefix(end);
   return number;
 }
 

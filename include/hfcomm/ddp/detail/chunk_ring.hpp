@@ -19,6 +19,7 @@
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/device_copies.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/machine/waiting.hpp>

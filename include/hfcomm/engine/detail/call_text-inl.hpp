@@ -2,7 +2,8 @@
 #pragma once
 
 #include <array>
-#include <charconv>
+#include <cstdio>
+#include <cstdlib>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
@@ -12,8 +13,13 @@ namespace hfcomm::engines {
 
 HFCOMM_INLINE std::string format_number(double number) {
   std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
-  return {text.data(), end};
+  for (const int digits : {6, 9, 17}) {  // 17 tell every double from every other one
+    std::snprintf(text.data(), text.size(), "%.*g", digits, number);
+    if (std::strtod(text.data(), nullptr) == number) {
+      break;
+    }
+  }
+  return text.data();
 }
 
 HFCOMM_INLINE std::string elements_text(const operation& call, std::uint64_t bytes) {

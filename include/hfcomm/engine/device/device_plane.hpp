@@ -12,12 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/device/device_resources.hpp>
 #include <hfcomm/engine/device/pointer_cache.hpp>
 #include <hfcomm/engine/device_engine.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/machine/bounded_call.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/waiting.hpp>
@@ -175,7 +177,7 @@ class device_plane : public device_engine {
 
   [[nodiscard]] int current_device() const override {
     int device = 0;
-    api_.check(api_.cudaGetDevice(&device), "cudaGetDevice", std::source_location::current());
+    api_.check(api_.cudaGetDevice(&device), "cudaGetDevice", call_site::current());
     return device;
   }
   void use_device(int device) const noexcept override { (void)api_.cudaSetDevice(device); }

@@ -18,6 +18,7 @@
 #include <hfcomm/cuda/runtime_api.hpp>
 #include <hfcomm/cuda/teardown.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/nccl/agreement.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/nccl_translation.hpp>

@@ -12,6 +12,7 @@
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/device/device_plane.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/nccl/batch.hpp>
 #include <hfcomm/engine/nccl/communicators.hpp>
 #include <hfcomm/engine/nccl/reduction.hpp>

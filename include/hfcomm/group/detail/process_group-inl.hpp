@@ -10,6 +10,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/or_group.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/shared_memory/self_engine.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
@@ -19,11 +20,10 @@ namespace hfcomm {
 
 namespace detail {
 
-HFCOMM_INLINE const process_group& only_group(const process_group& named, const process_group& behind) {
+HFCOMM_INLINE void check_only_group(const process_group& named, const process_group& behind) {
   if (&named != &behind && !(behind == named) && !(behind == world())) {
     throw_error<usage_error>({"a call has two groups, one in the place of an argument that was left out: name one"});
   }
-  return named;
 }
 
 HFCOMM_INLINE bool device_checks_wanted() noexcept {

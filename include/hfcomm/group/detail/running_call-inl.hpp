@@ -5,6 +5,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/group/detail/group_state.hpp>
 #include <hfcomm/group/detail/running_call.hpp>

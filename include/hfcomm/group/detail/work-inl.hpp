@@ -13,6 +13,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/detail/deferred_errors.hpp>
 #include <hfcomm/group/detail/group_state.hpp>

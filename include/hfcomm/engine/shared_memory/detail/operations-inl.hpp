@@ -8,6 +8,7 @@
 #include <string>
 
 #include <hfcomm/core/config.hpp>
+#include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/self_engine.hpp>
 #include <hfcomm/engine/shared_memory/shared_memory.hpp>
@@ -73,6 +74,10 @@ auto with_messages(host_engine& engine, bool is_self, Use&& use) {
 }
 
 }  // namespace kinds
+
+HFCOMM_INLINE int host_engine::rank() const noexcept { return health_->rank(); }
+
+HFCOMM_INLINE int host_engine::size() const noexcept { return health_->size(); }
 
 HFCOMM_INLINE void host_engine::post(std::span<const std::shared_ptr<transfer>> transfers) {
   kinds::with_messages(*this, is_self(), [&](const auto& messages) { point_to_point::post(messages, transfers); });
