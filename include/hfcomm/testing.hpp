@@ -5,9 +5,9 @@
 
 #include <chrono>
 #include <concepts>
-#include <source_location>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -26,7 +26,7 @@ struct run_ranks_options {
 namespace hfcomm::detail {
 
 void run_ranks(int ranks, function_ref<void(const process_group&)> rank_main, const testing::run_ranks_options& options,
-               std::source_location where);
+               call_site where);
 
 }  // namespace hfcomm::detail
 
@@ -40,7 +40,7 @@ namespace hfcomm::testing {
 /// Threads that the code under test starts are not ranks: for them world() is a group of one.
 template <std::invocable<const process_group&> RankMain>
 void run_ranks(int ranks, RankMain rank_main, const run_ranks_options& options = {},
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   detail::run_ranks(ranks, rank_main, options, where);
 }
 

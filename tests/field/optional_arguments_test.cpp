@@ -13,6 +13,7 @@
 #include <hfcomm/collectives/all_reduce.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/broadcast_object_list.hpp>
+#include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/gather_v.hpp>
@@ -56,6 +57,12 @@ TEST_CASE("reductions take the group in the place of their operation") {
     CHECK(out == std::vector{6, 4});
     all_reduce_async(out, pair).wait();
     CHECK(out == std::vector{12, 8});
+    std::vector<std::span<int>> list = {out};
+    all_reduce(list, pair);
+    all_reduce_async(list, pair).wait();
+    CHECK(out == std::vector{48, 32});
+    all_reduce(list, pair, coalesce_options{.chunk_bytes = 4});
+    CHECK(out == std::vector{96, 64});
     const auto root_sum = reduce(mine, 0, pair);
     CHECK(root_sum == (pair.rank() == 0 ? std::optional(3) : std::nullopt));
     CHECK(reduce_async(mine, 1, pair).wait() == (pair.rank() == 1 ? std::optional(3) : std::nullopt));

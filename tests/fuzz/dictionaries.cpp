@@ -30,7 +30,7 @@ void compare_messages(bytes input) {
     for (int rank = 0; rank < 2; ++rank) {
       hfcomm::detail::read_entries<Map>(hfcomm::detail::structure_of(messages[rank]), rank, entries);
     }
-    require(!hfcomm::detail::dictionary_difference(entries, 2).describe().empty(), "a difference has a text");
+    require(!hfcomm::detail::describe_difference(entries, 2).empty(), "a difference has a text");
   } catch (const hfcomm::decode_error& problem) {
     require(!problem.detail().empty(), "a decode_error has a text");
   }

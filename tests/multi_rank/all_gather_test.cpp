@@ -74,7 +74,7 @@ TEST_CASE("all_gather: an output of the wrong size is an error on every rank") {
     const int wrong = world.size() - 1;
     std::vector<int> in(4);
     std::vector<int> out(4 * as_index(world.size()) - (world.rank() == wrong ? 1 : 0));
-    call_site note;
+    line_note note;
     if (world.rank() == wrong) {
       const auto problem = error_of<usage_error>([&] { all_gather(in, out, note(world)); });
       CHECK_CONTAINS(problem.what(), note.text());

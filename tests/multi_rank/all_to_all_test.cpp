@@ -155,26 +155,26 @@ TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and t
       const bool is_odd = world.rank() == odd;
       expect_fault<usage_error>(
           world, odd, "the list has " + std::to_string(ranks + 1) + " objects",
-          [&](call_site& note) { (void)all_to_all(std::vector<std::string>(ranks + (is_odd ? 1 : 0)), note(world)); });
+          [&](line_note& note) { (void)all_to_all(std::vector<std::string>(ranks + (is_odd ? 1 : 0)), note(world)); });
       if (ranks > 1) {
-        expect_fault<usage_error>(world, odd, "cannot be divided by " + std::to_string(ranks), [&](call_site& note) {
+        expect_fault<usage_error>(world, odd, "cannot be divided by " + std::to_string(ranks), [&](line_note& note) {
           std::vector<int> in(2 * ranks + (is_odd ? 1 : 0));
           std::vector<int> out(in.size());
           all_to_all(in, out, note(world));
         });
       }
       expect_fault<usage_error>(world, odd, "the output has " + std::to_string(2 * ranks + 1) + " elements",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> in(2 * ranks);
                                   std::vector<int> out(2 * ranks + (is_odd ? 1 : 0));
                                   all_to_all(in, out, note(world));
                                 });
-      expect_fault<usage_error>(world, odd, "the output overlaps the input", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "the output overlaps the input", [&](line_note& note) {
         std::vector<int> in(2 * ranks);
         std::vector<int> out(2 * ranks);
         all_to_all(in, is_odd ? in : out, note(world));
       });
-      expect_fault<usage_error>(world, odd, "at address 0", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "at address 0", [&](line_note& note) {
         std::vector<int> in(2 * ranks);
         std::vector<int> out(2 * ranks);
         all_to_all(in, is_odd ? std::span<int>(static_cast<int*>(nullptr), 2 * ranks) : std::span(out), note(world));
@@ -193,21 +193,21 @@ TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and t
       own[as_index(odd)] = 3;
       expect_fault<usage_error>(
           world, odd, "the input has " + std::to_string(ranks + 1) + " counts for",
-          [&](call_site& note) { uneven(2 * ranks, is_odd ? more : good, 2 * ranks, good, note(world)); });
+          [&](line_note& note) { uneven(2 * ranks, is_odd ? more : good, 2 * ranks, good, note(world)); });
       expect_fault<usage_error>(
           world, odd, "the output has " + std::to_string(ranks + 1) + " counts for",
-          [&](call_site& note) { uneven(2 * ranks, good, 2 * ranks, is_odd ? more : good, note(world)); });
+          [&](line_note& note) { uneven(2 * ranks, good, 2 * ranks, is_odd ? more : good, note(world)); });
       expect_fault<usage_error>(
           world, odd, "the input has " + std::to_string(2 * ranks + 1) + " elements, its counts",
-          [&](call_site& note) { uneven(2 * ranks + (is_odd ? 1 : 0), good, 2 * ranks, good, note(world)); });
+          [&](line_note& note) { uneven(2 * ranks + (is_odd ? 1 : 0), good, 2 * ranks, good, note(world)); });
       expect_fault<usage_error>(
           world, odd, "the output has " + std::to_string(2 * ranks + 1) + " elements, its counts",
-          [&](call_site& note) { uneven(2 * ranks, good, 2 * ranks + (is_odd ? 1 : 0), good, note(world)); });
+          [&](line_note& note) { uneven(2 * ranks, good, 2 * ranks + (is_odd ? 1 : 0), good, note(world)); });
       expect_fault<usage_error>(
           world, odd, ranks > 1 ? "whose sum no number can hold" : "its counts add up to",
-          [&](call_site& note) { uneven(2 * ranks, is_odd ? huge : good, 2 * ranks, good, note(world)); });
+          [&](line_note& note) { uneven(2 * ranks, is_odd ? huge : good, 2 * ranks, good, note(world)); });
       expect_fault<usage_error>(
-          world, odd, "the part for itself has 3 elements where it is sent and 2", [&](call_site& note) {
+          world, odd, "the part for itself has 3 elements where it is sent and 2", [&](line_note& note) {
             uneven(2 * ranks + (is_odd ? 1 : 0), is_odd ? own : good, 2 * ranks, good, note(world));
           });
     }
@@ -226,7 +226,7 @@ TEST_CASE("all_to_all: counts that contradict each other between two ranks are a
           }
           std::vector<float> in(sum_of(in_counts));
           std::vector<float> out(2 * ranks, -1);
-          call_site note;
+          line_note note;
           expect_mismatch(world, from, to,
                           "rank " + std::to_string(from) + " sends 4 x float32 to rank " + std::to_string(to) +
                               ", which expects 2 x float32 from it",
@@ -292,7 +292,7 @@ TEST_CASE("all_to_all: an exception of a user's type is an error on every rank a
   at_every_size([](const process_group& world) {
     const auto ranks = as_index(world.size());
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](line_note& note) {
       std::vector<failing_object> list(ranks);
       list.front().fails_to_save = world.rank() == last;
       (void)all_to_all(list, note(world));

@@ -396,7 +396,7 @@ TEST_CASE("async: calls that do not match are a mismatch_error from wait, and th
       [](const process_group& world) {
         const int last = world.size() - 1;
         std::vector<int> numbers(world.rank() == last ? 3 : 2, 1);
-        call_site note;
+        line_note note;
         auto before = all_reduce_async(1, reduce_op::sum, world);
         auto wrong = all_reduce_async(numbers, reduce_op::sum, note(world));
         auto after = all_reduce_async(2, reduce_op::sum, world);
@@ -416,16 +416,16 @@ TEST_CASE("async: a usage error or an exception in a callable on one rank is an 
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
     const bool is_odd = world.rank() == last;
-    expect_fault<usage_error>(world, last, "the output has 3 elements", [&](call_site& note) {
+    expect_fault<usage_error>(world, last, "the output has 3 elements", [&](line_note& note) {
       std::vector<int> in(2);
       std::vector<int> out(is_odd ? 3 : 2);
       all_reduce_async(in, out, reduce_op::sum, note(world)).wait();
     });
-    expect_fault<std::domain_error>(world, last, "cannot save this", [&](call_site& note) {
+    expect_fault<std::domain_error>(world, last, "cannot save this", [&](line_note& note) {
       (void)all_gather_async(failing_object{.fails_to_save = is_odd}, note(world)).wait();
     });
     if (world.size() > 1) {
-      expect_fault<std::domain_error>(world, last, "not these two", [&](call_site& note) {
+      expect_fault<std::domain_error>(world, last, "not these two", [&](line_note& note) {
         std::vector<int> data(10);
         all_reduce_async(
             std::span(data),

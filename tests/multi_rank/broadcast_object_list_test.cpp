@@ -138,7 +138,7 @@ TEST_CASE("broadcast_object_list: when one object cannot be decoded, none is cha
     if (gives) {
       call();
     } else {
-      call_site note;
+      line_note note;
       const auto problem =
           error_of<decode_error>([&] { broadcast_object_list(std::tie(name, object), root, note(world)); });
       CHECK_CONTAINS(problem.what(), "from rank " + std::to_string(root) + ": object 1: broke while unpacking");

@@ -142,7 +142,7 @@ void expect_different(const std::vector<std::size_t>& usual, const std::vector<s
           const bool is_odd = world.rank() == odd;
           arrays<float> mine(is_odd ? odd_one : usual, world.rank());
           const auto before = mine;
-          call_site site;
+          line_note site;
           const auto problem = error_of<mismatch_error>([&] {
             reduces ? all_reduce(mine.views(), reduce_op::sum, site(world)) : broadcast(mine.views(), 0, site(world));
           });

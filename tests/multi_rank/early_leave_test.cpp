@@ -24,7 +24,7 @@ class rooted_calls {
 
   /// Calls one; returns false where what this rank received is wrong.
   [[nodiscard]] static bool call(int kind, const process_group& group, int root, std::size_t count, int number,
-                                 call_site* note = nullptr) {
+                                 line_note* note = nullptr) {
     const process_group& here = note != nullptr ? (*note)(group) : group;
     const rooted_calls one(here, root, count, number);
     switch (kind) {
@@ -408,7 +408,7 @@ told_errors errors_of_calls(int count, Call&& call) {
 TEST_CASE("early leave: a mismatch is told on both sides, with both call sites, by the next operation that waits") {
   run_ranks(3, [](const process_group& world) {
     const process_group early = world.with_early_leave();
-    call_site note;
+    line_note note;
     std::vector<float> part(4);
     std::vector<float> all(12);
     std::vector<std::string> sites;

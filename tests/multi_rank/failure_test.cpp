@@ -27,7 +27,7 @@ void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
     if (comes_late) {
       wait_until([&] { return gave_up == ranks - static_cast<int>(late.size()); });
     }
-    call_site note;
+    line_note note;
     const auto problem = error_of<timeout_error>([&] { call(comes_late ? world : hasty, note); });
     if (!comes_late) {
       ++gave_up;
@@ -48,7 +48,7 @@ void expect_timeout(int ranks, const std::vector<int>& late, Call call) {
 }
 
 TEST_CASE("timeout: the missing ranks are named on every rank, and the group is broken") {
-  const auto meet = [](const process_group& group, call_site& note) { barrier(note(group)); };
+  const auto meet = [](const process_group& group, line_note& note) { barrier(note(group)); };
   expect_timeout(2, {0}, meet);
   expect_timeout(2, {1}, meet);
   expect_timeout(3, {0, 2}, meet);
@@ -58,24 +58,24 @@ TEST_CASE("timeout: the missing ranks are named on every rank, and the group is 
 
 TEST_CASE("timeout: every operation has the deadline") {
   const std::vector<int> late{1};
-  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+  expect_timeout(3, late, [](const process_group& group, line_note& note) {
     (void)all_gather(std::string(500'000, 'x'), note(group));
   });
-  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+  expect_timeout(3, late, [](const process_group& group, line_note& note) {
     std::string text;
     broadcast(text, 2, note(group));
   });
-  expect_timeout(3, late, [](const process_group& group, call_site& note) {
+  expect_timeout(3, late, [](const process_group& group, line_note& note) {
     std::vector<float> data(100'000);
     all_reduce(data, reduce_op::sum, note(group));
   });
-  expect_timeout(3, late, [](const process_group& group, call_site& note) { (void)note(group).subgroup({0, 1}); });
+  expect_timeout(3, late, [](const process_group& group, line_note& note) { (void)note(group).subgroup({0, 1}); });
 }
 
 TEST_CASE("timeout: the error tells what the missing ranks called last") {
   std::atomic<bool> gave_up{false};
   run_noted(2, {}, [&](const process_group& world) {
-    call_site note;
+    line_note note;
     barrier(note(world));
     if (world.rank() == 0) {
       const auto problem =
@@ -198,7 +198,7 @@ TEST_CASE("serialization: an exception while encoding is an error with its text 
     for (int odd = 0; odd < world.size(); ++odd) {
       const auto expect = [&](auto call) {
         failing_object mine{.fails_to_save = world.rank() == odd, .text = std::string(100, 'x')};
-        call_site note;
+        line_note note;
         if (world.rank() == odd) {
           CHECK_THROWS_WITH_AS(call(mine, note), "cannot save this", std::domain_error);
         } else {
@@ -211,10 +211,10 @@ TEST_CASE("serialization: an exception while encoding is an error with its text 
         }
         check_usable(world);
       };
-      expect([&](failing_object& mine, call_site& note) { (void)all_gather(mine, note(world)); });
-      expect([&](failing_object& mine, call_site& note) { (void)gather(mine, 0, note(world)); });
-      expect([&](failing_object& mine, call_site& note) { broadcast(mine, odd, note(world)); });
-      expect([&](failing_object& mine, call_site& note) {
+      expect([&](failing_object& mine, line_note& note) { (void)all_gather(mine, note(world)); });
+      expect([&](failing_object& mine, line_note& note) { (void)gather(mine, 0, note(world)); });
+      expect([&](failing_object& mine, line_note& note) { broadcast(mine, odd, note(world)); });
+      expect([&](failing_object& mine, line_note& note) {
         (void)all_reduce(mine, [](failing_object a, const failing_object&) { return a; }, note(world));
       });
     }

@@ -144,7 +144,7 @@ TEST_CASE("all_reduce by a callable: its exception is thrown on that rank and is
           auto data = elements(world.rank(), count);
           std::size_t calls = at_the_end ? count * as_index(ranks - 1) : 1;
           const bool wrong = world.rank() == 1;
-          call_site note;
+          line_note note;
           const auto one_too_many = [&](std::uint32_t left, std::uint32_t right) {
             if (wrong && --calls == 0) {
               throw std::domain_error("these do not add up");

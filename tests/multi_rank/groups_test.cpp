@@ -87,7 +87,7 @@ TEST_CASE("subgroup: different lists are a mismatch_error") {
         } else {
           CHECK(error_of<peer_error>([&] { (void)world.subgroup(mine); }).peer() == 1);
         }
-        call_site note;
+        line_note note;
         const auto problem = error_of<mismatch_error>([&] {
           if (world.rank() == 1) {
             (void)note(world).subgroup({1, 0});

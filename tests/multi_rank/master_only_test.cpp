@@ -101,7 +101,7 @@ TEST_CASE("on_rank: a rank outside the group is an error on every rank") {
   at_every_size([](const process_group& world) {
     for (const int wrong : {-1, world.size(), 1000}) {
       bool ran = false;
-      call_site note;
+      line_note note;
       const auto problem = error_of<usage_error>([&] { (void)on_rank(wrong, [&] { ran = true; }, note(world)); });
       CHECK_FALSE(ran);
       CHECK(problem.rank() == world.rank());
@@ -156,7 +156,7 @@ TEST_CASE("run_master_only: an exception reaches every rank") {
         throw std::domain_error("the mirror is down");
       };
       for (const bool with_value : {false, true}) {
-        call_site note;
+        line_note note;
         const auto call = [&] {
           if (with_value) {
             (void)run_master_only(fail, note(world));

@@ -10,7 +10,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// One rank calls `odd`, the others `usual`, each handing the group to its operation through a call_site. Every rank
+/// One rank calls `odd`, the others `usual`, each handing the group to its operation through a line_note. Every rank
 /// must get a mismatch_error with both calls (which begin as `usual_call` and `odd_call`) and both lines, the same one
 /// everywhere; and the group must be usable as if nothing had happened.
 template <class Usual, class Odd>
@@ -22,7 +22,7 @@ void expect_disagreement(Usual usual, Odd odd, const std::string& usual_call, co
       }
       run_noted(ranks, "odd is " + std::to_string(odd_rank), [&](const process_group& world) {
         for (int round = 0; round < 2; ++round) {
-          call_site note;
+          line_note note;
           const auto problem = error_of<mismatch_error>([&] {
             if (world.rank() == odd_rank) {
               odd(world, note);
@@ -248,7 +248,7 @@ TEST_CASE("mismatch: a root outside the group is a usage_error on its rank and a
     const int odd = world.size() - 1;
     for (const int wrong : {-1, world.size(), 1'000'000}) {
       const auto expect = [&](auto call) {
-        call_site note;
+        line_note note;
         const std::string said = "root " + std::to_string(wrong) + " is not a rank";
         if (world.rank() == odd) {
           const auto problem = error_of<usage_error>([&] { call(wrong, note); });
@@ -263,24 +263,24 @@ TEST_CASE("mismatch: a root outside the group is a usage_error on its rank and a
         }
         check_usable(world);
       };
-      expect([&](int root, call_site& note) { (void)gather(text_of(world.rank(), 5), root, note(world)); });
-      expect([&](int root, call_site& note) { (void)reduce(1.0, root, reduce_op::sum, note(world)); });
-      expect([&](int root, call_site& note) {
+      expect([&](int root, line_note& note) { (void)gather(text_of(world.rank(), 5), root, note(world)); });
+      expect([&](int root, line_note& note) { (void)reduce(1.0, root, reduce_op::sum, note(world)); });
+      expect([&](int root, line_note& note) {
         (void)reduce_dict(std::map<int, float>{}, reduce_op::sum, root, note(world));
       });
-      expect([&](int root, call_site& note) {
+      expect([&](int root, line_note& note) {
         std::string text;
         broadcast(text, root, note(world));
       });
-      expect([&](int root, call_site& note) {
+      expect([&](int root, line_note& note) {
         std::array<int, 3> data{};
         broadcast(std::span(data), root, note(world));
       });
-      expect([&](int root, call_site& note) {
+      expect([&](int root, line_note& note) {
         std::vector<int> out(as_index(world.size()));
         gather(std::array{1}, out, root, note(world));
       });
-      expect([&](int root, call_site& note) { (void)reduce(std::string("x"), root, std::plus<>(), note(world)); });
+      expect([&](int root, line_note& note) { (void)reduce(std::string("x"), root, std::plus<>(), note(world)); });
     }
   });
 }

@@ -168,7 +168,7 @@ TEST_CASE("reduce_dict: the error lists for every rank the keys it lacks") {
                                     nested{{"train", {{"loss", 1}}}, {"val", {{"loss", 3}}}},
                                     nested{{"train", {{"loss", 1}, {"lr", 2}}}, {"val", {{"accuracy", 3}}}},
                                     nested{{"train", {{"loss", 1}}}, {"val", {{"loss", 3}}}}};
-    call_site note;
+    line_note note;
     const auto problem = error_of<mismatch_error>(
         [&] { (void)reduce_dict(all[as_index(world.rank())], reduce_op::average, 0, note(world)); });
     CHECK_CONTAINS(problem.what(),

@@ -113,7 +113,7 @@ inline tree tree_of(int seed) {
 /// goes on.
 template <class Error, class Call>
 void expect_fault(const process_group& world, int odd, const std::string& text, Call call) {
-  call_site note;
+  line_note note;
   if (world.rank() == odd) {
     CHECK_CONTAINS(error_of<Error>([&] { call(note); }).what(), text);
   } else {

@@ -142,7 +142,7 @@ inline void check_contains(std::string_view text, std::string_view part, const c
 #define CHECK_CONTAINS(text, part) ::multi_rank::check_contains(text, part, __FILE__, __LINE__)
 
 /// Hands a group to a call and remembers the line that made it: `all_gather(1, note(world))`.
-class call_site {
+class line_note {
  public:
   const process_group& operator()(const process_group& group,
                                   std::source_location where = std::source_location::current()) {

@@ -218,7 +218,7 @@ TEST_CASE("read_file_dist: a sink that throws stops every rank") {
             throw std::domain_error("the disk is full");
           }
         };
-        call_site note;
+        line_note note;
         const auto call = [&] { read_file_dist(file.path(), sink, note(world)); };
         if (world.rank() == culprit) {
           CHECK(error_of<std::domain_error>(call).what() == std::string("the disk is full"));

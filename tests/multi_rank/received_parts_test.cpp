@@ -85,23 +85,23 @@ TEST_CASE("received_parts: bad arguments on one rank are errors on every rank") 
     const bool wrong = world.rank() == odd;
     const std::vector<int> data(as_index(world.size()), 1);
     const std::span<const int> nowhere(static_cast<const int*>(nullptr), 3);
-    expect_fault<usage_error>(world, odd, "a buffer of 3 elements is at address 0", [&](call_site& note) {
+    expect_fault<usage_error>(world, odd, "a buffer of 3 elements is at address 0", [&](line_note& note) {
       (void)all_gather_v(wrong ? nowhere : std::span(data), note(world));
     });
-    expect_fault<usage_error>(world, odd, "a buffer of 3 elements is at address 0", [&](call_site& note) {
+    expect_fault<usage_error>(world, odd, "a buffer of 3 elements is at address 0", [&](line_note& note) {
       (void)gather_v(wrong ? nowhere : std::span(data), 0, note(world));
     });
     expect_fault<usage_error>(world, odd, "is not a rank of this group",
-                              [&](call_site& note) { (void)gather_v(data, wrong ? world.size() : 0, note(world)); });
+                              [&](line_note& note) { (void)gather_v(data, wrong ? world.size() : 0, note(world)); });
     std::vector<std::size_t> counts(as_index(world.size()), 1);
     if (wrong) {
       counts.front() = 2;
     }
     expect_fault<usage_error>(world, odd, "its counts add up to",
-                              [&](call_site& note) { (void)all_to_all_v(data, counts, note(world)); });
+                              [&](line_note& note) { (void)all_to_all_v(data, counts, note(world)); });
     counts.resize(wrong ? as_index(world.size()) + 1 : as_index(world.size()), 1);
     expect_fault<usage_error>(world, odd, "counts for",
-                              [&](call_site& note) { (void)all_to_all_v(data, counts, note(world)); });
+                              [&](line_note& note) { (void)all_to_all_v(data, counts, note(world)); });
   });
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("reduce_dict: different keys are an error on every rank that names the
         if (world.rank() == odd) {
           mine = {{"lost", 1}, {"shared", 2}, {"extra", 3}};
         }
-        call_site note;
+        line_note note;
         for (const bool everywhere : {false, true}) {
           const auto problem = error_of<mismatch_error>([&] {
             if (everywhere) {
@@ -123,7 +123,7 @@ TEST_CASE("reduce_dict: the error for different keys quotes the calls that passe
   for (int round = 0; round < 100; ++round) {
     run_noted(3, {}, [](const process_group& world) {
       const losses mine{{world.rank() == 1 ? "a" : "b", 1.0}};
-      call_site note;
+      line_note note;
       const auto problem = error_of<mismatch_error>([&] { (void)all_reduce_dict(mine, reduce_op::sum, note(world)); });
       barrier();
       CHECK_CONTAINS(problem.what(), "rank 0 called all_reduce_dict(");

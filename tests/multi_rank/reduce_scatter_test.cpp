@@ -144,30 +144,30 @@ TEST_CASE("reduce_scatter: bad arguments on one rank are errors on every rank, a
     for (const int odd : {0, world.size() - 1}) {
       const bool is_odd = world.rank() == odd;
       expect_fault<usage_error>(world, odd, "the input has " + std::to_string(2 * ranks + 1) + " elements, but",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> in(2 * ranks + (is_odd ? 1 : 0));
                                   std::vector<int> out(2);
                                   reduce_scatter(in, out, reduce_op::sum, note(world));
                                 });
-      expect_fault<usage_error>(world, odd, "the average of int32 elements is not defined", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "the average of int32 elements is not defined", [&](line_note& note) {
         std::vector<int> in(2 * ranks);
         std::vector<int> out(2);
         reduce_scatter(in, out, is_odd ? reduce_op{reduce_op::average} : reduce_op::sum, note(world));
       });
       expect_fault<usage_error>(world, odd, "the factor of the premultiplied sum is not a number",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<float> in(2 * ranks);
                                   std::vector<float> out(2);
                                   const double factor = is_odd ? std::numeric_limits<double>::quiet_NaN() : 1.0;
                                   reduce_scatter(in, out, reduce_op::premultiplied_sum(factor), note(world));
                                 });
-      expect_fault<usage_error>(world, odd, "at address 0", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "at address 0", [&](line_note& note) {
         std::vector<int> in(2 * ranks);
         std::vector<int> out(2);
         reduce_scatter(in, is_odd ? std::span<int>(static_cast<int*>(nullptr), 2) : std::span(out), reduce_op::sum,
                        note(world));
       });
-      expect_fault<usage_error>(world, odd, "the output overlaps the input", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "the output overlaps the input", [&](line_note& note) {
         std::vector<int> in(2 * ranks + 1);
         std::vector<int> out(2);
         // One element behind the beginning of one's own part.
@@ -183,12 +183,12 @@ TEST_CASE("reduce_scatter: bad arguments on one rank are errors on every rank, a
       const std::vector<std::size_t> good(ranks, 2);
       const std::vector<std::size_t> more(ranks + 1, 2);
       expect_fault<usage_error>(world, odd, "the input has " + std::to_string(ranks + 1) + " counts for",
-                                [&](call_site& note) { uneven(2 * ranks, 2, is_odd ? more : good, note(world)); });
+                                [&](line_note& note) { uneven(2 * ranks, 2, is_odd ? more : good, note(world)); });
       expect_fault<usage_error>(world, odd, "the input has " + std::to_string(2 * ranks + 1) + " elements, its counts",
-                                [&](call_site& note) { uneven(2 * ranks + (is_odd ? 1 : 0), 2, good, note(world)); });
+                                [&](line_note& note) { uneven(2 * ranks + (is_odd ? 1 : 0), 2, good, note(world)); });
       expect_fault<usage_error>(world, odd,
                                 "the output has 3 elements, the count of rank " + std::to_string(odd) + " is 2",
-                                [&](call_site& note) { uneven(2 * ranks, is_odd ? 3 : 2, good, note(world)); });
+                                [&](line_note& note) { uneven(2 * ranks, is_odd ? 3 : 2, good, note(world)); });
     }
   });
 }

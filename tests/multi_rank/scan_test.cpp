@@ -373,7 +373,7 @@ TEST_CASE("scan of a span by a callable: its exception is thrown on that rank an
         const auto refuses = [&](std::uint32_t left, std::uint32_t right) {
           return world.rank() == 1 ? throw std::domain_error("no") : mix_in(left, right);
         };
-        call_site note;
+        line_note note;
         const auto call = [&] { scan(std::span(data), refuses, note(world)); };
         if (world.rank() == 1) {
           CHECK(error_of<std::domain_error>(call).what() == std::string("no"));

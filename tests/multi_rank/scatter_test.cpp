@@ -173,31 +173,31 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
       check_usable(world);
     }
     expect_fault<usage_error>(world, 0, "the root's list has " + std::to_string(ranks + 1) + " objects",
-                              [&](call_site& note) {
+                              [&](line_note& note) {
                                 std::vector<std::string> texts(world.rank() == 0 ? ranks + 1 : 0);
                                 (void)scatter(texts, 0, note(world));
                               });
     expect_fault<usage_error>(world, 0, "the root's list has 0 objects",
-                              [&](call_site& note) { (void)scatter(std::vector<std::string>{}, 0, note(world)); });
+                              [&](line_note& note) { (void)scatter(std::vector<std::string>{}, 0, note(world)); });
     expect_fault<usage_error>(world, 0, "the root's input has " + std::to_string(2 * ranks + 1) + " elements",
-                              [&](call_site& note) {
+                              [&](line_note& note) {
                                 std::vector<int> in(world.rank() == 0 ? 2 * ranks + 1 : 0);
                                 std::vector<int> out(2);
                                 scatter(in, out, 0, note(world));
                               });
     expect_fault<usage_error>(world, 0, "a buffer of " + std::to_string(2 * ranks) + " elements is at address 0",
-                              [&](call_site& note) {
+                              [&](line_note& note) {
                                 const std::span<const int> in(static_cast<const int*>(nullptr), 2 * ranks);
                                 std::vector<int> out(2);
                                 scatter(in, out, 0, note(world));
                               });
-    expect_fault<usage_error>(world, last, "a buffer of 2 elements is at address 0", [&](call_site& note) {
+    expect_fault<usage_error>(world, last, "a buffer of 2 elements is at address 0", [&](line_note& note) {
       std::vector<int> in(world.rank() == 0 ? 2 * ranks : 0);
       std::vector<int> out(2);
       scatter(in, world.rank() == last ? std::span<int>(static_cast<int*>(nullptr), 2) : std::span(out), 0,
               note(world));
     });
-    expect_fault<usage_error>(world, 0, "no memory has room", [&](call_site& note) {
+    expect_fault<usage_error>(world, 0, "no memory has room", [&](line_note& note) {
       std::vector<int> in(world.rank() == 0 ? 2 * ranks : 0);
       std::vector<int> out(2);
       const std::span<int> endless(out.data(), std::numeric_limits<std::size_t>::max() / 4);
@@ -205,13 +205,13 @@ TEST_CASE("scatter: bad arguments on one rank are errors on every rank, and the 
     });
     if (world.size() > 1) {
       expect_fault<usage_error>(world, last, "a list of 1 objects on a rank that is not the root",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> list(world.rank() == 0 ? ranks : world.rank() == last ? 1 : 0);
                                   (void)scatter(list, 0, note(world));
                                 });
       // The result may not overlap the whole input, another rank's part, or half of the rank's own part.
       for (const std::size_t place : each_of(2, 1)) {
-        expect_fault<usage_error>(world, 0, "the output overlaps the input", [&](call_site& note) {
+        expect_fault<usage_error>(world, 0, "the output overlaps the input", [&](line_note& note) {
           std::vector<int> in(2 * ranks + 2);
           std::vector<int> out(2);
           const std::span<int> inside = std::span(in).subspan(place, 2);
@@ -255,7 +255,7 @@ TEST_CASE("scatter: different numbers, types or roots are an error on every rank
 TEST_CASE("scatter: an object that cannot be serialized or decoded is an error") {
   at_every_size([](const process_group& world) {
     const int last = world.size() - 1;
-    expect_fault<std::domain_error>(world, 0, "cannot save this", [&](call_site& note) {
+    expect_fault<std::domain_error>(world, 0, "cannot save this", [&](line_note& note) {
       std::vector<failing_object> list(world.rank() == 0 ? as_index(world.size()) : 0);
       if (world.rank() == 0) {
         list.back().fails_to_save = true;

@@ -104,7 +104,7 @@ TEST_CASE("subgroup: any failure while it is made is an error on every rank, and
         const int poor = std::string(where) == "take" ? ranks - 1 : 0;
         INFO("with ", ranks, " ranks, failing to ", where, ": ", texts[kind]);
         run_with_failing_broker(ranks, poor, where, failures[kind], [&](const process_group& world) {
-          call_site note;
+          line_note note;
           const auto call = [&] { (void)note(world).split(0); };
           if (world.rank() == poor) {
             const auto problem = error_of<engine_error>(call);

@@ -120,21 +120,21 @@ void check_bad_counts(const process_group& world, int odd, bool all_in, Call cal
   const bool is_odd = world.rank() == odd;
   const std::vector<std::size_t> good(ranks, 2);
   // The length of the buffer with all parts, and of the one with one part.
-  const auto run = [&](const std::vector<std::size_t>& counts, std::size_t all, std::size_t one, call_site& note) {
+  const auto run = [&](const std::vector<std::size_t>& counts, std::size_t all, std::size_t one, line_note& note) {
     call(all_in ? all : one, counts, all_in ? one : all, note(world));
   };
-  expect_fault<usage_error>(world, odd, " has " + std::to_string(ranks + 1) + " counts for", [&](call_site& note) {
+  expect_fault<usage_error>(world, odd, " has " + std::to_string(ranks + 1) + " counts for", [&](line_note& note) {
     run(is_odd ? std::vector<std::size_t>(ranks + 1, 2) : good, 2 * ranks, 2, note);
   });
-  expect_fault<usage_error>(world, odd, " has 0 counts for", [&](call_site& note) {
+  expect_fault<usage_error>(world, odd, " has 0 counts for", [&](line_note& note) {
     run(is_odd ? std::vector<std::size_t>() : good, 2 * ranks, 2, note);
   });
   expect_fault<usage_error>(world, odd, " has " + std::to_string(2 * ranks + 1) + " elements, its counts add up to",
-                            [&](call_site& note) { run(good, 2 * ranks + (is_odd ? 1 : 0), 2, note); });
+                            [&](line_note& note) { run(good, 2 * ranks + (is_odd ? 1 : 0), 2, note); });
   if (ranks > 1) {
     std::vector<std::size_t> huge(ranks, ~std::size_t{0} / 2 + 1);
     expect_fault<usage_error>(world, odd, "whose sum no number can hold",
-                              [&](call_site& note) { run(is_odd ? huge : good, 2 * ranks, 2, note); });
+                              [&](line_note& note) { run(is_odd ? huge : good, 2 * ranks, 2, note); });
   }
 }
 
@@ -160,61 +160,61 @@ TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the g
         all_gather(from, to, counts, group);
       });
       expect_fault<usage_error>(world, odd, "the part for itself has 2 elements where it is sent and 3",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> in(2 * ranks);
                                   std::vector<int> out(is_odd ? 3 : 2);
                                   scatter(in, out, good, odd, note(world));
                                 });
       expect_fault<usage_error>(world, odd, "the part for itself has 3 elements where it is sent and 2",
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> in(is_odd ? 3 : 2);
                                   std::vector<int> out(2 * ranks);
                                   gather(in, out, good, odd, note(world));
                                 });
       expect_fault<usage_error>(world, odd, "the input has 3 elements, the count of rank " + std::to_string(odd),
-                                [&](call_site& note) {
+                                [&](line_note& note) {
                                   std::vector<int> in(is_odd ? 3 : 2);
                                   std::vector<int> out(2 * ranks);
                                   all_gather(in, out, good, note(world));
                                 });
       for (const int root : {-1, world.size()}) {
-        expect_fault<usage_error>(world, odd, "is not a rank of this group", [&](call_site& note) {
+        expect_fault<usage_error>(world, odd, "is not a rank of this group", [&](line_note& note) {
           std::vector<int> in(2 * ranks);
           std::vector<int> out(2);
           scatter(in, out, good, is_odd ? root : odd, note(world));
         });
-        expect_fault<usage_error>(world, odd, "is not a rank of this group", [&](call_site& note) {
+        expect_fault<usage_error>(world, odd, "is not a rank of this group", [&](line_note& note) {
           std::vector<int> in(2);
           std::vector<int> out(2 * ranks);
           gather(in, out, good, is_odd ? root : odd, note(world));
         });
       }
       // Beginning one element behind one's own part.
-      expect_fault<usage_error>(world, odd, "overlaps", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "overlaps", [&](line_note& note) {
         std::vector<int> all(2 * ranks + 1);
         std::vector<int> out(2);
         const auto inside = std::span(all).subspan(2 * as_index(odd) + 1, 2);
         scatter(std::span(all).first(2 * ranks), is_odd ? inside : std::span(out), good, odd, note(world));
       });
-      expect_fault<usage_error>(world, odd, "overlaps", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "overlaps", [&](line_note& note) {
         std::vector<int> all(2 * ranks + 1);
         const std::vector<int> in(2);
         const auto inside = std::span<const int>(all).subspan(2 * as_index(odd) + 1, 2);
         gather(is_odd ? inside : std::span(in), std::span(all).first(2 * ranks), good, odd, note(world));
       });
-      expect_fault<usage_error>(world, odd, "overlaps", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "overlaps", [&](line_note& note) {
         std::vector<int> all(2 * ranks + 1);
         const std::vector<int> in(2);
         const auto inside = std::span<const int>(all).subspan(2 * as_index(odd) + 1, 2);
         all_gather(is_odd ? inside : std::span(in), std::span(all).first(2 * ranks), good, note(world));
       });
-      expect_fault<usage_error>(world, odd, "at address 0", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "at address 0", [&](line_note& note) {
         const std::span<int> nowhere(static_cast<int*>(nullptr), 2);
         std::vector<int> in(2);
         std::vector<int> out(2 * ranks);
         all_gather(is_odd ? nowhere : std::span(in), out, good, note(world));
       });
-      expect_fault<usage_error>(world, odd, "at address 0", [&](call_site& note) {
+      expect_fault<usage_error>(world, odd, "at address 0", [&](line_note& note) {
         const std::span<int> nowhere(static_cast<int*>(nullptr), 2 * ranks);
         std::vector<int> in(2);
         std::vector<int> out(2 * ranks);

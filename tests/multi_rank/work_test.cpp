@@ -52,7 +52,7 @@ TEST_CASE("work: done and wait with a limit tell whether a late rank has arrived
 
 TEST_CASE("work: a value can be taken once, an error any number of times") {
   at_every_size([](const process_group& world) {
-    call_site note;
+    line_note note;
     auto value = all_reduce_async(2, reduce_op::sum, note(world));
     CHECK(value.wait() == 2 * world.size());
     const auto problem = error_of<usage_error>([&] { (void)value.wait(); });

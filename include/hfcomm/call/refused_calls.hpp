@@ -51,9 +51,6 @@ struct temporary_buffer {
 
 namespace hfcomm::detail {
 
-template <class Why>
-using because = std::type_identity<Why>;
-
 /// The first of the types, without reference and const; void where there are none.
 template <class... Types>
 struct first_type : std::type_identity<void> {};

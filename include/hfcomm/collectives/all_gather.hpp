@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -18,7 +18,7 @@ namespace hfcomm {
 /// `all_gather`, torch's `all_gather_object`; nothing is padded, and no GPU is used.)
 template <serializable T>
 [[nodiscard]] std::vector<T> all_gather(const T& value, const process_group& group = world(),
-                                        std::source_location where = std::source_location::current()) {
+                                        call_site where = call_site::current()) {
   return detail::collect_objects(detail::object_call<T>("all_gather", engines::movement::to_all, -1, where), value,
                                  group.size(), group);
 }
@@ -26,8 +26,7 @@ template <serializable T>
 /// Gathers every rank's elements, in rank order, in `out` on every rank. `out` holds `in.size() * group.size()`
 /// elements (usage_error otherwise). `in` may be this rank's own part of `out`.
 template <buffer In, detail::output_for<In> Out>
-void all_gather(const In& in, Out&& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_gather(const In& in, Out&& out, const process_group& group = world(), call_site where = call_site::current()) {
   detail::all_gather_buffer(detail::buffer_call("all_gather", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), group);
 }
@@ -38,7 +37,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
 /// transfers them, too. (MPI's `MPI_Allgatherv`.)
 template <buffer In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::all_gather_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
 }
@@ -53,7 +52,7 @@ void all_gather(detail::any_device_range, ...) = delete;  // device memory: incl
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object.
 template <serializable T>
 work<std::vector<T>> all_gather_async(T value, const process_group& group = world(),
-                                      std::source_location where = std::source_location::current()) {
+                                      call_site where = call_site::current()) {
   return detail::start_to_collect(detail::object_call<T>("all_gather", engines::movement::to_all, -1, where),
                                   std::move(value), group);
 }
@@ -61,7 +60,7 @@ work<std::vector<T>> all_gather_async(T value, const process_group& group = worl
 /// Starts to gather elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_gather_async(In&& in, Out&& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::buffer_call("all_gather", engines::movement::to_all, in, -1, where),
                                   detail::check_all_gather, detail::all_gather_buffer, in, out, group);
 }
@@ -69,7 +68,7 @@ work<void> all_gather_async(In&& in, Out&& out, const process_group& group = wor
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                                 detail::check_all_gather, detail::all_gather_parts, in, out, std::move(counts), group);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -16,7 +16,7 @@ namespace hfcomm {
 /// `in` itself, but must not overlap it otherwise. All ranks get the same bits, from run to run too.
 template <reducible_buffer In, detail::output_for<In> Out>
 void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::all_reduce_buffer(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
                             detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
@@ -24,14 +24,14 @@ void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, 
 /// Reduces element by element, in place, on every rank.
 template <writable_reducible_buffer R>
 void all_reduce(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   all_reduce(data, data, op, op.in(group), where);
 }
 
 /// Returns the reduction of one number per rank, on every rank.
 template <reducible_element T>
 [[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where),
                                   detail::all_reduce_buffer, value, op.in(group));
 }
@@ -41,7 +41,7 @@ template <reducible_element T>
 /// result.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T all_reduce(const T& value, BinaryOp op, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   return detail::fold_objects<T>(detail::object_call<T>("all_reduce", engines::movement::to_all, -1, where), value,
                                  group.size(), op, group);
 }
@@ -56,8 +56,7 @@ template <serializable T, detail::combines_objects<T> BinaryOp>
 /// have been reduced already.
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
-void all_reduce(R&& data, BinaryOp op, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_reduce(R&& data, BinaryOp op, const process_group& group = world(), call_site where = call_site::current()) {
   detail::fold_elements(detail::buffer_call("all_reduce", engines::movement::to_all, data, -1, where),
                         detail::view_of(data), op, group);
 }
@@ -75,8 +74,7 @@ void all_reduce(detail::any_device_range, ...) = delete;  // device memory: incl
 /// Starts to reduce element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_reduce_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op::sum,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
                                   detail::check_all_reduce, detail::all_reduce_buffer, in, out, op.in(group));
 }
@@ -85,14 +83,14 @@ work<void> all_reduce_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> all_reduce_async(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return all_reduce_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
 template <reducible_element T>
 work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where), detail::check_all_reduce,
       detail::all_reduce_buffer, value, op.in(group));
@@ -101,7 +99,7 @@ work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const p
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return detail::start_to_fold_objects<T>(detail::object_call<T>("all_reduce", engines::movement::to_all, -1, where),
                                           std::move(value), group.size(), std::move(op), group);
 }
@@ -110,7 +108,7 @@ work<T> all_reduce_async(T value, BinaryOp op, const process_group& group = worl
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_to_fold(detail::buffer_call("all_reduce", engines::movement::to_all, data, -1, where),
                                detail::view_of(data), std::move(op), group);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -31,7 +31,7 @@ std::vector<T> exchange_lists(operation&& call, const std::vector<T>& values, co
 
 /// Returns the operation on equal parts, of which rank r gets the r-th.
 template <class In>
-operation equal_parts_call(const In& in, const process_group& group, std::source_location where) {
+operation equal_parts_call(const In& in, const process_group& group, call_site where) {
   const std::size_t count = std::ranges::size(in) / static_cast<std::size_t>(group.size());
   return buffer_call<value_of<In>>("all_to_all", movement::to_all, count, -1, where);
 }
@@ -42,7 +42,7 @@ operation equal_parts_call(const In& in, const process_group& group, std::source
 /// has one object for each rank (usage_error otherwise); the objects may differ in size.
 template <serializable T>
 [[nodiscard]] std::vector<T> all_to_all(const std::vector<T>& values, const process_group& group = world(),
-                                        std::source_location where = std::source_location::current()) {
+                                        call_site where = call_site::current()) {
   return detail::exchange_lists(detail::object_call<T>("all_to_all", engines::movement::to_all, -1, where), values,
                                 group);
 }
@@ -51,8 +51,7 @@ template <serializable T>
 /// length is a multiple of the group's size, and the buffers do not overlap (usage_error otherwise). (torch's
 /// `all_to_all_single`.)
 template <buffer In, detail::output_for<In> Out>
-void all_to_all(const In& in, Out&& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_to_all(const In& in, Out&& out, const process_group& group = world(), call_site where = call_site::current()) {
   detail::all_to_all_buffer(detail::equal_parts_call(in, group, where), detail::elements_of(in),
                             detail::writable_elements_of(out), group);
 }
@@ -64,7 +63,7 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
 template <buffer In, detail::output_for<In> Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::all_to_all_parts(detail::uneven_call("all_to_all", engines::movement::to_all, in, -1, where),
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
 }
@@ -80,7 +79,7 @@ void all_to_all(detail::any_device_range, ...) = delete;  // device memory: incl
 /// this one.
 template <serializable T>
 work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group& group = world(),
-                                      std::source_location where = std::source_location::current()) {
+                                      call_site where = call_site::current()) {
   return detail::start_on(detail::object_call<T>("all_to_all", engines::movement::to_all, -1, where),
                           detail::check_length<detail::check_all_to_all_objects>, detail::exchange_lists<T>, group,
                           std::move(values));
@@ -89,7 +88,7 @@ work<std::vector<T>> all_to_all_async(std::vector<T> values, const process_group
 /// Starts an all-to-all of elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::equal_parts_call(in, group, where), detail::check_all_to_all,
                                   detail::all_to_all_buffer, in, out, group);
 }
@@ -97,8 +96,7 @@ work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = wor
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            const process_group& group = world(), call_site where = call_site::current()) {
   const auto check = [](auto& running, const auto&... parts) { detail::check_all_to_all(running, parts...); };
   return detail::start_on(detail::uneven_call("all_to_all", engines::movement::to_all, in, -1, where), check,
                           detail::all_to_all_parts, group, detail::elements_of(in), std::move(in_counts),

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/collectives/detail/collect_parts.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -17,9 +17,9 @@ namespace hfcomm {
 /// elements, in one operation. There is a count for each rank, and their sum is the length of `in` (usage_error
 /// otherwise). (MPI's `MPI_Alltoallv` behind an `MPI_Alltoall` of the counts.)
 template <buffer In>
-[[nodiscard]] received_parts<detail::value_of<In>> all_to_all_v(
-    const In& in, std::span<const std::size_t> counts, const process_group& group = world(),
-    std::source_location where = std::source_location::current()) {
+[[nodiscard]] received_parts<detail::value_of<In>> all_to_all_v(const In& in, std::span<const std::size_t> counts,
+                                                                const process_group& group = world(),
+                                                                call_site where = call_site::current()) {
   return detail::received_by_exchange<detail::value_of<In>>(
       detail::uneven_call("all_to_all_v", engines::movement::to_all, in, -1, where), detail::elements_of(in), counts,
       group);
@@ -28,9 +28,9 @@ template <buffer In>
 /// Starts an all-to-all of elements, which must stay until the work is done; the counts are copied. Its value is what
 /// this rank has received.
 template <lasting_buffer In>
-work<received_parts<detail::value_of<In>>> all_to_all_v_async(
-    In&& in, std::vector<std::size_t> counts, const process_group& group = world(),
-    std::source_location where = std::source_location::current()) {
+work<received_parts<detail::value_of<In>>> all_to_all_v_async(In&& in, std::vector<std::size_t> counts,
+                                                              const process_group& group = world(),
+                                                              call_site where = call_site::current()) {
   const auto check = [](auto& running, const auto&... parts) { detail::check_all_to_all(running, parts...); };
   return detail::start_on(detail::uneven_call("all_to_all_v", engines::movement::to_all, in, -1, where), check,
                           detail::received_by_exchange<detail::value_of<In>>, group, detail::elements_of(in),

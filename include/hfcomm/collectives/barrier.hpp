@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/group/work.hpp>
 
@@ -14,10 +13,9 @@ namespace hfcomm {
 /// Throws, as every collective: mismatch_error where the ranks called different things; peer_error where a rank died,
 /// left or failed; timeout_error where the group's deadline passed; usage_error where another thread is inside an
 /// operation of the group. One operation of a group at a time; different groups from different threads.
-void barrier(const process_group& group = world(), std::source_location where = std::source_location::current());
+void barrier(const process_group& group = world(), call_site where = call_site::current());
 
 /// Starts to wait for all ranks: the work is done when every rank has started it.
-work<void> barrier_async(const process_group& group = world(),
-                         std::source_location where = std::source_location::current());
+work<void> barrier_async(const process_group& group = world(), call_site where = call_site::current());
 
 }  // namespace hfcomm

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <source_location>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -44,7 +44,7 @@ work<void> start_broadcast(const operation& call, T& value, const process_group&
 /// fails, `value` is unchanged.
 template <serializable T>
 void broadcast(T& value, detail::optional_root root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   detail::broadcast_object(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
                            root.in(group));
 }
@@ -53,7 +53,7 @@ void broadcast(T& value, detail::optional_root root = 0, const process_group& gr
 template <buffer_view R>
   requires writable_buffer<R>
 void broadcast(R&& data, detail::optional_root root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   detail::broadcast_buffer(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
                            detail::writable_elements_of(data), root.in(group));
 }
@@ -68,7 +68,7 @@ void broadcast(detail::any_device_range, ...) = delete;  // device memory: inclu
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
 template <serializable T>
 work<void> broadcast_async(T& value, detail::optional_root root = 0, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   return detail::start_broadcast(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
                                  root.in(group));
 }
@@ -77,7 +77,7 @@ work<void> broadcast_async(T& value, detail::optional_root root = 0, const proce
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> broadcast_async(R&& data, detail::optional_root root = 0, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   return detail::start_on(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
                           detail::check_broadcast, detail::broadcast_buffer, root.in(group),
                           detail::writable_elements_of(data));

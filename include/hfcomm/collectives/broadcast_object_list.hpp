@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -97,7 +97,7 @@ void broadcast_objects(operation&& call, const std::tuple<T&...>& objects, const
 template <class T>
   requires serializable<std::vector<T>>
 void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   detail::broadcast_object(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
       root.in(group));
@@ -111,8 +111,7 @@ void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0,
 /// replaced; none is where one of them cannot be decoded (decode_error).
 template <serializable... T>
 void broadcast_object_list(const std::tuple<T&...>& objects, detail::optional_root root = 0,
-                           const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           const process_group& group = world(), call_site where = call_site::current()) {
   detail::broadcast_objects(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
       objects, root.in(group));
@@ -131,8 +130,7 @@ void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // no
 template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, detail::optional_root root = 0,
-                                       const process_group& group = world(),
-                                       std::source_location where = std::source_location::current()) {
+                                       const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_broadcast(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
       root.in(group));
@@ -141,8 +139,7 @@ work<void> broadcast_object_list_async(std::vector<T>& list, detail::optional_ro
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, detail::optional_root root = 0,
-                                       const process_group& group = world(),
-                                       std::source_location where = std::source_location::current()) {
+                                       const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
       detail::check_root, detail::broadcast_objects<T...>, root.in(group), objects);

@@ -4,7 +4,6 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/coalesced_call.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 /// Collectives on many spans in one call, which need few operations instead of one for each span.
 namespace hfcomm {
@@ -58,11 +58,11 @@ auto describe_pieces(const std::vector<coalesced_piece>& pieces) {
 }
 
 template <class L>
-operation broadcast_list_call(int root, std::source_location where) {
+operation broadcast_list_call(int root, call_site where) {
   return buffer_call<list_element_t<L>>("coalesced broadcast", movement::from_root, 0, root, where);
 }
 template <class L>
-operation all_reduce_list_call(reduce_op op, std::source_location where) {
+operation all_reduce_list_call(reduce_op op, call_site where) {
   return reduction_call<list_element_t<L>>("coalesced all_reduce", movement::to_all, 0, -1, op, where);
 }
 
@@ -87,7 +87,7 @@ work<void> start_on_pieces(const operation& call, const Check& check, Run run, s
 /// `_broadcast_coalesced`.)
 template <buffer_list L>
 void broadcast(L&& list, int root, const coalesce_options& options, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   const auto pieces = detail::pieces_of(list);
   detail::broadcast_pieces(detail::broadcast_list_call<L>(root, where), pieces, options.chunk_bytes, group,
                            detail::describe_pieces<detail::list_element_t<L>>(pieces));
@@ -96,7 +96,7 @@ void broadcast(L&& list, int root, const coalesce_options& options, const proces
 /// Calls the overload above with chunks of 25 MiB.
 template <buffer_list L>
 void broadcast(L&& list, detail::optional_root root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   broadcast(list, root, coalesce_options{}, root.in(group), where);
 }
 
@@ -108,25 +108,24 @@ void broadcast(L&& list, detail::optional_root root = 0, const process_group& gr
 /// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `all_reduce` of one span.
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
-                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+                const process_group& group = world(), call_site where = call_site::current()) {
   const auto call = detail::all_reduce_list_call<L>(op, where);
   const auto pieces = detail::pieces_of(list, call.kernel);
-  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, group,
+  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, op.in(group),
                             detail::describe_pieces<detail::list_element_t<L>>(pieces));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
-                const process_group& group = world(), std::source_location where = std::source_location::current()) {
-  all_reduce(list, op, coalesce_options{}, group, where);
+                const process_group& group = world(), call_site where = call_site::current()) {
+  all_reduce(list, op, coalesce_options{}, op.in(group), where);
 }
 
 /// Starts to broadcast every span; their elements must stay, untouched, until the work is done. The list is copied.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, int root, const coalesce_options& options,
-                           const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_pieces<detail::list_element_t<L>>(detail::broadcast_list_call<L>(root, where),
                                                             detail::check_broadcast_pieces, detail::broadcast_pieces,
                                                             detail::pieces_of(list), options, group);
@@ -135,7 +134,7 @@ work<void> broadcast_async(const L& list, int root, const coalesce_options& opti
 /// Calls the overload above with chunks of 25 MiB.
 template <lasting_buffer_list L>
 work<void> broadcast_async(const L& list, detail::optional_root root = 0, const process_group& group = world(),
-                           std::source_location where = std::source_location::current()) {
+                           call_site where = call_site::current()) {
   return broadcast_async(list, root, coalesce_options{}, root.in(group), where);
 }
 
@@ -144,20 +143,19 @@ template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
                             const coalesce_options& options, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   const auto call = detail::all_reduce_list_call<L>(op, where);
-  return detail::start_on_pieces<detail::list_element_t<L>>(call, detail::check_all_reduce_pieces,
-                                                            detail::all_reduce_pieces,
-                                                            detail::pieces_of(list, call.kernel), options, group);
+  return detail::start_on_pieces<detail::list_element_t<L>>(
+      call, detail::check_all_reduce_pieces, detail::all_reduce_pieces, detail::pieces_of(list, call.kernel), options,
+      op.in(group));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
-  return all_reduce_async(list, op, coalesce_options{}, group, where);
+                            const process_group& group = world(), call_site where = call_site::current()) {
+  return all_reduce_async(list, op, coalesce_options{}, op.in(group), where);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/detail/running_call.hpp>
 
 namespace hfcomm {
@@ -105,7 +105,7 @@ std::vector<T> collect_in_turn(operation&& call, std::vector<T>& part, std::size
 }
 
 template <class T>
-operation indexed_call(int root, std::source_location where) {
+operation indexed_call(int root, call_site where) {
   return object_call<std::pair<std::vector<std::size_t>, std::vector<T>>>("collect_results", movement::to_all, root,
                                                                           where);
 }
@@ -146,7 +146,7 @@ template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
                                              const process_group& group = world(),
-                                             std::source_location where = std::source_location::current()) {
+                                             call_site where = call_site::current()) {
   return detail::collect_in_turn(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), part, size,
       root.in(group));
@@ -165,7 +165,7 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results(std::span<const std::size_t> indices, std::vector<T> values,
                                              std::size_t size, detail::optional_root root = 0,
                                              const process_group& group = world(),
-                                             std::source_location where = std::source_location::current()) {
+                                             call_site where = call_site::current()) {
   return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, root.in(group));
 }
 
@@ -184,7 +184,7 @@ template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
                                            const process_group& group = world(),
-                                           std::source_location where = std::source_location::current()) {
+                                           call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where),
       detail::check_root, detail::collect_in_turn<T>, root.in(group), std::move(part), size);
@@ -195,7 +195,7 @@ template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
                                            detail::optional_root root = 0, const process_group& group = world(),
-                                           std::source_location where = std::source_location::current()) {
+                                           call_site where = call_site::current()) {
   return detail::start_on(detail::indexed_call<T>(root, where), detail::check_indices, detail::collect_by_index<T>,
                           root.in(group), std::move(indices), std::move(values), size);
 }

@@ -4,12 +4,12 @@
 /// Opt-in: <hfcomm/comm.hpp> does not include it.
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/collect_results.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/file_path.hpp>
 #include <hfcomm/core/function_ref.hpp>
 
@@ -68,7 +68,7 @@ template <class T>
 [[nodiscard]] std::vector<T> collect_results_in_files(std::vector<T> part, std::size_t size, const file_path& directory,
                                                       detail::optional_root root = 0,
                                                       const process_group& group = world(),
-                                                      std::source_location where = std::source_location::current()) {
+                                                      call_site where = call_site::current()) {
   return detail::collect_in_files(
       detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where), part,
       size, directory, root.in(group));
@@ -87,7 +87,7 @@ template <class T>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
                                                     detail::optional_root root = 0,
                                                     const process_group& group = world(),
-                                                    std::source_location where = std::source_location::current()) {
+                                                    call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where),
       detail::check_root, detail::collect_in_files<T>, root.in(group), std::move(part), size, std::move(directory));

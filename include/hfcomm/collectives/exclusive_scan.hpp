@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/prefix.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -31,8 +31,7 @@ T fold_from(T init, operation&& call, const T& value, BinaryOp& op, const proces
 /// Write `hfcomm::exclusive_scan`: next to <numeric>, a call without the namespace may be ambiguous.
 template <reducible_buffer In, detail::output_for<In> Out>
 void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::exclusive_scan_buffer(detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where),
                                 detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
@@ -40,7 +39,7 @@ void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_
 /// Scans element by element, in place, without this rank's own elements.
 template <writable_reducible_buffer R>
 void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    call_site where = call_site::current()) {
   hfcomm::exclusive_scan(data, data, op, op.in(group), where);
 }
 
@@ -48,8 +47,7 @@ void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const p
 /// the ranks' counts is where this rank's part begins.
 template <reducible_element T>
 [[nodiscard]] T exclusive_scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum,
-                               const process_group& group = world(),
-                               std::source_location where = std::source_location::current()) {
+                               const process_group& group = world(), call_site where = call_site::current()) {
   return detail::reduce_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
       detail::exclusive_scan_buffer, value, op.in(group));
@@ -60,8 +58,7 @@ template <reducible_element T>
 /// rank only. (`std::exclusive_scan` over the ranks.)
 template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T exclusive_scan(const T& value, std::type_identity_t<T> init, BinaryOp op,
-                               const process_group& group = world(),
-                               std::source_location where = std::source_location::current()) {
+                               const process_group& group = world(), call_site where = call_site::current()) {
   return detail::fold_from(std::move(init),
                            detail::object_call<T>("exclusive_scan", engines::movement::to_all, -1, where), value, op,
                            group);
@@ -72,8 +69,7 @@ template <serializable T, detail::combines_objects<T> BinaryOp>
 template <buffer In, detail::output_for<In> Out, class BinaryOp>
   requires combines<BinaryOp, detail::value_of<In>>
 void exclusive_scan(const In& in, Out&& out, detail::value_of<In> init, BinaryOp op,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::scan_by_fold(detail::buffer_call("exclusive_scan", engines::movement::to_all, in, -1, where),
                        detail::elements_of(in), detail::writable_elements_of(out), group.rank(),
                        detail::fold_into(detail::view_of(out), &init, op), group);
@@ -83,7 +79,7 @@ void exclusive_scan(const In& in, Out&& out, detail::value_of<In> init, BinaryOp
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 void exclusive_scan(R&& data, detail::value_of<R> init, BinaryOp op, const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    call_site where = call_site::current()) {
   hfcomm::exclusive_scan(data, data, init, std::move(op), group, where);
 }
 
@@ -96,8 +92,7 @@ std::decay_t<T> exclusive_scan(T&&, Init&&, Op&&, Rest&&...) = delete;  // wrap 
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> exclusive_scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                                const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_buffers(
       detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where), detail::check_scan,
       detail::exclusive_scan_buffer, in, out, op.in(group));
@@ -107,15 +102,14 @@ work<void> exclusive_scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = 
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum,
-                                const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                const process_group& group = world(), call_site where = call_site::current()) {
   return exclusive_scan_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
 work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             call_site where = call_site::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where), detail::check_scan,
       detail::exclusive_scan_buffer, value, op.in(group));
@@ -124,7 +118,7 @@ work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<T> exclusive_scan_async(T value, std::type_identity_t<T> init, BinaryOp op, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             call_site where = call_site::current()) {
   const auto run = [](engines::operation&& call, const T& mine, T& first, BinaryOp& its_op,
                       const process_group& its_group) {
     return detail::fold_from(std::move(first), std::move(call), mine, its_op, its_group);
@@ -137,7 +131,7 @@ work<T> exclusive_scan_async(T value, std::type_identity_t<T> init, BinaryOp op,
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 work<void> exclusive_scan_async(R&& data, detail::value_of<R> init, BinaryOp op, const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                call_site where = call_site::current()) {
   const auto run = [init](engines::operation&& call, auto own, BinaryOp& its_op, const process_group& its_group) {
     hfcomm::exclusive_scan(own, init, std::move(its_op), its_group, call.where);
   };

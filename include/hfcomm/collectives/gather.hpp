@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -18,8 +18,7 @@ namespace hfcomm {
 /// `gather`.)
 template <serializable T>
 [[nodiscard]] std::vector<T> gather(const T& value, detail::optional_root root = 0,
-                                    const process_group& group = world(),
-                                    std::source_location where = std::source_location::current()) {
+                                    const process_group& group = world(), call_site where = call_site::current()) {
   return detail::collect_objects(detail::object_call<T>("gather", engines::movement::to_root, root, where), value,
                                  root.in(group).size(), root.in(group));
 }
@@ -28,7 +27,7 @@ template <serializable T>
 /// (usage_error otherwise). Elsewhere `out` is ignored and may be empty. The root's `in` may be its own part of `out`.
 template <buffer In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+            call_site where = call_site::current()) {
   detail::gather_buffer(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), root.in(group));
 }
@@ -39,7 +38,7 @@ void gather(const In& in, Out&& out, detail::optional_root root = 0, const proce
 /// not know the counts, `gather_v` transfers them, too. (MPI's `MPI_Gatherv`.)
 template <buffer In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+            const process_group& group = world(), call_site where = call_site::current()) {
   detail::gather_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                        detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group));
 }
@@ -54,7 +53,7 @@ void gather(detail::any_device_range, ...) = delete;  // device memory: include 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
 work<std::vector<T>> gather_async(T value, detail::optional_root root = 0, const process_group& group = world(),
-                                  std::source_location where = std::source_location::current()) {
+                                  call_site where = call_site::current()) {
   return detail::start_to_collect(detail::object_call<T>("gather", engines::movement::to_root, root, where),
                                   std::move(value), root.in(group));
 }
@@ -62,7 +61,7 @@ work<std::vector<T>> gather_async(T value, detail::optional_root root = 0, const
 /// Starts to gather elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> gather_async(In&& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
                                   detail::check_gather, detail::gather_buffer, in, out, root.in(group));
 }
@@ -70,8 +69,7 @@ work<void> gather_async(In&& in, Out&& out, detail::optional_root root = 0, cons
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
-                        const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                                 detail::check_gather, detail::gather_parts, in, out, std::move(counts), root.in(group));
 }

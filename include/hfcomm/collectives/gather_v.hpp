@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/collectives/detail/collect_parts.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -13,9 +13,9 @@ namespace hfcomm {
 /// elsewhere. A rank contributes any number of elements, which the root needs not know. (MPI's `MPI_Gatherv` behind an
 /// `MPI_Gather` of the counts.)
 template <buffer In>
-[[nodiscard]] received_parts<detail::value_of<In>> gather_v(
-    const In& in, detail::optional_root root = 0, const process_group& group = world(),
-    std::source_location where = std::source_location::current()) {
+[[nodiscard]] received_parts<detail::value_of<In>> gather_v(const In& in, detail::optional_root root = 0,
+                                                            const process_group& group = world(),
+                                                            call_site where = call_site::current()) {
   return detail::received_from_all<detail::value_of<In>>(
       detail::uneven_call("gather_v", engines::movement::to_root, in, root, where), detail::elements_of(in),
       root.in(group));
@@ -24,9 +24,9 @@ template <buffer In>
 /// Starts to gather elements, which must stay until the work is done; its value on the root is all elements and their
 /// numbers.
 template <lasting_buffer In>
-work<received_parts<detail::value_of<In>>> gather_v_async(
-    In&& in, detail::optional_root root = 0, const process_group& group = world(),
-    std::source_location where = std::source_location::current()) {
+work<received_parts<detail::value_of<In>>> gather_v_async(In&& in, detail::optional_root root = 0,
+                                                          const process_group& group = world(),
+                                                          call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("gather_v", engines::movement::to_root, in, root, where),
                           detail::check_contribution, detail::received_from_all<detail::value_of<In>>, root.in(group),
                           detail::elements_of(in));

@@ -5,12 +5,12 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -44,8 +44,7 @@ class message_batch {
   /// Adds an object to send. If its serialization throws, `run` tells the receiver in this message's place, and throws
   /// the exception.
   template <serializable T>
-  message_batch& send(const T& value, int destination, int tag = 0,
-                      std::source_location where = std::source_location::current()) {
+  message_batch& send(const T& value, int destination, int tag = 0, call_site where = call_site::current()) {
     auto out = detail::outgoing_object_call<T>("message_batch::send", destination, detail::allowed_peer::any_rank,
                                                group_, tag, where);
     try {
@@ -56,13 +55,12 @@ class message_batch {
     return add(std::move(out));
   }
   template <buffer_view R>
-  message_batch& send(const R& data, int destination, int tag = 0,
-                      std::source_location where = std::source_location::current()) {
+  message_batch& send(const R& data, int destination, int tag = 0, call_site where = call_site::current()) {
     return add(detail::outgoing_buffer("message_batch::send", data, destination, detail::allowed_peer::any_rank, group_,
                                        tag, where));
   }
   template <serializable T>
-  message_batch& recv(T& value, int source, int tag = 0, std::source_location where = std::source_location::current()) {
+  message_batch& recv(T& value, int source, int tag = 0, call_site where = call_site::current()) {
     add(detail::incoming_object<T>("message_batch::recv", source, detail::allowed_peer::any_rank, group_, tag, where));
     if (source == null_rank) {
       return *this;  // the object stays as it is
@@ -76,7 +74,7 @@ class message_batch {
   }
   template <buffer_view R>
     requires writable_buffer<R>
-  message_batch& recv(R&& data, int source, int tag = 0, std::source_location where = std::source_location::current()) {
+  message_batch& recv(R&& data, int source, int tag = 0, call_site where = call_site::current()) {
     add(detail::incoming_buffer("message_batch::recv", data, source, detail::allowed_peer::any_rank, group_, tag,
                                 where));
     return *this;
@@ -90,11 +88,11 @@ class message_batch {
   message_batch& recv(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
 
   /// Sends and receives everything.
-  void run(std::source_location where = std::source_location::current());
+  void run(call_site where = call_site::current());
 
   /// Starts to send and receive everything. The work throws what `run` throws. Until it is done, the batch cannot run
   /// again (usage_error). It may be destroyed.
-  work<void> start(std::source_location where = std::source_location::current());
+  work<void> start(call_site where = call_site::current());
 
  private:
   /// An object that is received when all messages have succeeded.
@@ -112,7 +110,7 @@ class message_batch {
   message_batch& add_failure(const engines::transfer& message);
 
   /// Makes the messages anew where they have run before. Throws usage_error where that is impossible.
-  void prepare(std::source_location where);
+  void prepare(call_site where);
   [[nodiscard]] static std::shared_ptr<engines::transfer> renewed(const engines::transfer& message);
   /// Sends the peers, instead of messages, the reason why there are none.
   void refuse(const char* text) noexcept;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <concepts>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/coalesced.hpp>
 #include <hfcomm/collectives/detail/part_list_calls.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 
 /// Collectives whose parts are views in a list, one for each rank in rank order, wherever they are in memory. Each is
@@ -58,8 +58,7 @@ std::vector<elements> writable_parts_in(L& list) {
 /// view. Views that overlap are a usage_error. (torch's `all_gather` of a list.)
 template <buffer In, buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
-void all_gather(const In& in, Out&& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_gather(const In& in, Out&& out, const process_group& group = world(), call_site where = call_site::current()) {
   detail::all_gather_list(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                           detail::elements_of(in), detail::writable_parts_in(out), group);
 }
@@ -70,7 +69,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(),
 template <buffer In, buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
 void gather(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+            call_site where = call_site::current()) {
   detail::gather_list(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                       detail::elements_of(in), detail::writable_parts_in(out), root.in(group));
 }
@@ -81,7 +80,7 @@ void gather(const In& in, Out&& out, detail::optional_root root = 0, const proce
 template <readable_buffer_list In, writable_buffer Out>
   requires detail::list_of<In, detail::value_of<Out>>
 void scatter(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-             std::source_location where = std::source_location::current()) {
+             call_site where = call_site::current()) {
   detail::scatter_list(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                        detail::parts_in(in), detail::writable_elements_of(out), root.in(group));
 }
@@ -91,8 +90,7 @@ void scatter(const In& in, Out&& out, detail::optional_root root = 0, const proc
 /// differ. No view of `out` may overlap another one, or one of `in` (usage_error). (torch's `all_to_all`.)
 template <readable_buffer_list In, buffer_list Out>
   requires detail::list_of<Out, detail::list_element_t<In>>
-void all_to_all(const In& in, Out&& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+void all_to_all(const In& in, Out&& out, const process_group& group = world(), call_site where = call_site::current()) {
   detail::all_to_all_list(
       detail::uneven_call<detail::list_element_t<In>>("all_to_all", engines::movement::to_all, 0, -1, where),
       detail::parts_in(in), detail::writable_parts_in(out), group);
@@ -105,8 +103,7 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(),
 template <readable_buffer_list In, writable_reducible_buffer Out>
   requires detail::list_of<In, detail::value_of<Out>>
 void reduce_scatter(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::reduce_scatter_list(
       detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
       detail::parts_in(in), detail::writable_elements_of(out), op.in(group));
@@ -117,7 +114,7 @@ void reduce_scatter(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::
 template <lasting_buffer In, lasting_buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
 work<void> all_gather_async(In&& in, const Out& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                           detail::check_all_gather_list, detail::all_gather_list, group, detail::elements_of(in),
                           detail::writable_parts_in(out));
@@ -126,7 +123,7 @@ work<void> all_gather_async(In&& in, const Out& out, const process_group& group 
 template <lasting_buffer In, lasting_buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
 work<void> gather_async(In&& in, const Out& out, detail::optional_root root = 0, const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                           detail::check_gather_list, detail::gather_list, root.in(group), detail::elements_of(in),
                           detail::writable_parts_in(out));
@@ -135,7 +132,7 @@ work<void> gather_async(In&& in, const Out& out, detail::optional_root root = 0,
 template <readable_buffer_list In, lasting_buffer Out>
   requires detail::lasting_list<In> && writable_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
 work<void> scatter_async(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                           detail::check_scatter_list, detail::scatter_list, root.in(group), detail::parts_in(in),
                           detail::writable_elements_of(out));
@@ -144,7 +141,7 @@ work<void> scatter_async(const In& in, Out&& out, detail::optional_root root = 0
 template <readable_buffer_list In, lasting_buffer_list Out>
   requires detail::lasting_list<In> && detail::list_of<Out, detail::list_element_t<In>>
 work<void> all_to_all_async(const In& in, const Out& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_on(
       detail::uneven_call<detail::list_element_t<In>>("all_to_all", engines::movement::to_all, 0, -1, where),
       detail::check_all_to_all_list, detail::all_to_all_list, group, detail::parts_in(in),
@@ -154,8 +151,7 @@ work<void> all_to_all_async(const In& in, const Out& out, const process_group& g
 template <readable_buffer_list In, lasting_buffer Out>
   requires detail::lasting_list<In> && writable_reducible_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
 work<void> reduce_scatter_async(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
-                                const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on(
       detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
       detail::check_reduce_scatter_list, detail::reduce_scatter_list, op.in(group), detail::parts_in(in),

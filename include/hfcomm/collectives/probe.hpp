@@ -2,10 +2,10 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 
 #include <hfcomm/collectives/detail/message_place.hpp>
 #include <hfcomm/collectives/envelope.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -15,9 +15,9 @@ namespace detail {
 
 /// Implementations of `probe` and `try_probe`.
 [[nodiscard]] message_info probe_message(message_source source, const process_group& group, message_tag tag,
-                                         std::source_location where);
+                                         call_site where);
 [[nodiscard]] std::optional<message_info> try_probe_message(message_source source, const process_group& group,
-                                                            message_tag tag, std::source_location where);
+                                                            message_tag tag, call_site where);
 
 }  // namespace detail
 
@@ -27,9 +27,8 @@ namespace detail {
 ///
 /// Throws what `recv` throws. Where a sender has failed to make its message, that is found, too, and `recv` throws the
 /// peer_error. (MPI's `MPI_Probe`.)
-[[nodiscard]] inline message_info probe(message_source source, detail::group_or_tag<message_tag> first = {},
-                                        detail::group_or_tag<message_tag> second = {},
-                                        std::source_location where = std::source_location::current()) {
+[[nodiscard]] inline message_info probe(message_source source, detail::group_or_any_tag first = {},
+                                        detail::group_or_any_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   return detail::probe_message(source, group, tag, where);
 }
@@ -37,9 +36,9 @@ namespace detail {
 /// Returns the same without waiting; nullopt where no such message is there yet. Throws usage_error, and peer_error
 /// where the source can send nothing any more. It never times out, so a loop around it needs an end of its own. From
 /// any_source it returns nullopt, too, where all other ranks have left. (MPI's `MPI_Iprobe`.)
-[[nodiscard]] inline std::optional<message_info> try_probe(
-    message_source source, detail::group_or_tag<message_tag> first = {}, detail::group_or_tag<message_tag> second = {},
-    std::source_location where = std::source_location::current()) {
+[[nodiscard]] inline std::optional<message_info> try_probe(message_source source, detail::group_or_any_tag first = {},
+                                                           detail::group_or_any_tag second = {},
+                                                           call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   return detail::try_probe_message(source, group, tag, where);
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/collectives/detail/message_place.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
 /// Receives the next object with this tag from one rank. Throws what `send` throws, and decode_error.
 template <serializable T>
-[[nodiscard]] T recv(int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-                     std::source_location where = std::source_location::current()) {
+[[nodiscard]] T recv(int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                     call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -22,9 +21,8 @@ template <serializable T>
 /// Receives the next object with this tag from any rank, and returns it with its sender. Ranks that send continuously
 /// are served in turn. (The early torch.distributed's `recv(tensor)`, which returns the sender's rank.)
 template <serializable T>
-[[nodiscard]] received<T> recv(any_source_t /*source*/, detail::group_or_tag<int> first = {},
-                               detail::group_or_tag<int> second = {},
-                               std::source_location where = std::source_location::current()) {
+[[nodiscard]] received<T> recv(any_source_t /*source*/, detail::group_or_tag first = {},
+                               detail::group_or_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_object<T>("recv", any_source, detail::allowed_peer::other_rank, group, tag, where);
@@ -36,8 +34,8 @@ template <serializable T>
 /// otherwise).
 template <buffer_view R>
   requires writable_buffer<R>
-void recv(R&& data, int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-          std::source_location where = std::source_location::current()) {
+void recv(R&& data, int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+          call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
@@ -47,9 +45,8 @@ void recv(R&& data, int source, detail::group_or_tag<int> first = {}, detail::gr
 /// Receives elements with this tag from any rank; returns the sender.
 template <buffer_view R>
   requires writable_buffer<R>
-[[nodiscard]] int recv(R&& data, any_source_t /*source*/, detail::group_or_tag<int> first = {},
-                       detail::group_or_tag<int> second = {},
-                       std::source_location where = std::source_location::current()) {
+[[nodiscard]] int recv(R&& data, any_source_t /*source*/, detail::group_or_tag first = {},
+                       detail::group_or_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("recv", data, any_source, detail::allowed_peer::other_rank, group, tag, where);
@@ -59,8 +56,8 @@ template <buffer_view R>
 
 /// Starts to receive an object; the work's value is the object.
 template <serializable T>
-work<T> irecv(int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-              std::source_location where = std::source_location::current()) {
+work<T> irecv(int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+              call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
@@ -70,9 +67,8 @@ work<T> irecv(int source, detail::group_or_tag<int> first = {}, detail::group_or
 /// Starts to receive an object from any rank, this one included; the work's value is the object and its sender. Where
 /// all other ranks have left, that is a peer_error only once a thread waits for the work.
 template <serializable T>
-work<received<T>> irecv(any_source_t /*source*/, detail::group_or_tag<int> first = {},
-                        detail::group_or_tag<int> second = {},
-                        std::source_location where = std::source_location::current()) {
+work<received<T>> irecv(any_source_t /*source*/, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                        call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_object<T>("irecv", any_source, detail::allowed_peer::any_rank, group, tag, where);
@@ -83,8 +79,8 @@ work<received<T>> irecv(any_source_t /*source*/, detail::group_or_tag<int> first
 /// Starts to receive elements into a buffer, which must stay until the work is done.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
-work<void> irecv(R&& data, int source, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-                 std::source_location where = std::source_location::current()) {
+work<void> irecv(R&& data, int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                 call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
@@ -95,8 +91,8 @@ work<void> irecv(R&& data, int source, detail::group_or_tag<int> first = {}, det
 /// have left, that is a peer_error only once a thread waits for the work.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
-work<int> irecv(R&& data, any_source_t /*source*/, detail::group_or_tag<int> first = {},
-                detail::group_or_tag<int> second = {}, std::source_location where = std::source_location::current()) {
+work<int> irecv(R&& data, any_source_t /*source*/, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::incoming_buffer("irecv", data, any_source, detail::allowed_peer::any_rank, group, tag, where);
@@ -107,14 +103,14 @@ work<int> irecv(R&& data, any_source_t /*source*/, detail::group_or_tag<int> fir
 /// messages of a rank come in the order in which it sent them. (MPI's `MPI_ANY_TAG`.)
 template <serializable T>
 [[nodiscard]] received_with_tag<T> recv(message_source source, const process_group& group, any_tag_t tag,
-                                        std::source_location where = std::source_location::current()) {
+                                        call_site where = call_site::current()) {
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
   return detail::take_object_with_tag<T>(group, *message);
 }
 template <serializable T>
 [[nodiscard]] received_with_tag<T> recv(message_source source, any_tag_t tag, const process_group& group = world(),
-                                        std::source_location where = std::source_location::current()) {
+                                        call_site where = call_site::current()) {
   return recv<T>(source, group, tag, where);
 }
 
@@ -122,7 +118,7 @@ template <serializable T>
 template <buffer_view R>
   requires writable_buffer<R>
 message_info recv(R&& data, message_source source, const process_group& group, any_tag_t tag,
-                  std::source_location where = std::source_location::current()) {
+                  call_site where = call_site::current()) {
   const auto message =
       detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -131,21 +127,21 @@ message_info recv(R&& data, message_source source, const process_group& group, a
 template <buffer_view R>
   requires writable_buffer<R>
 message_info recv(R&& data, message_source source, any_tag_t tag, const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
+                  call_site where = call_site::current()) {
   return recv(data, source, group, tag, where);
 }
 
 /// Starts to receive an object whatever its tag; the work's value is the object, its sender and its tag.
 template <serializable T>
 work<received_with_tag<T>> irecv(message_source source, const process_group& group, any_tag_t tag,
-                                 std::source_location where = std::source_location::current()) {
+                                 call_site where = call_site::current()) {
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object_with_tag<T>(group, came); });
 }
 template <serializable T>
 work<received_with_tag<T>> irecv(message_source source, any_tag_t tag, const process_group& group = world(),
-                                 std::source_location where = std::source_location::current()) {
+                                 call_site where = call_site::current()) {
   return irecv<T>(source, group, tag, where);
 }
 
@@ -154,7 +150,7 @@ work<received_with_tag<T>> irecv(message_source source, any_tag_t tag, const pro
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<message_info> irecv(R&& data, message_source source, const process_group& group, any_tag_t tag,
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   const auto message =
       detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return detail::info_of(came); });
@@ -162,7 +158,7 @@ work<message_info> irecv(R&& data, message_source source, const process_group& g
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<message_info> irecv(R&& data, message_source source, any_tag_t tag, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return irecv(data, source, group, tag, where);
 }
 // Calls that are refused; see call/refused_calls.hpp.

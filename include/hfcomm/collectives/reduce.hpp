@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/collectives/detail/fold_elements.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -17,7 +17,7 @@ namespace hfcomm {
 /// unchanged. `out` may be the root's `in` itself, but must not overlap it otherwise.
 template <reducible_buffer In, detail::output_for<In> Out>
 void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+            const process_group& group = world(), call_site where = call_site::current()) {
   detail::reduce_buffer(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
                         detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
@@ -26,15 +26,14 @@ void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op:
 /// leaves those unspecified.)
 template <writable_reducible_buffer R>
 void reduce(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+            call_site where = call_site::current()) {
   reduce(data, data, root, op, op.in(group), where);
 }
 
 /// Returns the reduction of one number per rank on the root; nullopt elsewhere.
 template <reducible_element T>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, detail::op_for<T> op = reduce_op::sum,
-                                      const process_group& group = world(),
-                                      std::source_location where = std::source_location::current()) {
+                                      const process_group& group = world(), call_site where = call_site::current()) {
   return detail::reduce_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::reduce_buffer, value,
       op.in(group));
@@ -43,7 +42,7 @@ template <reducible_element T>
 /// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, BinaryOp op, const process_group& group = world(),
-                                      std::source_location where = std::source_location::current()) {
+                                      call_site where = call_site::current()) {
   return detail::fold_objects<std::optional<T>>(
       detail::object_call<T>("reduce", engines::movement::to_root, root, where), value, group.size(), op, group);
 }
@@ -54,7 +53,7 @@ template <serializable T, detail::combines_objects<T> BinaryOp>
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+            call_site where = call_site::current()) {
   detail::fold_elements(detail::buffer_call("reduce", engines::movement::to_root, data, root, where),
                         detail::view_of(data), op, group);
 }
@@ -72,8 +71,7 @@ void reduce(detail::any_device_range, ...) = delete;  // device memory: include 
 /// Starts to reduce into the root's `out`; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> reduce_async(In&& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum,
-                        const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
                                   detail::check_reduce, detail::reduce_buffer, in, out, op.in(group));
 }
@@ -82,15 +80,14 @@ work<void> reduce_async(In&& in, Out&& out, int root, detail::op_on<In> op = red
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> reduce_async(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        call_site where = call_site::current()) {
   return reduce_async(data, data, root, op, op.in(group), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
 template <reducible_element T>
 work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = reduce_op::sum,
-                                    const process_group& group = world(),
-                                    std::source_location where = std::source_location::current()) {
+                                    const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::check_reduce,
       detail::reduce_buffer, value, op.in(group));
@@ -99,7 +96,7 @@ work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = re
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const process_group& group = world(),
-                                    std::source_location where = std::source_location::current()) {
+                                    call_site where = call_site::current()) {
   return detail::start_to_fold_objects<std::optional<T>>(
       detail::object_call<T>("reduce", engines::movement::to_root, root, where), std::move(value), group.size(),
       std::move(op), group);
@@ -109,7 +106,7 @@ work<std::optional<T>> reduce_async(T value, int root, BinaryOp op, const proces
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        call_site where = call_site::current()) {
   return detail::start_to_fold(detail::buffer_call("reduce", engines::movement::to_root, data, root, where),
                                detail::view_of(data), std::move(op), group);
 }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference.hpp>
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 
@@ -86,9 +86,9 @@ class dictionary_check {
     }
     detail::throw_error<mismatch_error>(
         context_,
-        {"the ranks reduce different keys: ",
-         dictionary_difference(entries, static_cast<int>(messages_.size())).describe(), "; rank 0 called ",
-         engine.matching_call(0), ", rank ", other, " called ", engine.matching_call(static_cast<int>(other))},
+        {"the ranks reduce different keys: ", describe_difference(entries, static_cast<int>(messages_.size())),
+         "; rank 0 called ", engine.matching_call(0), ", rank ", other, " called ",
+         engine.matching_call(static_cast<int>(other))},
         0, static_cast<int>(other));
   }
 
@@ -109,7 +109,7 @@ class dictionary_check {
 };
 
 template <dictionary Map>
-operation dictionary_call(operation_name name, reduce_op op, std::optional<int> root, std::source_location where) {
+operation dictionary_call(operation_name name, reduce_op op, std::optional<int> root, call_site where) {
   // All ranks receive even where only the root needs the sum, because the keys are checked on every rank.
   operation call = object_call<Map>(name, movement::to_all, root.value_or(-1), where);
   call.element = element_type_of<dictionary_leaf<Map>>;
@@ -177,7 +177,7 @@ work<Map> start_to_reduce_dictionary(const operation& call, Map values, reduce_o
 template <dictionary Map>
 [[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
                               detail::optional_root root = 0, const process_group& group = world(),
-                              std::source_location where = std::source_location::current()) {
+                              call_site where = call_site::current()) {
   return detail::reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where), values, op,
                                    op.root_or(root), op.in(root.in(group)));
 }
@@ -186,8 +186,7 @@ template <dictionary Map>
 /// (MMEngine's `all_reduce_dict`.)
 template <dictionary Map>
 [[nodiscard]] Map all_reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average,
-                                  const process_group& group = world(),
-                                  std::source_location where = std::source_location::current()) {
+                                  const process_group& group = world(), call_site where = call_site::current()) {
   return detail::reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where), values, op,
                                    std::nullopt, op.in(group));
 }
@@ -196,7 +195,7 @@ template <dictionary Map>
 template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
                             detail::optional_root root = 0, const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            call_site where = call_site::current()) {
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where),
                                             std::move(values), op, op.root_or(root), op.in(root.in(group)));
 }
@@ -204,8 +203,7 @@ work<Map> reduce_dict_async(Map values, detail::dictionary_op_or_root<Map> op = 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
 template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
-                                const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
                                             std::move(values), op, std::nullopt, op.in(group));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +9,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -18,8 +18,7 @@ namespace hfcomm {
 /// those that `all_reduce` gives.
 template <reducible_buffer In, detail::output_for<In> Out>
 void reduce_scatter(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::reduce_scatter_buffer(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
                                 detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
@@ -28,8 +27,7 @@ void reduce_scatter(const In& in, Out&& out, detail::op_on<In> op = reduce_op::s
 /// counts are the same on all ranks (mismatch_error otherwise), their sum is `in`'s length, and this rank's is `out`'s.
 template <reducible_buffer In, detail::output_for<In> Out>
 void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, detail::op_on<In> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::reduce_scatter_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
                                detail::elements_of(in), detail::writable_elements_of(out), counts, op.in(group));
 }
@@ -42,8 +40,7 @@ void reduce_scatter(detail::any_device_range,
 /// Starts a reduce-scatter; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op::sum,
-                                const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_buffers(
       detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
       detail::check_reduce_scatter, detail::reduce_scatter_buffer, in, out, op.in(group));
@@ -53,7 +50,7 @@ work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_on<In> op = reduc
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts,
                                 detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
-                                std::source_location where = std::source_location::current()) {
+                                call_site where = call_site::current()) {
   return detail::start_on_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
                                 detail::check_reduce_scatter, detail::reduce_scatter_parts, in, out, std::move(counts),
                                 op.in(group));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/prefix.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -17,7 +17,7 @@ namespace hfcomm {
 /// uses memory for at most 4 MiB of them at a time. (MPI's `MPI_Scan`.)
 template <reducible_buffer In, detail::output_for<In> Out>
 void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+          call_site where = call_site::current()) {
   detail::scan_buffer(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
                       detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
 }
@@ -25,14 +25,14 @@ void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, c
 /// Scans element by element, in place.
 template <writable_reducible_buffer R>
 void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+          call_site where = call_site::current()) {
   scan(data, data, op, op.in(group), where);
 }
 
 /// Returns the reduction of this rank's number and those of the ranks before it.
 template <reducible_element T>
 [[nodiscard]] T scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
-                     std::source_location where = std::source_location::current()) {
+                     call_site where = call_site::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
                                   detail::scan_buffer, value, op.in(group));
 }
@@ -41,7 +41,7 @@ template <reducible_element T>
 /// An exception of the callable is thrown on its rank only: the other ranks have all objects by then.
 template <serializable T, detail::combines_objects<T> BinaryOp>
 [[nodiscard]] T scan(const T& value, BinaryOp op, const process_group& group = world(),
-                     std::source_location where = std::source_location::current()) {
+                     call_site where = call_site::current()) {
   return detail::fold_objects<T>(detail::object_call<T>("scan", engines::movement::to_all, -1, where), value,
                                  group.rank() + 1, op, group);
 }
@@ -52,7 +52,7 @@ template <serializable T, detail::combines_objects<T> BinaryOp>
 template <buffer In, detail::output_for<In> Out, class BinaryOp>
   requires combines<BinaryOp, detail::value_of<In>>
 void scan(const In& in, Out&& out, BinaryOp op, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+          call_site where = call_site::current()) {
   detail::scan_by_fold(detail::buffer_call("scan", engines::movement::to_all, in, -1, where), detail::elements_of(in),
                        detail::writable_elements_of(out), group.rank() + 1,
                        detail::fold_into(detail::view_of(out), nullptr, op), group);
@@ -62,8 +62,7 @@ void scan(const In& in, Out&& out, BinaryOp op, const process_group& group = wor
 /// whole containers.)
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && combines<BinaryOp, detail::value_of<R>>
-void scan(R&& data, BinaryOp op, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+void scan(R&& data, BinaryOp op, const process_group& group = world(), call_site where = call_site::current()) {
   scan(data, data, std::move(op), group, where);
 }
 
@@ -79,8 +78,7 @@ std::decay_t<T> scan(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: s
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                      const process_group& group = world(),
-                      std::source_location where = std::source_location::current()) {
+                      const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
                                   detail::check_scan, detail::scan_buffer, in, out, op.in(group));
 }
@@ -89,22 +87,21 @@ work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op:
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
-                      std::source_location where = std::source_location::current()) {
+                      call_site where = call_site::current()) {
   return scan_async(data, data, op, op.in(group), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
 work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
-                   std::source_location where = std::source_location::current()) {
+                   call_site where = call_site::current()) {
   return detail::start_on_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
                                     detail::check_scan, detail::scan_buffer, value, op.in(group));
 }
 
 /// Starts to scan one object per rank, which is copied; the callable runs on another thread.
 template <serializable T, detail::combines_objects<T> BinaryOp>
-work<T> scan_async(T value, BinaryOp op, const process_group& group = world(),
-                   std::source_location where = std::source_location::current()) {
+work<T> scan_async(T value, BinaryOp op, const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_to_fold_objects<T>(detail::object_call<T>("scan", engines::movement::to_all, -1, where),
                                           std::move(value), group.rank() + 1, std::move(op), group);
 }
@@ -113,7 +110,7 @@ work<T> scan_async(T value, BinaryOp op, const process_group& group = world(),
 template <buffer_view R, class BinaryOp>
   requires writable_buffer<R> && lasting_buffer<R> && combines<BinaryOp, detail::value_of<R>>
 work<void> scan_async(R&& data, BinaryOp op, const process_group& group = world(),
-                      std::source_location where = std::source_location::current()) {
+                      call_site where = call_site::current()) {
   const auto run = [](engines::operation&& call, auto own, BinaryOp& its_op, const process_group& its_group) {
     hfcomm::scan(own, std::move(its_op), its_group, call.where);
   };

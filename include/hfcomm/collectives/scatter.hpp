@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -40,8 +40,7 @@ T scatter_objects(operation&& call, const std::vector<T>& values, const process_
 /// give an empty list, because their objects would be lost (usage_error otherwise).
 template <serializable T>
 [[nodiscard]] T scatter(const std::vector<T>& values, detail::optional_root root = 0,
-                        const process_group& group = world(),
-                        std::source_location where = std::source_location::current()) {
+                        const process_group& group = world(), call_site where = call_site::current()) {
   return detail::scatter_objects(detail::object_call<T>("scatter", engines::movement::from_root, root, where), values,
                                  root.in(group));
 }
@@ -50,7 +49,7 @@ template <serializable T>
 /// (usage_error otherwise); elsewhere `in` is ignored and may be empty. `out` may be the root's own part of `in`.
 template <buffer In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-             std::source_location where = std::source_location::current()) {
+             call_site where = call_site::current()) {
   detail::scatter_buffer(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), root.in(group));
 }
@@ -61,7 +60,7 @@ void scatter(const In& in, Out&& out, detail::optional_root root = 0, const proc
 /// `MPI_Scatterv`.)
 template <buffer In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
-             const process_group& group = world(), std::source_location where = std::source_location::current()) {
+             const process_group& group = world(), call_site where = call_site::current()) {
   detail::scatter_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group));
 }
@@ -76,7 +75,7 @@ void scatter(detail::any_device_range, ...) = delete;  // device memory: include
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
 work<T> scatter_async(std::vector<T> values, detail::optional_root root = 0, const process_group& group = world(),
-                      std::source_location where = std::source_location::current()) {
+                      call_site where = call_site::current()) {
   return detail::start_on(detail::object_call<T>("scatter", engines::movement::from_root, root, where),
                           detail::check_length<detail::check_scatter_objects>, detail::scatter_objects<T>,
                           root.in(group), std::move(values));
@@ -85,7 +84,7 @@ work<T> scatter_async(std::vector<T> values, detail::optional_root root = 0, con
 /// Starts to scatter elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> scatter_async(In&& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
                                   detail::check_scatter, detail::scatter_buffer, in, out, root.in(group));
 }
@@ -93,8 +92,7 @@ work<void> scatter_async(In&& in, Out&& out, detail::optional_root root = 0, con
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         const process_group& group = world(), call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                                 detail::check_scatter, detail::scatter_parts, in, out, std::move(counts),
                                 root.in(group));

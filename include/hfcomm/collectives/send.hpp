@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/collectives/detail/message_place.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -19,8 +18,8 @@ namespace hfcomm {
 /// Throws peer_error and timeout_error as collectives do. Two ranks that both send first wait for each other until
 /// their deadline: `send_receive` does not.
 template <serializable T>
-void send(const T& value, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-          std::source_location where = std::source_location::current()) {
+void send(const T& value, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+          call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_object("send", value, destination, detail::allowed_peer::other_rank, group, tag, where);
@@ -29,8 +28,8 @@ void send(const T& value, int destination, detail::group_or_tag<int> first = {},
 
 /// Sends a buffer's elements to one rank, which receives them in a buffer of the same length and type.
 template <buffer_view R>
-void send(const R& data, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-          std::source_location where = std::source_location::current()) {
+void send(const R& data, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+          call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_buffer("send", data, destination, detail::allowed_peer::other_rank, group, tag, where);
@@ -40,8 +39,8 @@ void send(const R& data, int destination, detail::group_or_tag<int> first = {}, 
 /// Starts to send an object, which may be changed at once. The work is done when the receiver has it. Any number of
 /// messages may be pending.
 template <serializable T>
-work<void> isend(const T& value, int destination, detail::group_or_tag<int> first = {},
-                 detail::group_or_tag<int> second = {}, std::source_location where = std::source_location::current()) {
+work<void> isend(const T& value, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                 call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_object("isend", value, destination, detail::allowed_peer::any_rank, group, tag, where);
@@ -51,8 +50,8 @@ work<void> isend(const T& value, int destination, detail::group_or_tag<int> firs
 /// Starts to send a buffer's elements, which must stay untouched until the work is done.
 template <buffer_view R>
   requires lasting_buffer<R>
-work<void> isend(R&& data, int destination, detail::group_or_tag<int> first = {}, detail::group_or_tag<int> second = {},
-                 std::source_location where = std::source_location::current()) {
+work<void> isend(R&& data, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
+                 call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::allowed_peer::any_rank, group, tag, where);

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +11,7 @@
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/collectives/detail/message_place.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {
 
@@ -52,9 +52,8 @@ struct message_pair {
 /// Both peers throw peer_error with the reason if this rank cannot make its part.
 /// (MPI's `MPI_Sendrecv`.)
 template <serializable T>
-[[nodiscard]] T send_receive(const T& value, int destination, int source, detail::group_or_tag<int> first = {},
-                             detail::group_or_tag<int> second = {},
-                             std::source_location where = std::source_location::current()) {
+[[nodiscard]] T send_receive(const T& value, int destination, int source, detail::group_or_tag first = {},
+                             detail::group_or_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   constexpr auto any_rank = detail::allowed_peer::any_rank;
   const detail::message_pair pair(
@@ -72,8 +71,8 @@ template <serializable T>
 /// equals that of its peer's buffer.
 template <buffer_view Out, buffer_view In>
   requires writable_buffer<In>
-void send_receive(const Out& data, int destination, In&& into, int source, detail::group_or_tag<int> first = {},
-                  detail::group_or_tag<int> second = {}, std::source_location where = std::source_location::current()) {
+void send_receive(const Out& data, int destination, In&& into, int source, detail::group_or_tag first = {},
+                  detail::group_or_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second);
   constexpr auto any_rank = detail::allowed_peer::any_rank;
   const auto incoming = detail::buffer_call<std::ranges::range_value_t<In>>("send_receive", detail::movement::receive,

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 
@@ -22,13 +22,13 @@ struct error_context {
   int size = 0;
   std::string operation;
   std::uint64_t sequence = 0;
-  std::source_location where = std::source_location::current();
+  call_site where = call_site::current();
 };
 
 namespace detail {
 
 /// Returns "FILE:LINE", without the file's folders.
-[[gnu::cold]] std::string describe(const std::source_location& where);
+[[gnu::cold]] std::string describe(const call_site& where);
 
 /// Returns the text of an error: its context, as in `error::what()`, and `detail`.
 [[gnu::cold]] std::string describe(const error_context& context, std::string_view detail);
@@ -48,7 +48,7 @@ class error : public std::runtime_error {
   /// The operation's number within its group, from 1; 0 where there is none.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return context_.sequence; }
   /// The line of the user's program that called the operation.
-  [[nodiscard]] const std::source_location& where() const noexcept { return context_.where; }
+  [[nodiscard]] const call_site& where() const noexcept { return context_.where; }
   [[nodiscard]] const error_context& context() const noexcept { return context_; }
   /// The description of the failure, without the context.
   [[nodiscard]] const std::string& detail() const noexcept { return detail_; }

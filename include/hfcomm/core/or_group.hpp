@@ -7,9 +7,9 @@ class process_group;
 
 namespace detail {
 
-/// Returns the group that a call names in the place of another argument. Throws usage_error where it names a second
-/// one, `behind`, which is the world where there is none.
-[[nodiscard]] const process_group& only_group(const process_group& named, const process_group& behind);
+/// Throws usage_error where a call that names a group in the place of another argument names a second one, `behind`,
+/// which is the world where there is none.
+void check_only_group(const process_group& named, const process_group& behind);
 
 /// The base of a parameter that may be left out where the group behind it is given: it takes the group in its place.
 class or_group {
@@ -19,7 +19,10 @@ class or_group {
 
   /// Returns the group of the call. `behind` is the argument for it.
   [[nodiscard]] const process_group& in(const process_group& behind) const {
-    return group_ == nullptr ? behind : only_group(*group_, behind);
+    if (group_ != nullptr) {
+      check_only_group(*group_, behind);
+    }
+    return group_ == nullptr ? behind : *group_;
   }
 
  private:

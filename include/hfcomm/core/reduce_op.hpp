@@ -172,6 +172,12 @@ namespace detail {
   return is_floating_point(type) ? !needs_integers(kind) : !needs_floating_point(kind);
 }
 
+/// The same for elements of type T; void, which is not known while compiling, may have all.
+template <reduce_kind Kind, class T>
+inline constexpr bool valid_for = valid(Kind, element_type_of<T>);
+template <reduce_kind Kind>
+inline constexpr bool valid_for<Kind, void> = true;
+
 }  // namespace detail
 
 /// The parameter type of collectives on elements of type T. It takes any `reduce_op` that is known at run time only,
@@ -184,21 +190,21 @@ class reduction : public detail::or_group {
   constexpr reduction(reduce_op op) noexcept : op_(op) {}
 
   template <reduce_kind Kind>
-    requires(detail::valid(Kind, element_type_of<T>))
+    requires(detail::valid_for<Kind, T>)
   constexpr reduction(typed_reduce_op<Kind> op) noexcept : op_(op) {}
 
   // Compilers show the line of a deleted function that was called.
   template <reduce_kind Kind>
-    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_floating_point(Kind))
+    requires(!detail::valid_for<Kind, T> && detail::needs_floating_point(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // an average or premultiplied sum needs floating-point elements
   template <reduce_kind Kind>
-    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_integers(Kind))
+    requires(!detail::valid_for<Kind, T> && detail::needs_integers(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // a bitwise reduction needs integer elements
   template <reduce_kind Kind>
-    requires(!detail::valid(Kind, element_type_of<T>) && detail::needs_order(Kind))
+    requires(!detail::valid_for<Kind, T> && detail::needs_order(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // complex numbers have no order, so no minimum or maximum
   template <reduce_kind Kind>
-    requires(!detail::valid(Kind, element_type_of<T>) && detail::is_logical(Kind))
+    requires(!detail::valid_for<Kind, T> && detail::is_logical(Kind))
   reduction(typed_reduce_op<Kind>) = delete;  // complex numbers are neither true nor false, so no logical reduction
 
   [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
@@ -214,19 +220,7 @@ template <class T>
 using op_for = reduction<std::type_identity_t<T>>;
 
 /// The parameter type of reductions of elements whose type is not known while compiling.
-class any_reduction : public or_group {
- public:
-  constexpr any_reduction(const process_group& group, reduce_op otherwise = reduce_op::sum) noexcept
-      : or_group(group), op_(otherwise) {}
-  constexpr any_reduction(reduce_op op) noexcept : op_(op) {}
-  template <reduce_kind Kind>
-  constexpr any_reduction(typed_reduce_op<Kind> op) noexcept : op_(op) {}
-
-  [[nodiscard]] constexpr operator reduce_op() const noexcept { return op_; }
-
- private:
-  reduce_op op_;
-};
+using any_reduction = reduction<void>;
 
 /// A parameter like Reduction. It is an average where the group is in its place or, if MayBeRoot, the root.
 template <class Reduction, bool MayBeRoot = false>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <source_location>
 #include <type_traits>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/device_span.hpp>
 #include <hfcomm/cuda/owned_memory.hpp>
 
@@ -23,7 +23,7 @@ class device_buffer {
   device_buffer() noexcept = default;
   /// Throws engine_error where CUDA fails or is not found, and std::bad_array_new_length where the size in bytes
   /// overflows.
-  explicit device_buffer(std::size_t size, std::source_location where = std::source_location::current())
+  explicit device_buffer(std::size_t size, call_site where = call_site::current())
       : memory_(cuda::owned_memory::place::device, size, sizeof(T), where) {}
 
   [[nodiscard]] T* data() noexcept { return static_cast<T*>(memory_.data()); }

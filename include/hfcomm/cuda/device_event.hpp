@@ -4,8 +4,8 @@
 #include <chrono>
 #include <memory>
 #include <ratio>
-#include <source_location>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 
 namespace hfcomm {
@@ -23,22 +23,22 @@ class device_event {
   enum class timing : bool { off, on };
 
   /// Makes an event. `since` needs timing, which costs more.
-  explicit device_event(timing timed = timing::off, std::source_location where = std::source_location::current());
+  explicit device_event(timing timed = timing::off, call_site where = call_site::current());
 
   [[nodiscard]] CUevent_st* get() const noexcept { return event_.get(); }
 
   /// Records the point after the work already on the stream. It replaces the point that was recorded before.
-  void record(stream_ref stream, std::source_location where = std::source_location::current());
+  void record(stream_ref stream, call_site where = call_site::current());
   /// Makes the following work on `stream` wait until the event is reached. It does not wait where nothing was recorded.
-  void order(stream_ref stream, std::source_location where = std::source_location::current()) const;
+  void order(stream_ref stream, call_site where = call_site::current()) const;
   /// Returns whether the event has been reached. Never blocks.
-  [[nodiscard]] bool done(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] bool done(call_site where = call_site::current()) const;
   /// Waits on the host until the event is reached, without a deadline. `hfcomm::synchronize` also checks for lost
   /// ranks.
-  void synchronize(std::source_location where = std::source_location::current()) const;
+  void synchronize(call_site where = call_site::current()) const;
   /// Returns the device's time from `start` to this event. Both have been reached, and have timing.
-  [[nodiscard]] std::chrono::duration<double, std::milli> since(
-      const device_event& start, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] std::chrono::duration<double, std::milli> since(const device_event& start,
+                                                                call_site where = call_site::current()) const;
 
  private:
   struct destroyer {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <string>
 
 #include <nccl.h>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/library.hpp>
 
@@ -51,7 +51,7 @@ struct nccl_api {
 
 namespace detail {
 
-inline nccl_api load_nccl(const std::source_location& where) {
+inline nccl_api load_nccl(const call_site& where) {
   const hfcomm::detail::library found("NCCL", "HFCOMM_NCCL_LIBRARY", "ncclGetVersion", {"libnccl.so.2", "libnccl.so"});
   if (!found.is_found()) {
     hfcomm::detail::throw_error<engine_error>({-1, 0, "NCCL", 0, where}, {found.problem()});
@@ -96,7 +96,7 @@ inline nccl_api load_nccl(const std::source_location& where) {
 
 /// Returns NCCL's functions, and loads the library at the first call. Throws engine_error, with the places that were
 /// searched, where there is none. Any thread may call.
-inline const nccl_api& nccl(std::source_location where = std::source_location::current()) {
+inline const nccl_api& nccl(call_site where = call_site::current()) {
   return hfcomm::detail::table_of(&detail::load_nccl, where);
 }
 

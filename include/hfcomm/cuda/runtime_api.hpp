@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <source_location>
 #include <string>
 
 #include <cuda_runtime_api.h>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/library.hpp>
@@ -59,7 +59,7 @@ struct runtime_api {
   // NOLINTEND(readability-identifier-naming)
 
   /// Throws engine_error, with CUDA's error text, unless `status` is success. `what` names the call.
-  void check(cudaError_t status, const char* what, const std::source_location& where) const {
+  void check(cudaError_t status, const char* what, const call_site& where) const {
     if (status != cudaSuccess) [[unlikely]] {
       (void)cudaGetLastError();  // clears CUDA's copy of the error that is thrown
       hfcomm::detail::throw_error<engine_error>(
@@ -67,7 +67,7 @@ struct runtime_api {
     }
   }
   /// Returns whether a query has found its work done. Throws as `check` does.
-  [[nodiscard]] bool is_ready(cudaError_t status, const char* what, const std::source_location& where) const {
+  [[nodiscard]] bool is_ready(cudaError_t status, const char* what, const call_site& where) const {
     if (status == cudaErrorNotReady) {
       (void)cudaGetLastError();
       return false;
@@ -79,7 +79,7 @@ struct runtime_api {
 
 namespace detail {
 
-inline runtime_api load_runtime(const std::source_location& where) {
+inline runtime_api load_runtime(const call_site& where) {
   const std::string versioned = hfcomm::detail::concat({"libcudart.so.", CUDART_VERSION / 1000});
   const hfcomm::detail::library found("the CUDA runtime", "HFCOMM_CUDART_LIBRARY", "cudaRuntimeGetVersion",
                                       {versioned.c_str(), "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"});
@@ -135,7 +135,7 @@ inline runtime_api load_runtime(const std::source_location& where) {
 
 /// Returns the CUDA runtime's functions, and loads the library at the first call. Throws engine_error, with the places
 /// that were searched, where there is none. Any thread may call.
-inline const runtime_api& runtime(std::source_location where = std::source_location::current()) {
+inline const runtime_api& runtime(call_site where = call_site::current()) {
   return hfcomm::detail::table_of(&detail::load_runtime, where);
 }
 
@@ -149,9 +149,9 @@ inline void use_runtime(const runtime_api* table) noexcept {
 class device_guard {
  public:
   device_guard(const runtime_api& api, int device) : api_(api) {
-    api_.check(api_.cudaGetDevice(&previous_), "cudaGetDevice", std::source_location::current());
+    api_.check(api_.cudaGetDevice(&previous_), "cudaGetDevice", call_site::current());
     if (previous_ != device) {
-      api_.check(api_.cudaSetDevice(device), "cudaSetDevice", std::source_location::current());
+      api_.check(api_.cudaSetDevice(device), "cudaSetDevice", call_site::current());
       has_changed_ = true;
     }
   }

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -52,7 +52,7 @@ class distributed_sampler {
 
   /// Makes a sampler for rank `rank` of `ranks`, which need not be a group's. Throws usage_error for any other rank.
   distributed_sampler(std::size_t size, sampler_options options, int rank, int ranks,
-                      std::source_location where = std::source_location::current());
+                      call_site where = call_site::current());
 
   /// Returns the number of items that this rank has in an epoch; with `tail::keep` other ranks may have one more or one
   /// less.
@@ -71,7 +71,7 @@ class distributed_sampler {
 
   /// Resumes an interrupted epoch: the first `position` of this rank's items are done. Throws usage_error where it has
   /// fewer.
-  void start_at(std::size_t position, std::source_location where = std::source_location::current());
+  void start_at(std::size_t position, call_site where = call_site::current());
 
   /// Returns the begin and end of the rest of the epoch, for a range-based `for`.
   [[nodiscard]] std::vector<std::size_t>::const_iterator begin() const noexcept {

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
 
@@ -37,8 +37,7 @@ namespace hfcomm {
 class accumulate {
  public:
   /// Throws usage_error for an `every` of 0. Not collective.
-  accumulate(distributed_data_parallel& ddp, std::size_t every,
-             std::source_location where = std::source_location::current());
+  accumulate(distributed_data_parallel& ddp, std::size_t every, call_site where = call_site::current());
   accumulate(const accumulate&) = delete;
   accumulate& operator=(const accumulate&) = delete;
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/ddp/parameter.hpp>
@@ -27,23 +27,21 @@ namespace hfcomm {
 /// tensors to reduce themselves.)
 void all_reduce_params(std::span<const ddp_parameter> parameters, reduce_op op = reduce_op::average,
                        std::size_t bucket_bytes = std::size_t{25} << 20, const process_group& group = world(),
-                       std::source_location where = std::source_location::current());
+                       call_site where = call_site::current());
 
 /// The same for the parameters' values: averages models that were trained separately for a while.
 void all_reduce_param_values(std::span<const ddp_parameter> parameters, reduce_op op = reduce_op::average,
                              std::size_t bucket_bytes = std::size_t{25} << 20, const process_group& group = world(),
-                             std::source_location where = std::source_location::current());
+                             call_site where = call_site::current());
 
 /// Starts `all_reduce_params`; the gradients must stay, untouched, until the work is done.
 work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op = reduce_op::average,
                                    std::size_t bucket_bytes = std::size_t{25} << 20,
-                                   const process_group& group = world(),
-                                   std::source_location where = std::source_location::current());
+                                   const process_group& group = world(), call_site where = call_site::current());
 
 /// Starts `all_reduce_param_values`; the values must stay, untouched, until the work is done.
 work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op = reduce_op::average,
                                          std::size_t bucket_bytes = std::size_t{25} << 20,
-                                         const process_group& group = world(),
-                                         std::source_location where = std::source_location::current());
+                                         const process_group& group = world(), call_site where = call_site::current());
 
 }  // namespace hfcomm

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
@@ -65,12 +65,11 @@ class distributed_data_parallel {
  public:
   explicit distributed_data_parallel(std::vector<ddp_parameter> parameters, std::vector<ddp_buffer> buffers = {},
                                      ddp_options options = {}, const process_group& group = world(),
-                                     std::source_location where = std::source_location::current());
+                                     call_site where = call_site::current());
   /// The same for a model without buffers. A template, so that `{}` stands for no buffers.
   template <std::same_as<ddp_options> Options>
   distributed_data_parallel(std::vector<ddp_parameter> parameters, Options options,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current())
+                            const process_group& group = world(), call_site where = call_site::current())
       : distributed_data_parallel(std::move(parameters), {}, std::move(options), group, where) {}
   distributed_data_parallel(const distributed_data_parallel&) = delete;
   distributed_data_parallel& operator=(const distributed_data_parallel&) = delete;
@@ -84,50 +83,45 @@ class distributed_data_parallel {
   ///
   /// Throws usage_error where a gradient of the pass before was marked ready, and the pass was neither finished nor
   /// abandoned. This abandons it: the other ranks throw peer_error in their `finish` of it. (As torch does.)
-  void begin_forward(std::source_location where = std::source_location::current());
+  void begin_forward(call_site where = call_site::current());
 
   /// Declares the gradient of the `index`-th registered parameter final for this backward pass. Once all gradients of a
   /// bucket are, its reduction starts in the background. Ignored parameters and calls inside `no_sync` do nothing.
   /// Throws usage_error for an index that does not exist or one marked twice.
-  void mark_ready(std::size_t index, std::source_location where = std::source_location::current());
+  void mark_ready(std::size_t index, call_site where = call_site::current());
 
   /// The same for the parameter of that name.
-  void mark_ready(std::string_view name, std::source_location where = std::source_location::current());
+  void mark_ready(std::string_view name, call_site where = call_site::current());
 
   /// The same for a gradient that lies at `source`, which is copied, unless that is its memory. `source` has the
   /// gradient's length (usage_error otherwise) and may be changed afterwards; on a device, in stream order.
-  void mark_ready(std::size_t index, std::span<const std::byte> source,
-                  std::source_location where = std::source_location::current());
+  void mark_ready(std::size_t index, std::span<const std::byte> source, call_site where = call_site::current());
 
   /// Returns the memory of the gradient of the `index`-th registered parameter: the model's, or, where it gives none,
   /// memory of this object, which begins as zeros. Then no copy is needed to reduce it. Valid until the next
   /// `begin_forward`, which may move it with its content (see `ddp_options::rebuild_buckets`); ask for it after that.
   /// Throws usage_error for an index that does not exist, and for an ignored parameter.
-  [[nodiscard]] std::span<std::byte> gradient(std::size_t index,
-                                              std::source_location where = std::source_location::current());
+  [[nodiscard]] std::span<std::byte> gradient(std::size_t index, call_site where = call_site::current());
 
   /// The same as elements. Throws usage_error where T is not the parameter's type.
   template <class T>
-  [[nodiscard]] std::span<T> gradient(std::size_t index, std::source_location where = std::source_location::current()) {
+  [[nodiscard]] std::span<T> gradient(std::size_t index, call_site where = call_site::current()) {
     const auto bytes = typed_gradient(index, element_type_of<T>, where);
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
   /// Returns what keeps that memory, beyond this object's life and beyond `begin_forward`; null where it is the
   /// model's.
-  [[nodiscard]] std::shared_ptr<void> gradient_memory(
-      std::size_t index, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] std::shared_ptr<void> gradient_memory(std::size_t index, call_site where = call_site::current()) const;
 
   /// Returns whether any rank used the parameter in the last averaged pass: with `find_unused_parameters` and
   /// `static_graph` some may not. True for all others that take part.
-  [[nodiscard]] bool used(std::size_t index, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] bool used(std::size_t index, call_site where = call_site::current()) const;
 
   /// Says that the values of a parameter, or a buffer, lie elsewhere now, as many bytes (usage_error otherwise). Not
   /// collective, and not during a pass.
-  void rebind_value(std::size_t index, std::span<std::byte> value,
-                    std::source_location where = std::source_location::current());
-  void rebind_buffer(std::size_t index, std::span<std::byte> bytes,
-                     std::source_location where = std::source_location::current());
+  void rebind_value(std::size_t index, std::span<std::byte> value, call_site where = call_site::current());
+  void rebind_buffer(std::size_t index, std::span<std::byte> bytes, call_site where = call_site::current());
 
   /// Returns what the last averaged pass did on this rank.
   [[nodiscard]] const ddp_pass_record& last_pass() const noexcept;
@@ -138,7 +132,7 @@ class distributed_data_parallel {
   /// Throws usage_error naming the parameters that never became ready, unless `find_unused_parameters` (the other ranks
   /// throw peer_error with the same names); mismatch_error where the ranks are not in the same backward pass; and the
   /// errors of the reductions. With `find_unused_parameters` a gradient that no rank used stays as it was.
-  void finish(std::source_location where = std::source_location::current());
+  void finish(call_site where = call_site::current());
 
   /// Ends a backward pass instead of `finish`, where an exception ended this rank's forward or backward and the loop
   /// continues:
@@ -153,7 +147,7 @@ class distributed_data_parallel {
   ///
   /// Without it the others wait in their `finish` for this rank's next `begin_forward`. Throws usage_error in the child
   /// of a fork.
-  void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current());
+  void abandon_pass(std::string_view why = {}, call_site where = call_site::current());
 
   /// Switches the averaging and the buffer broadcasts off for a scope; nestable. The destructor switches them on again,
   /// also where an exception leaves the scope. Gradients that accumulate inside are averaged by the first pass outside.
@@ -182,13 +176,13 @@ class distributed_data_parallel {
   /// Returns the separate group in which gradients on a device are averaged: for `synchronize` and `device_watch`.
   /// Throws usage_error where they are in host memory, or are averaged there, because another thread uses the group
   /// then.
-  [[nodiscard]] const process_group& device_group(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] const process_group& device_group(call_site where = call_site::current()) const;
 
  private:
   friend class join_scope;
   friend class accumulate;
 
-  [[nodiscard]] std::span<std::byte> typed_gradient(std::size_t index, element_type type, std::source_location where);
+  [[nodiscard]] std::span<std::byte> typed_gradient(std::size_t index, element_type type, call_site where);
 
   std::unique_ptr<detail::ddp_state> state_;
 };

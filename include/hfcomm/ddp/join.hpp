@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string_view>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
@@ -55,7 +55,7 @@ class join_scope {
  public:
   /// Not collective. Throws usage_error where a scope of this ddp is open already.
   explicit join_scope(distributed_data_parallel& ddp, join_options options = {},
-                      std::source_location where = std::source_location::current());
+                      call_site where = call_site::current());
   join_scope(const join_scope&) = delete;
   join_scope& operator=(const join_scope&) = delete;
 
@@ -68,7 +68,7 @@ class join_scope {
   ///
   /// This rank's gradients are overwritten with the averages. Collective. Throws usage_error where this rank is in the
   /// middle of a pass or has called it before, and the errors of the others' passes.
-  void finish(std::source_location where = std::source_location::current());
+  void finish(call_site where = call_site::current());
 
   /// Ends this rank's part because it cannot continue: the other ranks throw peer_error with the text `why`. Does not
   /// wait for them. Does nothing where the scope is closed, or the others have failed too.
@@ -79,7 +79,7 @@ class join_scope {
 
   distributed_data_parallel& ddp_;
   std::unique_ptr<detail::join_session> session_;
-  std::source_location where_;
+  call_site where_;
   int exceptions_;
 };
 
@@ -87,7 +87,7 @@ class join_scope {
 /// peer_error with the exception's text.
 template <class Loop>
 void run_joined(distributed_data_parallel& ddp, const join_options& options, Loop loop,
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   join_scope scope(ddp, options, where);
   try {
     std::invoke(loop);

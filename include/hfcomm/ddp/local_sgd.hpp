@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -21,7 +21,7 @@ namespace hfcomm {
 /// host memory, and not in passes that a join_scope divides by fewer ranks (usage_error). (Semantics of torch's
 /// post_localSGD_hook.)
 [[nodiscard]] communication_hook local_sgd(const process_group& subgroup, std::uint64_t first_local_pass,
-                                           std::source_location where = std::source_location::current());
+                                           call_site where = call_site::current());
 
 /// Averages the values of a model over the ranks, once in a number of steps, while the ranks train on their own between
 /// them (local SGD):
@@ -40,11 +40,11 @@ class periodic_averager {
   /// Averages in each `period`-th step after the first `warmup` steps, in which nothing is done. Throws usage_error
   /// where `period` is 0. Not collective.
   periodic_averager(std::vector<ddp_parameter> parameters, std::uint64_t period, std::uint64_t warmup = 0,
-                    const process_group& group = world(), std::source_location where = std::source_location::current());
+                    const process_group& group = world(), call_site where = call_site::current());
 
   /// To be called after each step of the optimizer. Collective in the steps that average. Returns whether this one did.
   /// Throws the errors of all_reduce_param_values; the step counts all the same.
-  bool step(std::source_location where = std::source_location::current());
+  bool step(call_site where = call_site::current());
 
  private:
   std::vector<ddp_parameter> parameters_;

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
 
@@ -33,8 +33,7 @@ struct power_sgd_options {
 /// usage_error. A gradient that is not finite makes all ranks begin anew with it, without feedback. Belongs to one
 /// distributed_data_parallel. Throws usage_error where `matrix_rank` is 0, or `least_compression` less than 1.
 /// (Semantics of torch's powerSGD_hook.)
-[[nodiscard]] communication_hook power_sgd(power_sgd_options options = {},
-                                           std::source_location where = std::source_location::current());
+[[nodiscard]] communication_hook power_sgd(power_sgd_options options = {}, call_site where = call_site::current());
 
 }  // namespace hfcomm
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
 namespace hfcomm {
@@ -17,7 +17,7 @@ namespace hfcomm {
 /// ranks then get peer_error where they wait (`synchronize`). Throws engine_error where NCCL or the CUDA runtime fails.
 template <device_range In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::device_all_gather(detail::buffer_call("device all_gather", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream},
                             group);
@@ -27,7 +27,7 @@ void all_gather(const In& in, Out&& out, stream_ref stream, const process_group&
 /// ranks.
 template <device_range In, detail::output_for<In> Out>
 void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                const process_group& group = world(), std::source_location where = std::source_location::current()) {
+                const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), counts,
                             detail::on_stream{stream}, group);
@@ -37,7 +37,7 @@ void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, st
 /// `stream` does not wait for it.
 template <device_range In, detail::output_for<In> Out>
 device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             call_site where = call_site::current()) {
   return detail::device_all_gather(detail::buffer_call("device all_gather", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), detail::writable_elements_of(out),
                                    detail::on_own_stream{stream}, group);
@@ -46,8 +46,7 @@ device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const p
 /// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, detail::output_for<In> Out>
 device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
-                             const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), detail::writable_elements_of(out), counts,
                                    detail::on_own_stream{stream}, group);

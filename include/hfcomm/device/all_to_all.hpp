@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
 namespace hfcomm {
@@ -14,7 +14,7 @@ namespace hfcomm {
 /// Returns at once, runs on the stream and throws as `all_gather` of device memory does.
 template <device_range In, detail::output_for<In> Out>
 void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::device_all_to_all(detail::buffer_call("device all_to_all", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream},
                             group);
@@ -25,7 +25,7 @@ void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group&
 template <device_range In, detail::output_for<In> Out>
 void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                 std::span<const std::size_t> out_counts, stream_ref stream, const process_group& group = world(),
-                std::source_location where = std::source_location::current()) {
+                call_site where = call_site::current()) {
   detail::device_all_to_all(detail::uneven_call("device all_to_all", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts,
                             detail::on_stream{stream}, group);
@@ -35,7 +35,7 @@ void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
 /// `stream` does not wait for it.
 template <device_range In, detail::output_for<In> Out>
 device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             call_site where = call_site::current()) {
   return detail::device_all_to_all(detail::buffer_call("device all_to_all", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), detail::writable_elements_of(out),
                                    detail::on_own_stream{stream}, group);
@@ -45,8 +45,7 @@ device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const p
 template <device_range In, detail::output_for<In> Out>
 device_work all_to_all_async(const In& in, std::span<const std::size_t> in_counts, Out&& out,
                              std::span<const std::size_t> out_counts, stream_ref stream,
-                             const process_group& group = world(),
-                             std::source_location where = std::source_location::current()) {
+                             const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_all_to_all(detail::uneven_call("device all_to_all", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts,
                                    detail::on_own_stream{stream}, group);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
 namespace hfcomm {
@@ -14,7 +13,7 @@ namespace hfcomm {
 /// root.
 template <writable_device_range R>
 void broadcast(R&& data, stream_ref stream, detail::optional_root root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current()) {
+               call_site where = call_site::current()) {
   detail::device_broadcast(detail::buffer_call("device broadcast", engines::movement::from_root, data, root, where),
                            detail::writable_elements_of(data), detail::on_stream{stream}, root.in(group));
 }
@@ -22,8 +21,7 @@ void broadcast(R&& data, stream_ref stream, detail::optional_root root = 0, cons
 /// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <writable_device_range R>
 device_work broadcast_async(R&& data, stream_ref stream, detail::optional_root root = 0,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current()) {
+                            const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_broadcast(
       detail::buffer_call("device broadcast", engines::movement::from_root, data, root, where),
       detail::writable_elements_of(data), detail::on_own_stream{stream}, root.in(group));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/stream_ref.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -18,14 +17,13 @@ namespace hfcomm {
 ///   usage_error     where two ranks use one GPU,
 ///   mismatch_error  where the ranks' versions of NCCL differ,
 ///   timeout_error and peer_error as every collective.
-void connect_device(const process_group& group = world(), std::source_location where = std::source_location::current());
+void connect_device(const process_group& group = world(), call_site where = call_site::current());
 
 /// Waits until the work already on the stream is done, as cudaStreamSynchronize does.
 ///
 /// Throws peer_error where an operation of this group waits there for a rank that died, left, or refused its part.
 /// Throws timeout_error, which names the ranks that have not come, where the group's deadline passes, counted from the
 /// call. Both end the operations on the device and break the group.
-void synchronize(stream_ref stream, const process_group& group = world(),
-                 std::source_location where = std::source_location::current());
+void synchronize(stream_ref stream, const process_group& group = world(), call_site where = call_site::current());
 
 }  // namespace hfcomm

@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <memory>
-#include <source_location>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/session.hpp>
 
 namespace hfcomm {
@@ -32,11 +32,10 @@ class device_watch {
  public:
   /// Watches with the group's deadline as `timeout`. Connects the group where it is not connected (see connect_device).
   /// Throws usage_error where the group is watched already.
-  explicit device_watch(const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
+  explicit device_watch(const process_group& group = world(), call_site where = call_site::current());
   /// Watches with a `timeout`; zero or less stands for none. Otherwise the same.
   explicit device_watch(std::chrono::nanoseconds timeout, const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
+                        call_site where = call_site::current());
   device_watch(const device_watch&) = delete;
   device_watch& operator=(const device_watch&) = delete;
   ~device_watch();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
 namespace hfcomm {
@@ -15,7 +15,7 @@ namespace hfcomm {
 /// root.
 template <device_range In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, stream_ref stream, detail::optional_root root = 0,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+            const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_gather(detail::buffer_call("device gather", engines::movement::to_root, in, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream},
                         root.in(group));
@@ -26,7 +26,7 @@ void gather(const In& in, Out&& out, stream_ref stream, detail::optional_root ro
 template <device_range In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
             detail::optional_root root = 0, const process_group& group = world(),
-            std::source_location where = std::source_location::current()) {
+            call_site where = call_site::current()) {
   detail::device_gather(detail::uneven_call("device gather", engines::movement::to_root, in, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream},
                         root.in(group));
@@ -36,8 +36,7 @@ void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream
 /// `stream` does not wait for it.
 template <device_range In, detail::output_for<In> Out>
 device_work gather_async(const In& in, Out&& out, stream_ref stream, detail::optional_root root = 0,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_gather(detail::buffer_call("device gather", engines::movement::to_root, in, root, where),
                                detail::elements_of(in), detail::writable_elements_of(out),
                                detail::on_own_stream{stream}, root.in(group));
@@ -47,7 +46,7 @@ device_work gather_async(const In& in, Out&& out, stream_ref stream, detail::opt
 template <device_range In, detail::output_for<In> Out>
 device_work gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                          detail::optional_root root = 0, const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         call_site where = call_site::current()) {
   return detail::device_gather(detail::uneven_call("device gather", engines::movement::to_root, in, root, where),
                                detail::elements_of(in), detail::writable_elements_of(out), counts,
                                detail::on_own_stream{stream}, root.in(group));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_message.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -18,7 +17,7 @@ namespace hfcomm {
 /// that the group is not connected on. Throws engine_error where NCCL or the CUDA runtime fails.
 template <device_range R>
 void send(const R& data, stream_ref stream, int destination, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+          call_site where = call_site::current()) {
   const detail::message_side part{detail::elements_of(data), destination};
   detail::device_message("device send", engines::movement::send, &part, nullptr, detail::on_stream{stream}, group,
                          where);
@@ -27,7 +26,7 @@ void send(const R& data, stream_ref stream, int destination, const process_group
 /// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <device_range R>
 device_work isend(const R& data, stream_ref stream, int destination, const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
+                  call_site where = call_site::current()) {
   const detail::message_side part{detail::elements_of(data), destination};
   return detail::device_message("device isend", engines::movement::send, &part, nullptr, detail::on_own_stream{stream},
                                 group, where);
@@ -37,7 +36,7 @@ device_work isend(const R& data, stream_ref stream, int destination, const proce
 /// stream, and returns at once. Throws as `send` does.
 template <writable_device_range R>
 void recv(R&& data, stream_ref stream, int source, const process_group& group = world(),
-          std::source_location where = std::source_location::current()) {
+          call_site where = call_site::current()) {
   const detail::message_side part{detail::elements_of(data), source};
   detail::device_message("device recv", engines::movement::receive, nullptr, &part, detail::on_stream{stream}, group,
                          where);
@@ -46,7 +45,7 @@ void recv(R&& data, stream_ref stream, int source, const process_group& group = 
 /// The same on a stream of the group's own, which waits for the work already on `stream`.
 template <writable_device_range R>
 device_work irecv(R&& data, stream_ref stream, int source, const process_group& group = world(),
-                  std::source_location where = std::source_location::current()) {
+                  call_site where = call_site::current()) {
   const detail::message_side part{detail::elements_of(data), source};
   return detail::device_message("device irecv", engines::movement::receive, nullptr, &part,
                                 detail::on_own_stream{stream}, group, where);
@@ -56,7 +55,7 @@ device_work irecv(R&& data, stream_ref stream, int source, const process_group& 
 /// or this one. Runs on the stream, and returns at once. Throws as `send` does, but for a message to oneself.
 template <device_range Out, writable_device_range In>
 void send_receive(const Out& data, int destination, In&& into, int source, stream_ref stream,
-                  const process_group& group = world(), std::source_location where = std::source_location::current()) {
+                  const process_group& group = world(), call_site where = call_site::current()) {
   const detail::message_side out{detail::elements_of(data), destination};
   const detail::message_side in{detail::elements_of(into), source};
   detail::device_message("device send_receive", engines::movement::send, &out, &in, detail::on_stream{stream}, group,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -20,8 +19,7 @@ namespace hfcomm {
 /// another scope of the same thread. Used by one thread.
 class nccl_group_scope {
  public:
-  explicit nccl_group_scope(const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+  explicit nccl_group_scope(const process_group& group = world(), call_site where = call_site::current());
   nccl_group_scope(const nccl_group_scope&) = delete;
   nccl_group_scope& operator=(const nccl_group_scope&) = delete;
   ~nccl_group_scope();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 
 namespace hfcomm {
@@ -11,7 +10,7 @@ namespace hfcomm {
 /// `all_reduce` of device memory.
 template <reducible_device_range In, detail::output_for<In> Out>
 void reduce(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<In> op = reduce_op::sum,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+            const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_reduce(
       detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
@@ -20,7 +19,7 @@ void reduce(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<
 /// Reduces in place on the root. The other ranks' data stays as it is.
 template <writable_reducible_device_range R>
 void reduce(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
-            const process_group& group = world(), std::source_location where = std::source_location::current()) {
+            const process_group& group = world(), call_site where = call_site::current()) {
   reduce(data, data, stream, root, op, op.in(group), where);
 }
 
@@ -28,8 +27,7 @@ void reduce(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_
 /// `stream` does not wait for it.
 template <reducible_device_range In, detail::output_for<In> Out>
 device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<In> op = reduce_op::sum,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_reduce(
       detail::reduction_call_without_kernel("device reduce", engines::movement::to_root, in, root, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
@@ -38,8 +36,7 @@ device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root, d
 /// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
 device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current()) {
+                         const process_group& group = world(), call_site where = call_site::current()) {
   return reduce_async(data, data, stream, root, op, op.in(group), where);
 }
 

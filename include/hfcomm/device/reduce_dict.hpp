@@ -2,8 +2,8 @@
 #pragma once
 
 #include <optional>
-#include <source_location>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_dictionary.hpp>
 
 namespace hfcomm {
@@ -17,7 +17,7 @@ template <device_dictionary Map>
 void reduce_dict(const Map& values, stream_ref stream,
                  detail::average_or<detail::any_reduction, true> op = reduce_op::average,
                  detail::optional_root root = 0, const process_group& group = world(),
-                 std::source_location where = std::source_location::current()) {
+                 call_site where = call_site::current()) {
   detail::reduce_device_dictionary("device reduce_dict", values, stream, op, op.root_or(root), op.in(root.in(group)),
                                    where);
 }
@@ -26,8 +26,7 @@ void reduce_dict(const Map& values, stream_ref stream,
 template <device_dictionary Map>
 void all_reduce_dict(const Map& values, stream_ref stream,
                      detail::average_or<detail::any_reduction> op = reduce_op::average,
-                     const process_group& group = world(),
-                     std::source_location where = std::source_location::current()) {
+                     const process_group& group = world(), call_site where = call_site::current()) {
   detail::reduce_device_dictionary("device all_reduce_dict", values, stream, op, std::nullopt, op.in(group), where);
 }
 

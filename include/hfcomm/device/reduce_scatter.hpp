@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 
 namespace hfcomm {
@@ -12,8 +12,7 @@ namespace hfcomm {
 /// and `out` may be this rank's part of it. Otherwise as `all_reduce` of device memory.
 template <reducible_device_range In, detail::output_for<In> Out>
 void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
-                    const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
@@ -23,7 +22,7 @@ void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_on<In
 template <reducible_device_range In, detail::output_for<In> Out>
 void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                     detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
-                    std::source_location where = std::source_location::current()) {
+                    call_site where = call_site::current()) {
   detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream}, op.in(group));
@@ -33,8 +32,7 @@ void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts
 /// `stream` does not wait for it.
 template <reducible_device_range In, detail::output_for<In> Out>
 device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
-                                 const process_group& group = world(),
-                                 std::source_location where = std::source_location::current()) {
+                                 const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
@@ -44,7 +42,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream, det
 template <reducible_device_range In, detail::output_for<In> Out>
 device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                                  detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
-                                 std::source_location where = std::source_location::current()) {
+                                 call_site where = call_site::current()) {
   return detail::device_reduce_scatter(
       detail::reduction_call_without_kernel("device reduce_scatter", engines::movement::to_all, in, -1, op, where),
       detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_own_stream{stream}, op.in(group));

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/device_span.hpp>
 
 namespace hfcomm {
@@ -44,7 +44,7 @@ class registered_buffer {
 
   registered_buffer() noexcept = default;
   explicit registered_buffer(std::size_t size, const process_group& group = world(),
-                             std::source_location where = std::source_location::current())
+                             call_site where = call_site::current())
       : size_(size) {
     memory_ = detail::allocate_registered(
         detail::buffer_call<T>("registered_buffer", engines::movement::none, size, -1, where), size, sizeof(T), group);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
 #include <span>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
 namespace hfcomm {
@@ -15,7 +15,7 @@ namespace hfcomm {
 /// root.
 template <device_range In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, stream_ref stream, detail::optional_root root = 0,
-             const process_group& group = world(), std::source_location where = std::source_location::current()) {
+             const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_scatter(detail::buffer_call("device scatter", engines::movement::from_root, out, root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream},
                          root.in(group));
@@ -25,7 +25,7 @@ void scatter(const In& in, Out&& out, stream_ref stream, detail::optional_root r
 template <device_range In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
              detail::optional_root root = 0, const process_group& group = world(),
-             std::source_location where = std::source_location::current()) {
+             call_site where = call_site::current()) {
   detail::device_scatter(detail::uneven_call("device scatter", engines::movement::from_root, out, root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream},
                          root.in(group));
@@ -35,8 +35,7 @@ void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, strea
 /// `stream` does not wait for it.
 template <device_range In, detail::output_for<In> Out>
 device_work scatter_async(const In& in, Out&& out, stream_ref stream, detail::optional_root root = 0,
-                          const process_group& group = world(),
-                          std::source_location where = std::source_location::current()) {
+                          const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_scatter(detail::buffer_call("device scatter", engines::movement::from_root, out, root, where),
                                 detail::elements_of(in), detail::writable_elements_of(out),
                                 detail::on_own_stream{stream}, root.in(group));
@@ -46,7 +45,7 @@ device_work scatter_async(const In& in, Out&& out, stream_ref stream, detail::op
 template <device_range In, detail::output_for<In> Out>
 device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
                           detail::optional_root root = 0, const process_group& group = world(),
-                          std::source_location where = std::source_location::current()) {
+                          call_site where = call_site::current()) {
   return detail::device_scatter(detail::uneven_call("device scatter", engines::movement::from_root, out, root, where),
                                 detail::elements_of(in), detail::writable_elements_of(out), counts,
                                 detail::on_own_stream{stream}, root.in(group));

@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/hash.hpp>
 #include <hfcomm/core/reduce_op.hpp>
@@ -55,7 +55,7 @@ struct operation {
   std::string_view type_name{};               ///< Must outlive the program (a literal or compiler-made string).
   std::uint64_t bytes = 0;                    ///< This rank's contribution.
   std::uint64_t tag = 0;  ///< A further number that the ranks must agree on: an iteration, a message's tag.
-  std::source_location where = std::source_location::current();
+  call_site where = call_site::current();
   std::chrono::nanoseconds timeout{};  ///< How long this rank waits without progress; zero or less: for ever.
   bool leaves_early = false;           ///< This rank need not wait for ranks that it receives nothing from.
 

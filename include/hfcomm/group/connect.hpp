@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/process_group.hpp>
 
@@ -26,7 +25,6 @@ namespace hfcomm {
 /// which is a thread, and without options on one that no launcher's variables tell its rank, as those of `launch`.
 /// Thread-safety: one thread at a time.
 /// (MPI's `MPI_Comm_create_group`.)
-[[nodiscard]] process_group connect(const init_options& options = {},
-                                    std::source_location where = std::source_location::current());
+[[nodiscard]] process_group connect(const init_options& options = {}, call_site where = call_site::current());
 
 }  // namespace hfcomm

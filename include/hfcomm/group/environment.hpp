@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/function_ref.hpp>
 
@@ -93,10 +93,9 @@ using environment_reader = function_ref<std::optional<std::string>(const char*)>
 /// Throws usage_error where only variables of MVAPICH2, ALPS or PMIx say that this process is one of several: their
 /// jobs need HFCOMM_* variables. Throws usage_error where variables are missing, with the names of those found and
 /// those missing. Throws usage_error where a value is impossible, with its name.
-[[nodiscard, gnu::cold]] launch_environment detect_environment(
-    std::source_location where = std::source_location::current());
+[[nodiscard, gnu::cold]] launch_environment detect_environment(call_site where = call_site::current());
 /// Returns the same from variables that `read` returns, instead of the process's own.
-[[nodiscard, gnu::cold]] launch_environment detect_environment(
-    environment_reader read, std::source_location where = std::source_location::current());
+[[nodiscard, gnu::cold]] launch_environment detect_environment(environment_reader read,
+                                                               call_site where = call_site::current());
 
 }  // namespace hfcomm

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <concepts>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -35,7 +35,7 @@ struct launch_options {
 
 namespace detail {
 
-[[gnu::cold]] int launch(launch_options options, function_ref<int()> main, std::source_location where);
+[[gnu::cold]] int launch(launch_options options, function_ref<int()> main, call_site where);
 
 }  // namespace detail
 
@@ -64,8 +64,8 @@ namespace detail {
 /// that it has registered; see launch_options::runs_all_exit_handlers for the others. Its output is flushed, and counts
 /// of coverage are written.
 template <std::invocable Main>
-[[nodiscard("it is the exit status of the program")]] int launch(
-    const launch_options& options, Main main, std::source_location where = std::source_location::current()) {
+[[nodiscard("it is the exit status of the program")]] int launch(const launch_options& options, Main main,
+                                                                 call_site where = call_site::current()) {
   const auto status_of_main = [&main]() -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<Main&>>) {
       main();
@@ -78,8 +78,8 @@ template <std::invocable Main>
 }
 
 template <std::invocable Main>
-[[nodiscard("it is the exit status of the program")]] int launch(
-    int processes, Main main, std::source_location where = std::source_location::current()) {
+[[nodiscard("it is the exit status of the program")]] int launch(int processes, Main main,
+                                                                 call_site where = call_site::current()) {
   return launch(launch_options{.processes = processes}, std::move(main), where);
 }
 

@@ -9,10 +9,10 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string_view>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
@@ -141,16 +141,15 @@ class process_group {
   /// Makes new groups, one for each `color` (>= 0), and returns this rank's. In a group the ranks are ordered by `key`,
   /// then by their rank here. Collective: every rank of this group calls it. Throws usage_error for a negative color;
   /// `subgroup` leaves ranks out. Where this group is connected for device operations, the new ones are, too.
-  [[nodiscard]] process_group split(int color, int key = 0,
-                                    std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] process_group split(int color, int key = 0, call_site where = call_site::current()) const;
 
   /// Makes a group of these ranks, in this order; returns nullopt on a rank that is not among them. Collective: every
   /// rank of this group calls it, with the same list (mismatch_error otherwise). Throws usage_error for an empty list,
   /// a rank that this group does not have, or one named twice.
-  [[nodiscard]] std::optional<process_group> subgroup(
-      std::span<const int> ranks, std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] std::optional<process_group> subgroup(
-      std::initializer_list<int> ranks, std::source_location where = std::source_location::current()) const {
+  [[nodiscard]] std::optional<process_group> subgroup(std::span<const int> ranks,
+                                                      call_site where = call_site::current()) const;
+  [[nodiscard]] std::optional<process_group> subgroup(std::initializer_list<int> ranks,
+                                                      call_site where = call_site::current()) const {
     return subgroup(std::span<const int>(ranks.begin(), ranks.size()), where);
   }
 

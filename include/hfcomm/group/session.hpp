@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string_view>
 #include <utility>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/options.hpp>
 #include <hfcomm/group/process_group.hpp>
 
@@ -33,7 +33,7 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
   void fail(std::string_view why, bool because_of_another = false) noexcept;
 
  private:
-  friend session init(const init_options&, std::source_location);
+  friend session init(const init_options&, call_site);
   explicit session(std::shared_ptr<detail::job_part> part) noexcept : part_(std::move(part)) {}
 
   std::shared_ptr<detail::job_part> part_;  // null after the end
@@ -54,7 +54,7 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 /// where a header-only program does not include <hfcomm/machines.hpp> for it; where nothing tells that there are
 /// several, ranks on others count as missing then. Not thread-safe.
 [[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]] [[gnu::cold]] session init(
-    const init_options& options = {}, std::source_location where = std::source_location::current());
+    const init_options& options = {}, call_site where = call_site::current());
 
 /// Returns the group of all ranks. Before init() and after the session it is a group of one, in which every operation
 /// works. Where a launcher has started several processes, that is a mistake: the first call says so on stderr, or, with

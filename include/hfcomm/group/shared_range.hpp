@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
@@ -20,7 +20,7 @@ namespace detail {
 
 /// Implementation of `share`.
 [[nodiscard]] shared_range share_bytes(std::span<const std::span<std::byte>> buffers, const process_group& group,
-                                       std::source_location where);
+                                       call_site where);
 
 }  // namespace detail
 
@@ -47,7 +47,7 @@ class [[nodiscard("the buffer is shared until this is destroyed: auto shared = h
 
  private:
   friend shared_range detail::share_bytes(std::span<const std::span<std::byte>> buffers, const process_group& group,
-                                          std::source_location where);
+                                          call_site where);
   explicit shared_range(std::shared_ptr<void> replacement) noexcept : replacement_(std::move(replacement)) {}
 
   std::shared_ptr<void> replacement_;
@@ -87,8 +87,7 @@ class [[nodiscard("the buffer is shared until this is destroyed: auto shared = h
 /// nothing is checked.
 template <lasting_buffer R>
   requires writable_buffer<R>
-shared_range share(R&& buffer, const process_group& group = world(),
-                   std::source_location where = std::source_location::current()) {
+shared_range share(R&& buffer, const process_group& group = world(), call_site where = call_site::current()) {
   const std::span<std::byte> bytes = detail::writable_bytes_of(buffer);
   return detail::share_bytes({&bytes, 1}, group, where);
 }
@@ -101,8 +100,7 @@ shared_range share(R&& buffer, const process_group& group = world(),
 template <std::ranges::forward_range L>
   requires(!buffer<L> && writable_buffer<std::ranges::range_reference_t<L>> &&
            lasting_buffer<std::ranges::range_reference_t<L>>)
-shared_range share(L&& buffers, const process_group& group = world(),
-                   std::source_location where = std::source_location::current()) {
+shared_range share(L&& buffers, const process_group& group = world(), call_site where = call_site::current()) {
   std::vector<std::span<std::byte>> bytes;
   for (auto&& one : buffers) {
     bytes.push_back(detail::writable_bytes_of(one));

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/machine/library.hpp>
 #include <hfcomm/rendezvous/crypto.hpp>
@@ -24,7 +24,7 @@ class libsodium final : public crypto {
  public:
   /// Takes the functions of the library. Throws engine_error where one is missing.
   explicit libsodium(const hfcomm::detail::library& found) {
-    const auto here = std::source_location::current();
+    const auto here = call_site::current();
     found.fill(init_, "sodium_init", false, here);
     found.fill(memcmp_, "sodium_memcmp", false, here);
     found.fill(state_bytes_, "crypto_auth_hmacsha256_statebytes", false, here);
@@ -96,7 +96,7 @@ class libsodium final : public crypto {
 class libcrypto final : public crypto {
  public:
   explicit libcrypto(const hfcomm::detail::library& found) {
-    const auto here = std::source_location::current();
+    const auto here = call_site::current();
     found.fill(memcmp_, "CRYPTO_memcmp", false, here);
     found.fill(sha256_, "EVP_sha256", false, here);
     found.fill(hmac_, "HMAC", false, here);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <source_location>
 #include <string>
 #include <type_traits>
 
 #include <hfcomm/collectives/barrier.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -15,10 +15,10 @@ namespace hfcomm {
 namespace detail {
 
 /// Tells the ranks that wait in the barrier called from `where` that this rank does not enter it.
-void announce_barrier_failure(const process_group& group, const std::string& why, std::source_location where) noexcept;
+void announce_barrier_failure(const process_group& group, const std::string& why, call_site where) noexcept;
 
 /// Tells them the exception's text. To be called in a handler.
-void announce_barrier_exception(const process_group& group, std::source_location where);
+void announce_barrier_exception(const process_group& group, call_site where);
 
 }  // namespace detail
 
@@ -30,8 +30,7 @@ void announce_barrier_exception(const process_group& group, std::source_location
 /// closing barrier.
 class barrier_scope {
  public:
-  explicit barrier_scope(const process_group& group = world(),
-                         std::source_location where = std::source_location::current());
+  explicit barrier_scope(const process_group& group = world(), call_site where = call_site::current());
   barrier_scope(const barrier_scope&) = delete;
   barrier_scope& operator=(const barrier_scope&) = delete;
 
@@ -39,7 +38,7 @@ class barrier_scope {
 
  private:
   process_group group_;
-  std::source_location where_;
+  call_site where_;
   int exceptions_;
 };
 
@@ -47,7 +46,7 @@ class barrier_scope {
 /// rank, the others throw peer_error with the exception's text when their own call of it has ended.
 template <class Function>
 std::invoke_result_t<Function&> run_barrier_scope(Function function, const process_group& group = world(),
-                                                  std::source_location where = std::source_location::current()) {
+                                                  call_site where = call_site::current()) {
   barrier(group, where);
   const auto guarded = [&]() -> decltype(auto) {
     try {

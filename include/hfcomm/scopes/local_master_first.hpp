@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <source_location>
 #include <type_traits>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/scopes/master_first.hpp>
 
 namespace hfcomm {
@@ -15,7 +15,7 @@ namespace hfcomm {
 class local_master_first {
  public:
   explicit local_master_first(std::chrono::nanoseconds timeout = master_first::default_timeout,
-                              std::source_location where = std::source_location::current())
+                              call_site where = call_site::current())
       : section_("local_master_first", local_group(), timeout, where) {}
 
  private:
@@ -26,7 +26,7 @@ class local_master_first {
 template <class Function>
 std::invoke_result_t<Function&> run_local_master_first(Function function,
                                                        std::chrono::nanoseconds timeout = master_first::default_timeout,
-                                                       std::source_location where = std::source_location::current()) {
+                                                       call_site where = call_site::current()) {
   return detail::master_section("local_master_first", local_group(), timeout, where).run(function);
 }
 

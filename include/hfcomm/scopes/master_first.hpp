@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <type_traits>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
@@ -19,8 +19,7 @@ namespace detail {
 /// the others when it closes the section. The others wait in the constructor.
 class master_section {
  public:
-  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds timeout,
-                 std::source_location where);
+  master_section(operation_name name, const process_group& group, std::chrono::nanoseconds timeout, call_site where);
   master_section(const master_section&) = delete;
   master_section& operator=(const master_section&) = delete;
   ~master_section();
@@ -67,7 +66,7 @@ class master_first {
   static constexpr std::chrono::nanoseconds default_timeout = std::chrono::hours(24);
 
   explicit master_first(const process_group& group = world(), std::chrono::nanoseconds timeout = default_timeout,
-                        std::source_location where = std::source_location::current())
+                        call_site where = call_site::current())
       : section_("master_first", group, timeout, where) {}
 
  private:
@@ -79,7 +78,7 @@ class master_first {
 template <class Function>
 std::invoke_result_t<Function&> run_master_first(Function function, const process_group& group = world(),
                                                  std::chrono::nanoseconds timeout = master_first::default_timeout,
-                                                 std::source_location where = std::source_location::current()) {
+                                                 call_site where = call_site::current()) {
   return detail::master_section("master_first", group, timeout, where).run(function);
 }
 

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <concepts>
 #include <optional>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
 #include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/scopes/master_first.hpp>
 #include <hfcomm/scopes/on_rank.hpp>
 
@@ -38,8 +38,7 @@ template <std::invocable Function>
            serializable<std::remove_cvref_t<std::invoke_result_t<Function&>>>
 std::remove_cvref_t<std::invoke_result_t<Function&>> run_master_only(
     Function function, const process_group& group = world(),
-    std::chrono::nanoseconds timeout = master_first::default_timeout,
-    std::source_location where = std::source_location::current()) {
+    std::chrono::nanoseconds timeout = master_first::default_timeout, call_site where = call_site::current()) {
   using value_type = std::remove_cvref_t<std::invoke_result_t<Function&>>;
   if constexpr (std::is_void_v<value_type>) {
     detail::master_section section("run_master_only", group, timeout, where);

@@ -4,10 +4,10 @@
 #include <concepts>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
 
@@ -39,7 +39,7 @@ run_result_t<Function> run_if(bool runs, Function& function) {
 }
 
 /// Throws usage_error unless the group has such a rank.
-void require_rank(int rank, const process_group& group, std::source_location where);
+void require_rank(int rank, const process_group& group, call_site where);
 
 }  // namespace detail
 
@@ -50,7 +50,7 @@ void require_rank(int rank, const process_group& group, std::source_location whe
 /// rank that calls where the group has no such rank. (accelerate's `on_process`.)
 template <std::invocable Function>
 detail::run_result_t<Function> on_rank(int rank, Function function, const process_group& group = world(),
-                                       std::source_location where = std::source_location::current()) {
+                                       call_site where = call_site::current()) {
   detail::require_rank(rank, group, where);
   return detail::run_if(group.rank() == rank, function);
 }

@@ -61,53 +61,53 @@ template <class T>
 concept has_member_named_serialize =
     std::is_class_v<T> && !std::is_final_v<T> && !requires { &serialize_of<T>::serialize; };
 
+/// What functions return that find a reason.
+template <class Why>
+using because = std::type_identity<Why>;
+
 /// Returns the reason for a type that is refused itself, not for a type within it.
 template <class T>
 consteval auto reason_against() {
   using refused = reason::not_serializable<T>;
   if constexpr (is_shared_owner<T>) {
-    using why = typename refused::shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::shared_ownership_could_alias_objects_of_other_types_so_use_the_value_or_a_unique_ptr>{};
   } else if constexpr (std::is_pointer_v<T> || std::is_member_pointer_v<T>) {
-    using why = typename refused::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span;
-    return std::type_identity<why>{};
+    return because<typename refused::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span>{};
   } else if constexpr (requires { typename aggregate_traits<T>::why; }) {
-    return std::type_identity<typename aggregate_traits<T>::why>{};
+    return because<typename aggregate_traits<T>::why>{};
   } else if constexpr (std::is_union_v<T>) {
-    return std::type_identity<
+    return because<
         typename refused::
             a_union_does_not_say_which_member_it_holds_so_use_a_std_variant_or_give_its_class_a_serialize_member>{};
   } else if constexpr (is_polymorphic_owner<T>) {
-    using why =
-        typename refused::behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::behind_a_polymorphic_pointer_derived_parts_would_be_lost_so_use_a_final_class_or_a_variant>{};
   } else if constexpr (is_unique_ptr<T>) {
-    using why = typename refused::a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::a_unique_ptr_needs_the_default_deleter_and_one_object_so_use_a_vector_for_an_array>{};
   } else if constexpr (std::ranges::view<T>) {
-    return std::type_identity<typename refused::a_decoded_view_would_have_nothing_to_view_so_use_a_container>{};
+    return because<typename refused::a_decoded_view_would_have_nothing_to_view_so_use_a_container>{};
   } else if constexpr (std::is_array_v<T>) {
-    using why = typename refused::an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span;
-    return std::type_identity<why>{};
+    return because<typename refused::an_array_is_no_object_so_use_a_std_array_or_a_std_string_or_a_std_span>{};
   } else if constexpr (has_null_functions<T>) {
-    using why = typename refused::its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator>{};
   } else if constexpr (std::is_class_v<T> && (standard_type<T> || aggregate_object<T> || has_functions<T>())) {
-    return std::type_identity<typename refused::it_needs_a_default_constructor_and_a_move_constructor>{};
+    return because<typename refused::it_needs_a_default_constructor_and_a_move_constructor>{};
   } else if constexpr (std::ranges::range<T>) {
-    using why = typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member>{};
   } else if constexpr (has_member_named_serialize<T>) {
-    return std::type_identity<
+    return because<
         typename refused::
             its_serialize_is_private_or_takes_no_archive_so_make_cereal_access_a_friend_or_make_it_a_template>{};
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && has_no_functions<T>) {
-    using why = typename refused::
-        give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
-    return std::type_identity<why>{};
+    return because<
+        typename refused::
+            give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes_or_include_hfcomm_aggregates_hpp>{};
   } else {
-    using why = typename refused::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes;
-    return std::type_identity<why>{};
+    return because<typename refused::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>{};
   }
 }
 
@@ -115,7 +115,7 @@ consteval auto reason_against() {
 template <class T>
 consteval auto find_reason_against_object() {
   if constexpr (serializable<T>) {
-    return std::type_identity<reason::none>{};
+    return because<reason::none>{};
   } else if constexpr (std::is_same_v<first_unserializable_t<T>, everything_is_serializable>) {
     return reason_against<T>();
   } else {

@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -40,65 +40,65 @@ namespace hfcomm::torch {
 /// product or minimum whether all are. Complex numbers have no minimum or maximum, and integers no average
 /// (usage_error). On a device, 16-bit integers and complex numbers have no reduction.
 void all_reduce(const at::Tensor& data, hfcomm::detail::any_reduction op = reduce_op::sum,
-                const process_group& group = world(), std::source_location where = std::source_location::current());
+                const process_group& group = world(), call_site where = call_site::current());
 
 /// Reduces element by element into the root's tensor, in place; the other ranks' tensors stay as they are.
 void reduce(const at::Tensor& data, int root, hfcomm::detail::any_reduction op = reduce_op::sum,
-            const process_group& group = world(), std::source_location where = std::source_location::current());
+            const process_group& group = world(), call_site where = call_site::current());
 
 /// Gives every rank the root's elements.
 void broadcast(const at::Tensor& data, hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-               std::source_location where = std::source_location::current());
+               call_site where = call_site::current());
 
 /// Returns every rank's tensor, in rank order, on every rank, with the sizes of this rank's one.
 [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& data, const process_group& group = world(),
-                                                 std::source_location where = std::source_location::current());
+                                                 call_site where = call_site::current());
 /// Gathers every rank's elements, in rank order, in `out`, which has as many elements as all inputs together.
 void all_gather(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current());
+                call_site where = call_site::current());
 /// The same where rank r contributes `counts[r]` rows. The counts are equal on all ranks (mismatch_error otherwise).
 void all_gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                const process_group& group = world(), std::source_location where = std::source_location::current());
+                const process_group& group = world(), call_site where = call_site::current());
 
 /// Returns every rank's tensor, in rank order, on the root, with the sizes of the root's one; nothing elsewhere.
 [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
                                              const process_group& group = world(),
-                                             std::source_location where = std::source_location::current());
+                                             call_site where = call_site::current());
 /// Gathers every rank's elements, in rank order, in the root's `out`; elsewhere `out` is ignored and may be undefined.
 void gather(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-            const process_group& group = world(), std::source_location where = std::source_location::current());
+            const process_group& group = world(), call_site where = call_site::current());
 /// The same where rank r contributes `counts[r]` rows. Only the root's `out` and `counts` are used; where a rank
 /// contributes another number, every rank throws mismatch_error.
 void gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
             hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-            std::source_location where = std::source_location::current());
+            call_site where = call_site::current());
 
 /// Gives each rank its part of the root's `in`, which has `out.numel()` elements for each rank, in rank order;
 /// elsewhere `in` is ignored and may be undefined.
 void scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-             const process_group& group = world(), std::source_location where = std::source_location::current());
+             const process_group& group = world(), call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. Only the root's `in` and `counts` are used; where a rank's `out` has
 /// another number of rows, every rank throws mismatch_error.
 void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
              hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-             std::source_location where = std::source_location::current());
+             call_site where = call_site::current());
 
 /// Reduces element by element, and leaves each rank its part of the result: `in` has `out.numel()` elements for each
 /// rank.
 void reduce_scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::any_reduction op = reduce_op::sum,
-                    const process_group& group = world(), std::source_location where = std::source_location::current());
+                    const process_group& group = world(), call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. The counts are equal on all ranks (mismatch_error otherwise).
 void reduce_scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
                     hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
-                    std::source_location where = std::source_location::current());
+                    call_site where = call_site::current());
 
 /// Sends the r-th of equal parts of `in` to rank r; `out` gets the parts for this rank, in rank order.
 void all_to_all(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
-                std::source_location where = std::source_location::current());
+                call_site where = call_site::current());
 /// Sends `in_counts[r]` rows of `in` to rank r, and receives `out_counts[r]` rows from it. The sender's count must
 /// equal its receiver's; otherwise every rank throws mismatch_error.
 void all_to_all(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
                 std::span<const std::size_t> out_counts, const process_group& group = world(),
-                std::source_location where = std::source_location::current());
+                call_site where = call_site::current());
 
 }  // namespace hfcomm::torch

@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <source_location>
 #include <span>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -26,53 +26,47 @@
 namespace hfcomm::torch {
 
 work<void> all_reduce_async(const at::Tensor& data, hfcomm::detail::any_reduction op = reduce_op::sum,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            const process_group& group = world(), call_site where = call_site::current());
 work<void> reduce_async(const at::Tensor& data, int root, hfcomm::detail::any_reduction op = reduce_op::sum,
-                        const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
+                        const process_group& group = world(), call_site where = call_site::current());
 work<void> broadcast_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
-                           const process_group& group = world(),
-                           std::source_location where = std::source_location::current());
+                           const process_group& group = world(), call_site where = call_site::current());
 
 /// The work's value is every rank's tensor, in rank order.
 work<std::vector<at::Tensor>> all_gather_async(const at::Tensor& data, const process_group& group = world(),
-                                               std::source_location where = std::source_location::current());
+                                               call_site where = call_site::current());
 work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            call_site where = call_site::current());
 work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                            const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            const process_group& group = world(), call_site where = call_site::current());
 
 /// The work's value is every rank's tensor, in rank order, on the root; nothing elsewhere.
 work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
                                            const process_group& group = world(),
-                                           std::source_location where = std::source_location::current());
+                                           call_site where = call_site::current());
 work<void> gather_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-                        const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
+                        const process_group& group = world(), call_site where = call_site::current());
 work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
                         hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-                        std::source_location where = std::source_location::current());
+                        call_site where = call_site::current());
 
 work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-                         const process_group& group = world(),
-                         std::source_location where = std::source_location::current());
+                         const process_group& group = world(), call_site where = call_site::current());
 work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
                          hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-                         std::source_location where = std::source_location::current());
+                         call_site where = call_site::current());
 
 work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
                                 hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
-                                std::source_location where = std::source_location::current());
+                                call_site where = call_site::current());
 work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
                                 hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
-                                std::source_location where = std::source_location::current());
+                                call_site where = call_site::current());
 
 work<void> all_to_all_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            call_site where = call_site::current());
 work<void> all_to_all_async(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
                             std::span<const std::size_t> out_counts, const process_group& group = world(),
-                            std::source_location where = std::source_location::current());
+                            call_site where = call_site::current());
 
 }  // namespace hfcomm::torch

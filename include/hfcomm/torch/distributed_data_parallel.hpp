@@ -5,10 +5,10 @@
 
 #include <concepts>
 #include <memory>
-#include <source_location>
 #include <string_view>
 #include <utility>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/ddp/ddp_options.hpp>
 #include <hfcomm/ddp/distributed_data_parallel.hpp>
@@ -54,11 +54,11 @@ class distributed_data_parallel_base {
   /// Ends a backward pass where `automatic_finish` is off; see hfcomm::distributed_data_parallel::finish. Then the
   /// `.grad` of each parameter that any rank used is the average over the ranks. With `automatic_finish` only a
   /// backward pass that reaches no parameter needs it.
-  void finish(std::source_location where = std::source_location::current());
+  void finish(call_site where = call_site::current());
 
   /// Ends a pass in which this rank's forward or backward threw; see
   /// hfcomm::distributed_data_parallel::abandon_pass.
-  void abandon_pass(std::string_view why = {}, std::source_location where = std::source_location::current());
+  void abandon_pass(std::string_view why = {}, call_site where = call_site::current());
 
   /// Switches the averaging and the buffer broadcasts off for a scope, in which gradients accumulate. Forward and
   /// backward both belong inside. Does nothing where it is not `is_active`.
@@ -69,7 +69,7 @@ class distributed_data_parallel_base {
   /// Makes the `.grad` of each parameter that any rank used in the last averaged pass the tensor that holds the
   /// average. Passes do it by themselves, but for those that a rank without data takes part in:
   /// `join_options::on_shadow` calls it before the optimizer steps.
-  void bind_gradients(std::source_location where = std::source_location::current());
+  void bind_gradients(call_site where = call_site::current());
 
   /// Returns what the last averaged pass did on this rank.
   [[nodiscard]] const ddp_pass_record& last_pass() const noexcept;
@@ -81,11 +81,11 @@ class distributed_data_parallel_base {
 
  protected:
   distributed_data_parallel_base(const ::torch::nn::Module* module, data_parallel_options options,
-                                 const process_group& group, std::source_location where);
+                                 const process_group& group, call_site where);
   ~distributed_data_parallel_base();
 
   /// Begins a pass, whose errors name `where`.
-  void begin_forward(std::source_location where);
+  void begin_forward(call_site where);
   /// Begins a pass, whose errors name the line of the constructor.
   void begin_forward();
 
@@ -144,43 +144,39 @@ template <class Module>
 class distributed_data_parallel : public distributed_data_parallel_base {
  public:
   explicit distributed_data_parallel(std::shared_ptr<Module> module, data_parallel_options options = {},
-                                     const process_group& group = world(),
-                                     std::source_location where = std::source_location::current())
+                                     const process_group& group = world(), call_site where = call_site::current())
       : distributed_data_parallel_base(module.get(), std::move(options), group, where), module_(std::move(module)) {}
   /// The same with a holder, such as `torch::nn::Sequential`.
   template <detail::module_holder Holder>
     requires std::same_as<typename Holder::ContainedType, Module>
   explicit distributed_data_parallel(const Holder& holder, data_parallel_options options = {},
-                                     const process_group& group = world(),
-                                     std::source_location where = std::source_location::current())
+                                     const process_group& group = world(), call_site where = call_site::current())
       : distributed_data_parallel(holder.is_empty() ? nullptr : holder.ptr(), std::move(options), group, where) {}
 
   /// Returns the module's forward. Where gradients are recorded, it first gives every rank rank 0's buffers, unless
   /// `broadcast_buffers` is off or inside `no_sync`: collective. Without gradients (`torch::NoGradGuard`) nothing is
   /// communicated, so that one rank alone may evaluate. The errors of the pass name the line of this call.
-  auto forward(std::source_location where = std::source_location::current()) {
+  auto forward(call_site where = call_site::current()) {
     begin_forward(where);
     return module_->forward();
   }
   template <class First>
-  auto forward(First&& first, std::source_location where = std::source_location::current()) {
+  auto forward(First&& first, call_site where = call_site::current()) {
     begin_forward(where);
     return module_->forward(std::forward<First>(first));
   }
   template <class First, class Second>
-  auto forward(First&& first, Second&& second, std::source_location where = std::source_location::current()) {
+  auto forward(First&& first, Second&& second, call_site where = call_site::current()) {
     begin_forward(where);
     return module_->forward(std::forward<First>(first), std::forward<Second>(second));
   }
   template <class First, class Second, class Third>
-  auto forward(First&& first, Second&& second, Third&& third,
-               std::source_location where = std::source_location::current()) {
+  auto forward(First&& first, Second&& second, Third&& third, call_site where = call_site::current()) {
     begin_forward(where);
     return module_->forward(std::forward<First>(first), std::forward<Second>(second), std::forward<Third>(third));
   }
   template <class First, class Second, class Third, class Fourth>
-  auto forward(First&& first, Second&& second, Third&& third, Fourth&& fourth,
-               std::source_location where = std::source_location::current()) {
+  auto forward(First&& first, Second&& second, Third&& third, Fourth&& fourth, call_site where = call_site::current()) {
     begin_forward(where);
     return module_->forward(std::forward<First>(first), std::forward<Second>(second), std::forward<Third>(third),
                             std::forward<Fourth>(fourth));
@@ -203,7 +199,7 @@ class distributed_data_parallel : public distributed_data_parallel_base {
 
 template <detail::module_holder Holder>
 distributed_data_parallel(const Holder&, data_parallel_options = {}, const process_group& = world(),
-                          std::source_location = std::source_location::current())
+                          call_site = call_site::current())
     -> distributed_data_parallel<typename Holder::ContainedType>;
 
 /// Returns the module of a wrapper; a module that is in none as it is. So code runs with and without.

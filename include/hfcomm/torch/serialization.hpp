@@ -3,8 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <source_location>
-
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/group/session.hpp>
@@ -31,8 +30,8 @@ namespace hfcomm {
 // Calls that are refused: the variable would get another tensor, and a module's parameter stay as it was.
 
 void broadcast(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast
-               std::source_location = std::source_location::current()) = delete;
+               call_site = call_site::current()) = delete;
 work<void> broadcast_async(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast_async
-                           std::source_location = std::source_location::current()) = delete;
+                           call_site = call_site::current()) = delete;
 
 }  // namespace hfcomm

@@ -14,7 +14,6 @@
 #include <fstream>
 #include <memory>
 #include <set>
-#include <source_location>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/options.hpp>
@@ -190,7 +190,7 @@ inline process_group connect_over(const store_ptr& store, int rank, int size, st
   who.node_count = job.machines;
   auto exchange = job.machines > 1 ? std::make_unique<exchange_in_store>(store) : nullptr;
   return hfcomm::detail::connect_by(std::move(who), options, std::move(exchange),
-                                    {rank, size, "connect", 0, std::source_location::current()});
+                                    {rank, size, "connect", 0, call_site::current()});
 }
 
 }  // namespace hfcomm::torch_backend_detail

@@ -52,6 +52,31 @@ HFCOMM_INLINE void read_entries(std::span<const std::byte> structure, path_reade
   }
 }
 
+/// A table of all ranks' leaves.
+class dictionary_difference {
+ public:
+  /// `entries` are those of all ranks, and must outlive this.
+  [[gnu::cold]] dictionary_difference(std::span<const dictionary_entry> entries, int ranks);
+
+  /// Returns `rank 1 lacks "a"; ranks 0 and 2 lack "b", "c"; "d" is float64 on rank 0, int32 on ranks 1 and 2`.
+  [[nodiscard, gnu::cold]] std::string describe() const;
+
+ private:
+  static constexpr std::size_t max_names = 32;
+
+  /// Returns the place of an entry's key among the keys; where it is not there, the place at which to add it.
+  [[nodiscard, gnu::cold]] std::size_t place_of(const dictionary_entry& entry) const;
+  [[nodiscard, gnu::cold]] leaf_kind kind_of(std::size_t key, int rank) const;
+  [[nodiscard]] bool lacks(std::size_t key, int rank) const { return kind_of(key, rank) == leaf_kind{}; }
+  [[nodiscard, gnu::cold]] bool lack_the_same(int rank, int other) const;
+  [[nodiscard, gnu::cold]] std::string missing_keys() const;
+  [[nodiscard, gnu::cold]] std::string different_types(std::size_t key) const;
+
+  int ranks_;
+  plain_list<const dictionary_entry*> keys_;  // one entry for each, by name and path
+  plain_list<leaf_kind> kinds_;               // by key and rank; zero where a rank has none
+};
+
 HFCOMM_INLINE dictionary_difference::dictionary_difference(std::span<const dictionary_entry> entries, int ranks)
     : ranks_(ranks) {
   for (const dictionary_entry& entry : entries) {
@@ -159,6 +184,10 @@ HFCOMM_INLINE std::string dictionary_difference::different_types(std::size_t key
     }
   }
   return text;
+}
+
+HFCOMM_INLINE std::string describe_difference(std::span<const dictionary_entry> entries, int ranks) {
+  return dictionary_difference(entries, ranks).describe();
 }
 
 }  // namespace hfcomm::detail

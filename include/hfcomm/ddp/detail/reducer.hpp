@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/ddp/communication_hook.hpp>
@@ -95,14 +95,14 @@ class reducer {
 
   /// Takes part in a whole pass without a backward of this rank. With `adds_gradients` it adds all of this rank's
   /// gradients, otherwise nothing. They are overwritten with the averages that the other ranks get.
-  void shadow(bool adds_gradients, std::source_location where) {
+  void shadow(bool adds_gradients, call_site where) {
     adds_nothing_ = !adds_gradients;
     marks_.set_all(adds_gradients);
     finish(where, true);
   }
 
   /// Sets the gradient, which lies at `source`, unless it lies there already. `source` has its length.
-  void set_gradient(std::size_t parameter, std::span<const std::byte> source, std::source_location where) {
+  void set_gradient(std::size_t parameter, std::span<const std::byte> source, call_site where) {
     const auto gradient = parameters_[parameter].gradient;
     if (source.data() != gradient.data() && !source.empty()) {
       copy_gradient(source, gradient, where);
@@ -111,7 +111,7 @@ class reducer {
   }
 
   /// Declares the gradient of `parameter` final.
-  void mark_ready(std::size_t parameter, std::source_location where) {
+  void mark_ready(std::size_t parameter, call_site where) {
     if (marks_.add(parameter)) {
       --pending_[bucket_of_[parameter]];
       start_complete_buckets(where);
@@ -122,11 +122,11 @@ class reducer {
   void mark_accumulated(std::size_t parameter) { marks_.set_used(parameter); }
 
   /// Ends the pass, after which every gradient is the average over the ranks. Throws the errors of the reductions.
-  void finish(std::source_location where) { finish(where, find_unused_ || marks_.are_learning()); }
+  void finish(call_site where) { finish(where, find_unused_ || marks_.are_learning()); }
 
   /// Tells the other ranks that this one does not finish its pass, unless all buckets were started. Does not wait: the
   /// gradients may be touched again after `prepare`.
-  void abandon(const std::string& why, std::source_location where) {
+  void abandon(const std::string& why, call_site where) {
     const bool is_incomplete = next_ < buckets_.size() || wants_usage();
     announce_failure(is_incomplete, why, where);
     abandoned_ = true;
@@ -155,22 +155,22 @@ class reducer {
   /// Prepares memory for the gradients of buckets that are copied. Called where the buckets have changed.
   virtual void prepare_staging() {}
   /// Copies a gradient.
-  virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, std::source_location /*where*/) {
+  virtual void copy_gradient(std::span<const std::byte> from, std::span<std::byte> to, call_site /*where*/) {
     std::memcpy(to.data(), from.data(), from.size());
   }
   /// Starts to reduce a bucket, after those that were started before.
-  virtual void start_bucket(std::size_t index, std::source_location where) = 0;
+  virtual void start_bucket(std::size_t index, call_site where) = 0;
   /// Has `exchange_order` called before the first bucket is reduced, where buckets can be filled anew.
-  virtual void start_order(order_agreement& /*wanted*/, std::source_location /*where*/) {}
+  virtual void start_order(order_agreement& /*wanted*/, call_site /*where*/) {}
   /// Has `combine_usage` called after the buckets that were started, and waits for it.
-  virtual void start_usage(std::vector<std::uint8_t>& /*used*/, std::source_location /*where*/) {}
+  virtual void start_usage(std::vector<std::uint8_t>& /*used*/, call_site /*where*/) {}
   /// Ends the reductions of a pass, after the last bucket was started.
-  virtual void finish_buckets(std::source_location /*where*/) {}
+  virtual void finish_buckets(call_site /*where*/) {}
   /// Cleans up after an error that ends the pass. The error is thrown afterwards.
-  virtual void clean_up(std::source_location /*where*/) noexcept {}
+  virtual void clean_up(call_site /*where*/) noexcept {}
   /// Ends a pass that this rank does not finish. Tells the other ranks `why` if the pass `is_incomplete`. Does not
   /// throw where they cannot be told.
-  virtual void announce_failure(bool /*is_incomplete*/, const std::string& /*why*/, std::source_location /*where*/) {}
+  virtual void announce_failure(bool /*is_incomplete*/, const std::string& /*why*/, call_site /*where*/) {}
   /// Waits for the reductions that were started, where the host has to.
   virtual void wait_for_started() {}
 
@@ -224,7 +224,7 @@ class reducer {
 
   /// Returns a bucket whose gradients are in `data`, without its gradients' names. On a device it has a stream.
   [[nodiscard]] gradient_bucket::description describe(std::size_t index, std::span<std::byte> data, std::uint64_t pass,
-                                                      std::source_location where) const {
+                                                      call_site where) const {
     const bucket& one = buckets_[index];
     return {.data = data,
             .type = one.type,
@@ -281,7 +281,7 @@ class reducer {
       for (const auto& place : one.places) {
         const ddp_parameter& parameter = parameters_[place.parameter];
         if (is_held_here_[place.parameter] && !parameter.gradient.empty()) {
-          copy_gradient(parameter.gradient, place_in(one, place), std::source_location::current());
+          copy_gradient(parameter.gradient, place_in(one, place), call_site::current());
         }
       }
     }
@@ -295,7 +295,7 @@ class reducer {
   [[nodiscard]] bool wants_usage() const noexcept { return find_unused_ || !knows_usage_; }
 
   /// With `starts_all` it starts buckets that are not complete, too.
-  void finish(std::source_location where, bool starts_all) {
+  void finish(call_site where, bool starts_all) {
     const auto began = std::chrono::steady_clock::now();
     try {
       if (starts_all) {
@@ -325,7 +325,7 @@ class reducer {
     begin_next_pass();
   }
 
-  void agree_on_usage(std::source_location where) {
+  void agree_on_usage(call_site where) {
     std::vector<std::uint8_t> used = marks_.used();
     if (adds_nothing_ && !find_unused_) {
       used.assign(used.size(), 1);  // once for all passes, and this rank has not said yet what it uses
@@ -358,7 +358,7 @@ class reducer {
     }
   }
 
-  void start_complete_buckets(std::source_location where) {
+  void start_complete_buckets(call_site where) {
     for (; next_ < buckets_.size() && pending_[next_] == 0; ++next_) {
       if (std::exchange(asks_for_order_, false)) {
         start_order(agreement_, where);

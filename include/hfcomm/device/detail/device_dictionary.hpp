@@ -97,9 +97,9 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
       entries.push_back({rank, entry.first, entry.first, static_cast<leaf_kind>(entry.second)});
     }
   }
-  detail::throw_error<mismatch_error>(
-      context, {"the ranks reduce different keys: ", dictionary_difference(entries, group.size()).describe()}, 0,
-      static_cast<int>(other - all.begin()));
+  detail::throw_error<mismatch_error>(context,
+                                      {"the ranks reduce different keys: ", describe_difference(entries, group.size())},
+                                      0, static_cast<int>(other - all.begin()));
 }
 
 /// Reduces to the root, or without one to every rank.

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
@@ -111,7 +111,7 @@ inline bool register_link(link_kind kind) {
 
 /// Throws engine_error with a text that begins with the link's name.
 [[noreturn]] inline void throw_link_error(std::string_view name, const std::string& text,
-                                          const std::source_location& where = std::source_location::current()) {
+                                          const call_site& where = call_site::current()) {
   detail::throw_error<engine_error>({-1, 0, detail::concat({"link ", name}), 0, where}, {text});
 }
 

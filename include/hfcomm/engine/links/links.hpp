@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
@@ -106,7 +106,7 @@ inline std::unique_ptr<link> make_link(std::string_view name = {}) {
     }
   }
   detail::throw_error<engine_error>(
-      {-1, 0, "", 0, std::source_location::current()},
+      {-1, 0, "", 0, call_site::current()},
       {"a job of several machines needs a library that carries its data between them. Install UCX (package "
        "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI",
        reports});

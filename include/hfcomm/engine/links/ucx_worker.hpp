@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
-#include <source_location>
 #include <span>
 #include <string>
 #include <system_error>
@@ -18,6 +17,7 @@
 #include <stdlib.h>
 #include <ucp/api/ucp.h>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
@@ -53,7 +53,7 @@ struct ucx_api {
 };
 
 /// Loads UCX and fills the table.
-inline ucx_api load_ucx(const std::source_location& where) {
+inline ucx_api load_ucx(const call_site& where) {
   const hfcomm::detail::library found("UCX", "HFCOMM_UCX_LIBRARY", "ucp_worker_progress", {"libucp.so.0"});
   if (!found.is_found()) {
     detail::throw_error<engine_error>({-1, 0, "UCX", 0, where}, {found.problem()});
@@ -84,7 +84,7 @@ inline ucx_api load_ucx(const std::source_location& where) {
 }
 
 /// Returns the table of UCX's functions. The first call loads the library. Throws engine_error where that fails.
-inline const ucx_api& ucx_functions(const std::source_location& where = std::source_location::current()) {
+inline const ucx_api& ucx_functions(const call_site& where = call_site::current()) {
   return hfcomm::detail::table_of<ucx_api>(&load_ucx, where);
 }
 

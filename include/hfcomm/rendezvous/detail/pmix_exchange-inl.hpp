@@ -8,12 +8,12 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
@@ -134,7 +134,7 @@ class library {
           {"the launcher has a PMIx server, which tells where rank 0 is, but ", found.problem(),
            "; or install it (Debian: libpmix2), or set HFCOMM_ADDRESS to the host of rank 0"});
     }
-    const auto here = std::source_location::current();
+    const auto here = call_site::current();
     found.fill(error_string_, "PMIx_Error_string", false, here);
     found.fill(init_, "PMIx_Init", false, here);
     found.fill(finalize_, "PMIx_Finalize", false, here);

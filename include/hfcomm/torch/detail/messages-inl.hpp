@@ -105,8 +105,8 @@ HFCOMM_INLINE void device_message_of(engines::operation_name name, engines::move
 
 }  // namespace detail
 
-HFCOMM_INLINE void send(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag<int> first,
-                        hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE void send(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag first,
+                        hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   if (detail::is_device_message(data, tag)) {
     detail::device_message_of("device send", engines::movement::send, data, destination, group, where);
@@ -117,8 +117,8 @@ HFCOMM_INLINE void send(const at::Tensor& data, int destination, hfcomm::detail:
   hfcomm::detail::complete_messages(group, {&message.transfer, 1});
 }
 
-HFCOMM_INLINE void recv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag<int> first,
-                        hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE void recv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag first,
+                        hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   if (detail::is_device_message(data, tag)) {
     detail::device_message_of("device recv", engines::movement::receive, data, source, group, where);
@@ -127,8 +127,8 @@ HFCOMM_INLINE void recv(const at::Tensor& data, int source, hfcomm::detail::grou
   (void)detail::receive(data, source, group, tag, where);
 }
 
-HFCOMM_INLINE int recv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag<int> first,
-                       hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE int recv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag first,
+                       hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   return detail::receive(data, source, group, tag, where).source;
 }
@@ -138,8 +138,8 @@ HFCOMM_INLINE message_info recv(const at::Tensor& data, message_source source, c
   return detail::receive(data, source, group, tag, where);
 }
 
-HFCOMM_INLINE work<void> isend(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag<int> first,
-                               hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE work<void> isend(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag first,
+                               hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   auto message = detail::message_of("isend", engines::movement::send, data, destination, detail::allowed_peer::any_rank,
                                     group, tag, where);
@@ -149,14 +149,14 @@ HFCOMM_INLINE work<void> isend(const at::Tensor& data, int destination, hfcomm::
   return hfcomm::detail::start_message(group, message.transfer, std::move(keep));
 }
 
-HFCOMM_INLINE work<void> irecv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag<int> first,
-                               hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE work<void> irecv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag first,
+                               hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   return detail::start_receiving(data, source, group, tag, where, [](const engines::transfer& /*came*/) {});
 }
 
-HFCOMM_INLINE work<int> irecv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag<int> first,
-                              hfcomm::detail::group_or_tag<int> second, std::source_location where) {
+HFCOMM_INLINE work<int> irecv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag first,
+                              hfcomm::detail::group_or_tag second, std::source_location where) {
   const auto& [group, tag] = hfcomm::detail::message_place(first, second);
   return detail::start_receiving(data, source, group, tag, where,
                                  [](const engines::transfer& came) { return came.source; });
