@@ -112,6 +112,9 @@ TEST_CASE("a forgotten init: nothing is said of one process, nor within a sessio
   const auto own_group = run_launched("HFCOMM_RANK", "HFCOMM_WORLD_SIZE", [] {
     const hfcomm::process_group one;
     (void)hfcomm::all_gather(1, one);
+    (void)hfcomm::all_reduce(1, one);
+    (void)hfcomm::gather(1, one);
+    (void)hfcomm::send_receive(1, 0, 0, one);
     (void)hfcomm::is_initialized();
   });
   CHECK(own_group.output.empty());

@@ -166,6 +166,7 @@ TEST_CASE("message_batch: the peers of a batch that is destroyed before it has r
 TEST_CASE("messages: a ring of ranks that all send first is told so at its deadline") {
   run_noted(3, {}, [](const process_group& world) {
     const auto group = world.with_timeout(std::chrono::milliseconds(200));
+    barrier(group);
     const auto problem = error_of<timeout_error>([&] {
       send(world.rank(), (world.rank() + 1) % 3, group);
       (void)recv<int>((world.rank() + 2) % 3, group);

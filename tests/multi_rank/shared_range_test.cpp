@@ -270,6 +270,12 @@ TEST_CASE("shared_range: there may be several, in one vector too, and operations
   });
 }
 
+template <class L>
+concept can_be_shared = requires(L&& list) { share(std::forward<L>(list)); };
+// The buffers of a list that is gone would be replaced when the share ends.
+static_assert(can_be_shared<std::vector<std::vector<int>>&> && can_be_shared<std::vector<std::span<int>>> &&
+              !can_be_shared<std::vector<std::vector<int>>>);
+
 TEST_CASE("shared_range: a list of buffers is shared in one call, all of them or none") {
   run_noted(2, {}, [](const process_group& group) {
     std::vector<std::vector<int>> parameters(40, std::vector<int>(20'000, group.rank() + 1));

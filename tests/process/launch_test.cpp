@@ -424,7 +424,7 @@ TEST_CASE("launch: threads that the ranks will lack are told of in one line") {
   const std::string text = text_with(2);
   INFO(text);
   CHECK(text.find("[hfcomm] launch at launch_test.cpp:") == 0);
-  CHECK(text.find("this process has 3 threads, and the ranks have one") != std::string::npos);
+  CHECK(text.find("this process has 3 threads, and each rank only one") != std::string::npos);
   CHECK(std::count(text.begin(), text.end(), '\n') == 2);
 }
 

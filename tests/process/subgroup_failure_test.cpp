@@ -95,7 +95,7 @@ TEST_CASE("subgroup: where a rank ends because another one was killed, both are 
   const auto outcomes = children.wait(30s);
   INFO(outcomes[0].output);
   CHECK(outcomes[0].output.find("rank 1 (pid " + std::to_string(children.pid(1))) != std::string::npos);
-  CHECK(outcomes[0].output.find("before that, rank 2 of the job (pid " + std::to_string(children.pid(2))) !=
+  CHECK(outcomes[0].output.find("also, rank 2 of the job (pid " + std::to_string(children.pid(2))) !=
         std::string::npos);
 }
 

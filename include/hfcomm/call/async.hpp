@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
@@ -63,7 +63,7 @@ class started_function final : public started_call, public work_value<Value> {
 /// Queues `function`, an operation of `group`, behind the operations that were started before it. Returns the state of
 /// its work. Throws usage_error, as the operation itself would, where another thread is inside the group. Throws
 /// usage_error inside an operation that was started this way.
-std::shared_ptr<work_state> start_call(operation_name name, const process_group& group, std::source_location where,
+std::shared_ptr<work_state> start_call(operation_name name, const process_group& group, call_site where,
                                        std::shared_ptr<started_call> function);
 
 /// Calls `check` for an operation that is about to be started. Where it refuses the arguments, the group's thread tells
@@ -73,8 +73,7 @@ void check_before_start(const operation& call, const process_group& group, funct
 /// Starts `collective(owned..., group, where)`, an operation of `group`, and returns a work with its result. The
 /// arguments are moved in, and the collective gets them as rvalues.
 template <class Collective, class... Owned>
-auto start(operation_name name, Collective collective, const process_group& group, std::source_location where,
-           Owned... owned) {
+auto start(operation_name name, Collective collective, const process_group& group, call_site where, Owned... owned) {
   auto function = [collective = std::move(collective), group, where, ... owned = std::move(owned)]() mutable {
     return collective(std::move(owned)..., group, where);
   };
@@ -98,7 +97,7 @@ template <class Check, class Run, class... Memory>
 auto start_on(const operation& call, const Check& check, Run run, const process_group& group, Memory... memory) {
   check_before_start(call, group, [&](checked_call& running) { check(running, memory...); });
   auto collective = [call = operation(call), run = std::move(run), ... memory = std::move(memory)](
-                        const process_group& its_group, std::source_location /*where*/) mutable {
+                        const process_group& its_group, call_site /*where*/) mutable {
     return run(std::move(call), memory..., its_group);
   };
   return start(call.name, std::move(collective), group, call.where);

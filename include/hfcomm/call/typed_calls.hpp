@@ -6,7 +6,6 @@
 #include <exception>
 #include <functional>
 #include <limits>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
@@ -27,7 +27,7 @@
 namespace hfcomm::detail {
 
 template <class T>
-operation object_call(operation_name name, movement pattern, int root, std::source_location where) {
+operation object_call(operation_name name, movement pattern, int root, call_site where) {
   return {.name = name,
           .pattern = pattern,
           .content = payload::object,
@@ -38,7 +38,7 @@ operation object_call(operation_name name, movement pattern, int root, std::sour
 }
 
 template <class T>
-operation buffer_call(operation_name name, movement pattern, std::size_t count, int root, std::source_location where) {
+operation buffer_call(operation_name name, movement pattern, std::size_t count, int root, call_site where) {
   return {.name = name,
           .pattern = pattern,
           .content = payload::buffer,
@@ -52,7 +52,7 @@ operation buffer_call(operation_name name, movement pattern, std::size_t count, 
 
 /// Returns the operation on as many elements as `range` has, in host or device memory.
 template <memory R>
-operation buffer_call(operation_name name, movement pattern, const R& range, int root, std::source_location where) {
+operation buffer_call(operation_name name, movement pattern, const R& range, int root, call_site where) {
   return buffer_call<value_of<R>>(name, pattern, elements_of(range).count, root, where);
 }
 
@@ -65,7 +65,7 @@ inline void set_reduction(operation& call, reduce_op op) noexcept {
 /// Returns the operation of a reduction that runs on a device, or whose kernel the caller sets.
 template <class T>
 operation reduction_call_without_kernel(operation_name name, movement pattern, std::size_t count, int root,
-                                        reduce_op op, std::source_location where) {
+                                        reduce_op op, call_site where) {
   operation call = buffer_call<T>(name, pattern, count, root, where);
   set_reduction(call, op);
   return call;
@@ -73,14 +73,14 @@ operation reduction_call_without_kernel(operation_name name, movement pattern, s
 
 template <memory R>
 operation reduction_call_without_kernel(operation_name name, movement pattern, const R& range, int root, reduce_op op,
-                                        std::source_location where) {
+                                        call_site where) {
   return reduction_call_without_kernel<value_of<R>>(name, pattern, elements_of(range).count, root, op, where);
 }
 
 /// Returns the operation of a reduction of elements in host memory.
 template <class T>
 operation reduction_call(operation_name name, movement pattern, std::size_t count, int root, reduce_op op,
-                         std::source_location where) {
+                         call_site where) {
   operation call = reduction_call_without_kernel<T>(name, pattern, count, root, op, where);
   call.kernel = &reduce_elements<element_type_of<T>>;
   return call;
@@ -88,7 +88,7 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
 
 template <buffer R>
 operation reduction_call(operation_name name, movement pattern, const R& range, int root, reduce_op op,
-                         std::source_location where) {
+                         call_site where) {
   return reduction_call<value_of<R>>(name, pattern, std::ranges::size(range), root, op, where);
 }
 

@@ -3,25 +3,25 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <vector>
 
 #include <hfcomm/call/typed_calls.hpp>
+#include <hfcomm/core/call_site.hpp>
 
 /// The common parts of the operations on parts of different lengths. Lengths are in elements, one for each rank.
 namespace hfcomm::detail {
 
 /// Returns the operation of a buffer whose length may differ from rank to rank.
 template <class T>
-operation uneven_call(operation_name name, movement pattern, std::size_t count, int root, std::source_location where) {
+operation uneven_call(operation_name name, movement pattern, std::size_t count, int root, call_site where) {
   operation call = buffer_call<T>(name, pattern, count, root, where);
   call.content = payload::uneven;
   return call;
 }
 
 template <memory R>
-operation uneven_call(operation_name name, movement pattern, const R& range, int root, std::source_location where) {
+operation uneven_call(operation_name name, movement pattern, const R& range, int root, call_site where) {
   return uneven_call<value_of<R>>(name, pattern, elements_of(range).count, root, where);
 }
 

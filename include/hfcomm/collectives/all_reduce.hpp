@@ -15,25 +15,25 @@ namespace hfcomm {
 /// Reduces element by element into every rank's `out`, which is as long as `in` (usage_error otherwise). `out` may be
 /// `in` itself, but must not overlap it otherwise. All ranks get the same bits, from run to run too.
 template <reducible_buffer In, detail::output_for<In> Out>
-void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, const process_group& group = world(),
+void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
   detail::all_reduce_buffer(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
-                            detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
+                            detail::elements_of(in), detail::writable_elements_of(out), op.in(group, where));
 }
 
 /// Reduces element by element, in place, on every rank.
 template <writable_reducible_buffer R>
-void all_reduce(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+void all_reduce(R&& data, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
-  all_reduce(data, data, op, op.in(group), where);
+  all_reduce(data, data, op, op.in(group, where), where);
 }
 
 /// Returns the reduction of one number per rank, on every rank.
 template <reducible_element T>
-[[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
+[[nodiscard]] T all_reduce(const T& value, detail::op_for<T> op = reduce_op::sum, detail::or_group group = {},
                            call_site where = call_site::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where),
-                                  detail::all_reduce_buffer, value, op.in(group));
+                                  detail::all_reduce_buffer, value, op.in(group, where));
 }
 
 /// Returns one object per rank, folded in rank order by any callable, on every rank: `op(op(value0, value1),
@@ -73,27 +73,27 @@ void all_reduce(detail::any_device_range, ...) = delete;  // device memory: incl
 
 /// Starts to reduce element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
-work<void> all_reduce_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op::sum,
-                            const process_group& group = world(), call_site where = call_site::current()) {
+work<void> all_reduce_async(In&& in, Out&& out, detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
+                            call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("all_reduce", engines::movement::to_all, in, -1, op, where),
-                                  detail::check_all_reduce, detail::all_reduce_buffer, in, out, op.in(group));
+                                  detail::check_all_reduce, detail::all_reduce_buffer, in, out, op.in(group, where));
 }
 
 /// Starts to reduce element by element, in place; the buffer must stay, untouched, until the work is done.
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
-work<void> all_reduce_async(R&& data, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+work<void> all_reduce_async(R&& data, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                             call_site where = call_site::current()) {
-  return all_reduce_async(data, data, op, op.in(group), where);
+  return all_reduce_async(data, data, op, op.in(group, where), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.
 template <reducible_element T>
-work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, const process_group& group = world(),
+work<T> all_reduce_async(T value, detail::op_for<T> op = reduce_op::sum, detail::or_group group = {},
                          call_site where = call_site::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("all_reduce", engines::movement::to_all, 1, -1, op, where), detail::check_all_reduce,
-      detail::all_reduce_buffer, value, op.in(group));
+      detail::all_reduce_buffer, value, op.in(group, where));
 }
 
 /// Starts to fold one object per rank, which is copied; the callable runs on another thread.

@@ -43,19 +43,19 @@ work<void> start_broadcast(const operation& call, T& value, const process_group&
 /// Gives every rank the root's object. On the other ranks `value` is replaced, whatever its size was. If decoding
 /// fails, `value` is unchanged.
 template <serializable T>
-void broadcast(T& value, detail::optional_root root = 0, const process_group& group = world(),
+void broadcast(T& value, detail::optional_root root = 0, detail::or_group group = {},
                call_site where = call_site::current()) {
   detail::broadcast_object(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
-                           root.in(group));
+                           root.in(group, where));
 }
 
 /// Gives every rank the root's elements, in place. The buffers must be equally long (mismatch_error otherwise).
 template <buffer_view R>
   requires writable_buffer<R>
-void broadcast(R&& data, detail::optional_root root = 0, const process_group& group = world(),
+void broadcast(R&& data, detail::optional_root root = 0, detail::or_group group = {},
                call_site where = call_site::current()) {
   detail::broadcast_buffer(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
-                           detail::writable_elements_of(data), root.in(group));
+                           detail::writable_elements_of(data), root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -67,19 +67,19 @@ void broadcast(detail::any_device_range, ...) = delete;  // device memory: inclu
 
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
 template <serializable T>
-work<void> broadcast_async(T& value, detail::optional_root root = 0, const process_group& group = world(),
+work<void> broadcast_async(T& value, detail::optional_root root = 0, detail::or_group group = {},
                            call_site where = call_site::current()) {
   return detail::start_broadcast(detail::object_call<T>("broadcast", engines::movement::from_root, root, where), value,
-                                 root.in(group));
+                                 root.in(group, where));
 }
 
 /// Starts to broadcast a view's elements, which must stay until the work is done.
 template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
-work<void> broadcast_async(R&& data, detail::optional_root root = 0, const process_group& group = world(),
+work<void> broadcast_async(R&& data, detail::optional_root root = 0, detail::or_group group = {},
                            call_site where = call_site::current()) {
   return detail::start_on(detail::buffer_call("broadcast", engines::movement::from_root, data, root, where),
-                          detail::check_broadcast, detail::broadcast_buffer, root.in(group),
+                          detail::check_broadcast, detail::broadcast_buffer, root.in(group, where),
                           detail::writable_elements_of(data));
 }
 

@@ -96,11 +96,11 @@ void broadcast_objects(operation&& call, const std::tuple<T&...>& objects, const
 /// length.)
 template <class T>
   requires serializable<std::vector<T>>
-void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0, const process_group& group = world(),
+void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0, detail::or_group group = {},
                            call_site where = call_site::current()) {
   detail::broadcast_object(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
-      root.in(group));
+      root.in(group, where));
 }
 
 /// Gives every rank the root's objects, which may be of different types, in one exchange:
@@ -111,10 +111,10 @@ void broadcast_object_list(std::vector<T>& list, detail::optional_root root = 0,
 /// replaced; none is where one of them cannot be decoded (decode_error).
 template <serializable... T>
 void broadcast_object_list(const std::tuple<T&...>& objects, detail::optional_root root = 0,
-                           const process_group& group = world(), call_site where = call_site::current()) {
+                           detail::or_group group = {}, call_site where = call_site::current()) {
   detail::broadcast_objects(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
-      objects, root.in(group));
+      objects, root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -130,19 +130,19 @@ void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // no
 template <class T>
   requires serializable<std::vector<T>>
 work<void> broadcast_object_list_async(std::vector<T>& list, detail::optional_root root = 0,
-                                       const process_group& group = world(), call_site where = call_site::current()) {
+                                       detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_broadcast(
       detail::object_call<std::vector<T>>("broadcast_object_list", engines::movement::from_root, root, where), list,
-      root.in(group));
+      root.in(group, where));
 }
 
 /// Starts to broadcast several objects, which must stay, untouched, until the work is done.
 template <serializable... T>
 work<void> broadcast_object_list_async(std::tuple<T&...> objects, detail::optional_root root = 0,
-                                       const process_group& group = world(), call_site where = call_site::current()) {
+                                       detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::tuple<T...>>("broadcast_object_list", engines::movement::from_root, root, where),
-      detail::check_root, detail::broadcast_objects<T...>, root.in(group), objects);
+      detail::check_root, detail::broadcast_objects<T...>, root.in(group, where), objects);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

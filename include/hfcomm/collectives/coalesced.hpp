@@ -95,9 +95,9 @@ void broadcast(L&& list, int root, const coalesce_options& options, const proces
 
 /// Calls the overload above with chunks of 25 MiB.
 template <buffer_list L>
-void broadcast(L&& list, detail::optional_root root = 0, const process_group& group = world(),
+void broadcast(L&& list, detail::optional_root root = 0, detail::or_group group = {},
                call_site where = call_site::current()) {
-  broadcast(list, root, coalesce_options{}, root.in(group), where);
+  broadcast(list, root, coalesce_options{}, root.in(group, where), where);
 }
 
 /// Reduces every span element by element, in place, on every rank: the same bits as an `all_reduce` of each span by
@@ -108,18 +108,18 @@ void broadcast(L&& list, detail::optional_root root = 0, const process_group& gr
 /// agree. Spans that overlap are a usage_error. Extra memory: one chunk. Otherwise as `all_reduce` of one span.
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const coalesce_options& options,
-                const process_group& group = world(), call_site where = call_site::current()) {
+                detail::or_group group = {}, call_site where = call_site::current()) {
   const auto call = detail::all_reduce_list_call<L>(op, where);
   const auto pieces = detail::pieces_of(list, call.kernel);
-  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, op.in(group),
+  detail::all_reduce_pieces(call, pieces, options.chunk_bytes, op.in(group, where),
                             detail::describe_pieces<detail::list_element_t<L>>(pieces));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
 template <reducible_buffer_list L>
-void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
-                const process_group& group = world(), call_site where = call_site::current()) {
-  all_reduce(list, op, coalesce_options{}, op.in(group), where);
+void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum, detail::or_group group = {},
+                call_site where = call_site::current()) {
+  all_reduce(list, op, coalesce_options{}, op.in(group, where), where);
 }
 
 /// Starts to broadcast every span; their elements must stay, untouched, until the work is done. The list is copied.
@@ -133,29 +133,29 @@ work<void> broadcast_async(const L& list, int root, const coalesce_options& opti
 
 /// Calls the overload above with chunks of 25 MiB.
 template <lasting_buffer_list L>
-work<void> broadcast_async(const L& list, detail::optional_root root = 0, const process_group& group = world(),
+work<void> broadcast_async(const L& list, detail::optional_root root = 0, detail::or_group group = {},
                            call_site where = call_site::current()) {
-  return broadcast_async(list, root, coalesce_options{}, root.in(group), where);
+  return broadcast_async(list, root, coalesce_options{}, root.in(group, where), where);
 }
 
 /// Starts to reduce every span; their elements must stay, untouched, until the work is done. The list is copied.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op,
-                            const coalesce_options& options, const process_group& group = world(),
+                            const coalesce_options& options, detail::or_group group = {},
                             call_site where = call_site::current()) {
   const auto call = detail::all_reduce_list_call<L>(op, where);
   return detail::start_on_pieces<detail::list_element_t<L>>(
       call, detail::check_all_reduce_pieces, detail::all_reduce_pieces, detail::pieces_of(list, call.kernel), options,
-      op.in(group));
+      op.in(group, where));
 }
 
 /// Calls the overload above with chunks of 25 MiB.
 template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
-                            const process_group& group = world(), call_site where = call_site::current()) {
-  return all_reduce_async(list, op, coalesce_options{}, op.in(group), where);
+                            detail::or_group group = {}, call_site where = call_site::current()) {
+  return all_reduce_async(list, op, coalesce_options{}, op.in(group, where), where);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

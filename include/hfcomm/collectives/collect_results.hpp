@@ -145,11 +145,10 @@ std::vector<T> collect_by_index(operation&& call, std::span<const std::size_t> i
 template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
-                                             const process_group& group = world(),
-                                             call_site where = call_site::current()) {
+                                             detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::collect_in_turn(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where), part, size,
-      root.in(group));
+      root.in(group, where));
 }
 
 /// Returns results by their indices: `values[i]` is the result of item `indices[i]`, whichever rank had which items.
@@ -164,9 +163,8 @@ template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results(std::span<const std::size_t> indices, std::vector<T> values,
                                              std::size_t size, detail::optional_root root = 0,
-                                             const process_group& group = world(),
-                                             call_site where = call_site::current()) {
-  return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, root.in(group));
+                                             detail::or_group group = {}, call_site where = call_site::current()) {
+  return detail::collect_by_index(detail::indexed_call<T>(root, where), indices, values, size, root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -183,21 +181,20 @@ std::vector<T> collect_results(std::span<const std::size_t>, const std::vector<T
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<T> part, std::size_t size, detail::optional_root root = 0,
-                                           const process_group& group = world(),
-                                           call_site where = call_site::current()) {
+                                           detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results", engines::movement::to_all, root, where),
-      detail::check_root, detail::collect_in_turn<T>, root.in(group), std::move(part), size);
+      detail::check_root, detail::collect_in_turn<T>, root.in(group, where), std::move(part), size);
 }
 
 /// Starts to collect results in the order of their indices.
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std::vector<T> values, std::size_t size,
-                                           detail::optional_root root = 0, const process_group& group = world(),
+                                           detail::optional_root root = 0, detail::or_group group = {},
                                            call_site where = call_site::current()) {
   return detail::start_on(detail::indexed_call<T>(root, where), detail::check_indices, detail::collect_by_index<T>,
-                          root.in(group), std::move(indices), std::move(values), size);
+                          root.in(group, where), std::move(indices), std::move(values), size);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

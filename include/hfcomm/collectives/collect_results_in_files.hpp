@@ -66,12 +66,11 @@ std::vector<T> collect_in_files(operation&& call, std::vector<T>& part, std::siz
 template <class T>
   requires serializable<std::vector<T>>
 [[nodiscard]] std::vector<T> collect_results_in_files(std::vector<T> part, std::size_t size, const file_path& directory,
-                                                      detail::optional_root root = 0,
-                                                      const process_group& group = world(),
+                                                      detail::optional_root root = 0, detail::or_group group = {},
                                                       call_site where = call_site::current()) {
   return detail::collect_in_files(
       detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where), part,
-      size, directory, root.in(group));
+      size, directory, root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -85,12 +84,12 @@ std::vector<T> collect_results_in_files(const std::vector<T>&,
 template <class T>
   requires serializable<std::vector<T>>
 work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::size_t size, file_path directory,
-                                                    detail::optional_root root = 0,
-                                                    const process_group& group = world(),
+                                                    detail::optional_root root = 0, detail::or_group group = {},
                                                     call_site where = call_site::current()) {
   return detail::start_on(
       detail::object_call<std::vector<T>>("collect_results_in_files", engines::movement::to_all, root, where),
-      detail::check_root, detail::collect_in_files<T>, root.in(group), std::move(part), size, std::move(directory));
+      detail::check_root, detail::collect_in_files<T>, root.in(group, where), std::move(part), size,
+      std::move(directory));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -30,27 +30,27 @@ T fold_from(T init, operation&& call, const T& value, BinaryOp& op, const proces
 ///
 /// Write `hfcomm::exclusive_scan`: next to <numeric>, a call without the namespace may be ambiguous.
 template <reducible_buffer In, detail::output_for<In> Out>
-void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                    const process_group& group = world(), call_site where = call_site::current()) {
+void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, detail::or_group group = {},
+                    call_site where = call_site::current()) {
   detail::exclusive_scan_buffer(detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where),
-                                detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
+                                detail::elements_of(in), detail::writable_elements_of(out), op.in(group, where));
 }
 
 /// Scans element by element, in place, without this rank's own elements.
 template <writable_reducible_buffer R>
-void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
+void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
                     call_site where = call_site::current()) {
-  hfcomm::exclusive_scan(data, data, op, op.in(group), where);
+  hfcomm::exclusive_scan(data, data, op, op.in(group, where), where);
 }
 
 /// Returns the reduction of the numbers of the ranks before this one; on rank 0 the reduction's identity. So the sum of
 /// the ranks' counts is where this rank's part begins.
 template <reducible_element T>
-[[nodiscard]] T exclusive_scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum,
-                               const process_group& group = world(), call_site where = call_site::current()) {
+[[nodiscard]] T exclusive_scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, detail::or_group group = {},
+                               call_site where = call_site::current()) {
   return detail::reduce_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where),
-      detail::exclusive_scan_buffer, value, op.in(group));
+      detail::exclusive_scan_buffer, value, op.in(group, where));
 }
 
 /// Returns `op(op(init, value0), value1)...` of the objects of the ranks before this one, by any callable; on rank 0
@@ -92,27 +92,27 @@ std::decay_t<T> exclusive_scan(T&&, Init&&, Op&&, Rest&&...) = delete;  // wrap 
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> exclusive_scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                                const process_group& group = world(), call_site where = call_site::current()) {
+                                detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_buffers(
       detail::reduction_call("exclusive_scan", engines::movement::to_all, in, -1, op, where), detail::check_scan,
-      detail::exclusive_scan_buffer, in, out, op.in(group));
+      detail::exclusive_scan_buffer, in, out, op.in(group, where));
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
-work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum,
-                                const process_group& group = world(), call_site where = call_site::current()) {
-  return exclusive_scan_async(data, data, op, op.in(group), where);
+work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
+                                call_site where = call_site::current()) {
+  return exclusive_scan_async(data, data, op, op.in(group, where), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
-work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
+work<T> exclusive_scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, detail::or_group group = {},
                              call_site where = call_site::current()) {
   return detail::start_on_number<T>(
       detail::reduction_call<T>("exclusive_scan", engines::movement::to_all, 1, -1, op, where), detail::check_scan,
-      detail::exclusive_scan_buffer, value, op.in(group));
+      detail::exclusive_scan_buffer, value, op.in(group, where));
 }
 
 /// Starts to scan one object per rank; the objects are copied, and the callable runs on another thread.

@@ -17,19 +17,19 @@ namespace hfcomm {
 /// Returns every rank's object, in rank order, on the root; an empty vector elsewhere. (detectron2's and MMEngine's
 /// `gather`.)
 template <serializable T>
-[[nodiscard]] std::vector<T> gather(const T& value, detail::optional_root root = 0,
-                                    const process_group& group = world(), call_site where = call_site::current()) {
+[[nodiscard]] std::vector<T> gather(const T& value, detail::optional_root root = 0, detail::or_group group = {},
+                                    call_site where = call_site::current()) {
   return detail::collect_objects(detail::object_call<T>("gather", engines::movement::to_root, root, where), value,
-                                 root.in(group).size(), root.in(group));
+                                 root.in(group, where).size(), root.in(group, where));
 }
 
 /// Gathers every rank's elements, in rank order, in the root's `out`. It holds `in.size() * group.size()` elements
 /// (usage_error otherwise). Elsewhere `out` is ignored and may be empty. The root's `in` may be its own part of `out`.
 template <buffer In, detail::output_for<In> Out>
-void gather(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+void gather(const In& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
             call_site where = call_site::current()) {
   detail::gather_buffer(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
-                        detail::elements_of(in), detail::writable_elements_of(out), root.in(group));
+                        detail::elements_of(in), detail::writable_elements_of(out), root.in(group, where));
 }
 
 /// Gathers every rank's elements, one part after another, in the root's `out`. The root expects `counts[r]` elements
@@ -38,9 +38,9 @@ void gather(const In& in, Out&& out, detail::optional_root root = 0, const proce
 /// not know the counts, `gather_v` transfers them, too. (MPI's `MPI_Gatherv`.)
 template <buffer In, detail::output_for<In> Out>
 void gather(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
-            const process_group& group = world(), call_site where = call_site::current()) {
+            detail::or_group group = {}, call_site where = call_site::current()) {
   detail::gather_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
-                       detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group));
+                       detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -52,26 +52,27 @@ void gather(detail::any_device_range, ...) = delete;  // device memory: include 
 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
-work<std::vector<T>> gather_async(T value, detail::optional_root root = 0, const process_group& group = world(),
+work<std::vector<T>> gather_async(T value, detail::optional_root root = 0, detail::or_group group = {},
                                   call_site where = call_site::current()) {
   return detail::start_to_collect(detail::object_call<T>("gather", engines::movement::to_root, root, where),
-                                  std::move(value), root.in(group));
+                                  std::move(value), root.in(group, where));
 }
 
 /// Starts to gather elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> gather_async(In&& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+work<void> gather_async(In&& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
                         call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::buffer_call("gather", engines::movement::to_root, in, root, where),
-                                  detail::check_gather, detail::gather_buffer, in, out, root.in(group));
+                                  detail::check_gather, detail::gather_buffer, in, out, root.in(group, where));
 }
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
-                        const process_group& group = world(), call_site where = call_site::current()) {
+                        detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
-                                detail::check_gather, detail::gather_parts, in, out, std::move(counts), root.in(group));
+                                detail::check_gather, detail::gather_parts, in, out, std::move(counts),
+                                root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -14,22 +14,22 @@ namespace hfcomm {
 /// `MPI_Gather` of the counts.)
 template <buffer In>
 [[nodiscard]] received_parts<detail::value_of<In>> gather_v(const In& in, detail::optional_root root = 0,
-                                                            const process_group& group = world(),
+                                                            detail::or_group group = {},
                                                             call_site where = call_site::current()) {
   return detail::received_from_all<detail::value_of<In>>(
       detail::uneven_call("gather_v", engines::movement::to_root, in, root, where), detail::elements_of(in),
-      root.in(group));
+      root.in(group, where));
 }
 
 /// Starts to gather elements, which must stay until the work is done; its value on the root is all elements and their
 /// numbers.
 template <lasting_buffer In>
 work<received_parts<detail::value_of<In>>> gather_v_async(In&& in, detail::optional_root root = 0,
-                                                          const process_group& group = world(),
+                                                          detail::or_group group = {},
                                                           call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("gather_v", engines::movement::to_root, in, root, where),
-                          detail::check_contribution, detail::received_from_all<detail::value_of<In>>, root.in(group),
-                          detail::elements_of(in));
+                          detail::check_contribution, detail::received_from_all<detail::value_of<In>>,
+                          root.in(group, where), detail::elements_of(in));
 }
 
 }  // namespace hfcomm

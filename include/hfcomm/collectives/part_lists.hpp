@@ -68,10 +68,10 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(), c
 /// may be its own view. Views that overlap are a usage_error. (torch's `gather`.)
 template <buffer In, buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
-void gather(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+void gather(const In& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
             call_site where = call_site::current()) {
   detail::gather_list(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
-                      detail::elements_of(in), detail::writable_parts_in(out), root.in(group));
+                      detail::elements_of(in), detail::writable_parts_in(out), root.in(group, where));
 }
 
 /// Gives rank r the elements of the r-th view of the root's `in`, in `out`, which has as many (mismatch_error on every
@@ -79,10 +79,10 @@ void gather(const In& in, Out&& out, detail::optional_root root = 0, const proce
 /// own view. (torch's `scatter`.)
 template <readable_buffer_list In, writable_buffer Out>
   requires detail::list_of<In, detail::value_of<Out>>
-void scatter(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+void scatter(const In& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
              call_site where = call_site::current()) {
   detail::scatter_list(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
-                       detail::parts_in(in), detail::writable_elements_of(out), root.in(group));
+                       detail::parts_in(in), detail::writable_elements_of(out), root.in(group, where));
 }
 
 /// Sends the elements of the r-th view of `in` to rank r, and receives in the r-th view of `out` what rank r has sent.
@@ -102,11 +102,11 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(), c
 /// those that `all_reduce` gives. (torch's `reduce_scatter`.)
 template <readable_buffer_list In, writable_reducible_buffer Out>
   requires detail::list_of<In, detail::value_of<Out>>
-void reduce_scatter(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
-                    const process_group& group = world(), call_site where = call_site::current()) {
+void reduce_scatter(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum, detail::or_group group = {},
+                    call_site where = call_site::current()) {
   detail::reduce_scatter_list(
       detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
-      detail::parts_in(in), detail::writable_elements_of(out), op.in(group));
+      detail::parts_in(in), detail::writable_elements_of(out), op.in(group, where));
 }
 
 // The same, started: all elements must stay until the work is done, and the lists are copied.
@@ -122,19 +122,19 @@ work<void> all_gather_async(In&& in, const Out& out, const process_group& group 
 
 template <lasting_buffer In, lasting_buffer_list Out>
   requires detail::list_of<Out, detail::value_of<In>>
-work<void> gather_async(In&& in, const Out& out, detail::optional_root root = 0, const process_group& group = world(),
+work<void> gather_async(In&& in, const Out& out, detail::optional_root root = 0, detail::or_group group = {},
                         call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
-                          detail::check_gather_list, detail::gather_list, root.in(group), detail::elements_of(in),
-                          detail::writable_parts_in(out));
+                          detail::check_gather_list, detail::gather_list, root.in(group, where),
+                          detail::elements_of(in), detail::writable_parts_in(out));
 }
 
 template <readable_buffer_list In, lasting_buffer Out>
   requires detail::lasting_list<In> && writable_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
-work<void> scatter_async(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+work<void> scatter_async(const In& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
                          call_site where = call_site::current()) {
   return detail::start_on(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
-                          detail::check_scatter_list, detail::scatter_list, root.in(group), detail::parts_in(in),
+                          detail::check_scatter_list, detail::scatter_list, root.in(group, where), detail::parts_in(in),
                           detail::writable_elements_of(out));
 }
 
@@ -151,10 +151,10 @@ work<void> all_to_all_async(const In& in, const Out& out, const process_group& g
 template <readable_buffer_list In, lasting_buffer Out>
   requires detail::lasting_list<In> && writable_reducible_buffer<Out> && detail::list_of<In, detail::value_of<Out>>
 work<void> reduce_scatter_async(const In& in, Out&& out, detail::op_on<Out> op = reduce_op::sum,
-                                const process_group& group = world(), call_site where = call_site::current()) {
+                                detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on(
       detail::reduction_call<detail::value_of<Out>>("reduce_scatter", engines::movement::to_all, 0, -1, op, where),
-      detail::check_reduce_scatter_list, detail::reduce_scatter_list, op.in(group), detail::parts_in(in),
+      detail::check_reduce_scatter_list, detail::reduce_scatter_list, op.in(group, where), detail::parts_in(in),
       detail::writable_elements_of(out));
 }
 

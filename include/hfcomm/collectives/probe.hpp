@@ -29,7 +29,7 @@ namespace detail {
 /// peer_error. (MPI's `MPI_Probe`.)
 [[nodiscard]] inline message_info probe(message_source source, detail::group_or_any_tag first = {},
                                         detail::group_or_any_tag second = {}, call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   return detail::probe_message(source, group, tag, where);
 }
 
@@ -39,7 +39,7 @@ namespace detail {
 [[nodiscard]] inline std::optional<message_info> try_probe(message_source source, detail::group_or_any_tag first = {},
                                                            detail::group_or_any_tag second = {},
                                                            call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   return detail::try_probe_message(source, group, tag, where);
 }
 

@@ -12,7 +12,7 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] T recv(int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                      call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
   return detail::take_object<T>(group, *message).value;
@@ -23,7 +23,7 @@ template <serializable T>
 template <serializable T>
 [[nodiscard]] received<T> recv(any_source_t /*source*/, detail::group_or_tag first = {},
                                detail::group_or_tag second = {}, call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_object<T>("recv", any_source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -36,7 +36,7 @@ template <buffer_view R>
   requires writable_buffer<R>
 void recv(R&& data, int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
           call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_buffer("recv", data, source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -47,7 +47,7 @@ template <buffer_view R>
   requires writable_buffer<R>
 [[nodiscard]] int recv(R&& data, any_source_t /*source*/, detail::group_or_tag first = {},
                        detail::group_or_tag second = {}, call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_buffer("recv", data, any_source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -58,7 +58,7 @@ template <buffer_view R>
 template <serializable T>
 work<T> irecv(int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
               call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(
       group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
@@ -69,7 +69,7 @@ work<T> irecv(int source, detail::group_or_tag first = {}, detail::group_or_tag 
 template <serializable T>
 work<received<T>> irecv(any_source_t /*source*/, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                         call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_object<T>("irecv", any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message,
@@ -81,7 +81,7 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<void> irecv(R&& data, int source, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                  call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_buffer("irecv", data, source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*came*/) {});
@@ -93,7 +93,7 @@ template <buffer_view R>
   requires writable_buffer<R> && lasting_buffer<R>
 work<int> irecv(R&& data, any_source_t /*source*/, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                 call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::incoming_buffer("irecv", data, any_source, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& came) { return came.source; });

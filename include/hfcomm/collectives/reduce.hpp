@@ -16,27 +16,27 @@ namespace hfcomm {
 /// Reduces element by element into the root's `out`; elsewhere `out` is ignored and may be empty. Every rank's `in` is
 /// unchanged. `out` may be the root's `in` itself, but must not overlap it otherwise.
 template <reducible_buffer In, detail::output_for<In> Out>
-void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum,
-            const process_group& group = world(), call_site where = call_site::current()) {
+void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
+            call_site where = call_site::current()) {
   detail::reduce_buffer(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
-                        detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
+                        detail::elements_of(in), detail::writable_elements_of(out), op.in(group, where));
 }
 
 /// Reduces element by element into the root's buffer, in place; the other ranks' buffers stay as they are. (torch
 /// leaves those unspecified.)
 template <writable_reducible_buffer R>
-void reduce(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+void reduce(R&& data, int root, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
             call_site where = call_site::current()) {
-  reduce(data, data, root, op, op.in(group), where);
+  reduce(data, data, root, op, op.in(group, where), where);
 }
 
 /// Returns the reduction of one number per rank on the root; nullopt elsewhere.
 template <reducible_element T>
 [[nodiscard]] std::optional<T> reduce(const T& value, int root, detail::op_for<T> op = reduce_op::sum,
-                                      const process_group& group = world(), call_site where = call_site::current()) {
+                                      detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::reduce_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::reduce_buffer, value,
-      op.in(group));
+      op.in(group, where));
 }
 
 /// Returns one object per rank, folded in rank order by any callable, on the root; nullopt elsewhere.
@@ -71,26 +71,26 @@ void reduce(detail::any_device_range, ...) = delete;  // device memory: include 
 /// Starts to reduce into the root's `out`; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
 work<void> reduce_async(In&& in, Out&& out, int root, detail::op_on<In> op = reduce_op::sum,
-                        const process_group& group = world(), call_site where = call_site::current()) {
+                        detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("reduce", engines::movement::to_root, in, root, op, where),
-                                  detail::check_reduce, detail::reduce_buffer, in, out, op.in(group));
+                                  detail::check_reduce, detail::reduce_buffer, in, out, op.in(group, where));
 }
 
 /// Starts to reduce into the root's buffer, in place; it must stay, untouched, until the work is done.
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
-work<void> reduce_async(R&& data, int root, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+work<void> reduce_async(R&& data, int root, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                         call_site where = call_site::current()) {
-  return reduce_async(data, data, root, op, op.in(group), where);
+  return reduce_async(data, data, root, op, op.in(group, where), where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.
 template <reducible_element T>
 work<std::optional<T>> reduce_async(T value, int root, detail::op_for<T> op = reduce_op::sum,
-                                    const process_group& group = world(), call_site where = call_site::current()) {
+                                    detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_number<std::optional<T>>(
       detail::reduction_call<T>("reduce", engines::movement::to_root, 1, root, op, where), detail::check_reduce,
-      detail::reduce_buffer, value, op.in(group));
+      detail::reduce_buffer, value, op.in(group, where));
 }
 
 /// Starts to fold one object per rank, which is copied, on the root; the callable runs on another thread.

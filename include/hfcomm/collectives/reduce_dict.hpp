@@ -145,14 +145,13 @@ Map reduce_dictionary(operation&& call, const Map& values, reduce_op op, std::op
   });
   call.bytes = bytes.size();
   const auto context = running.context();
-  dictionary_receiver received(static_cast<std::size_t>(group.size()));
-  running.engine().exchange(call, bytes, received);
-  const dictionary_check<Map> check(received.messages(), context);
+  const auto received = exchange_messages(running.engine(), call, bytes);
+  const dictionary_check<Map> check(received, context);
   check.require_equal_structures(running.engine());
   check.require_equal_sizes(leaves->message_bytes());
   check.require_defined(*leaves, call.op);
   if (!root || group.rank() == *root) {
-    leaves->reduce(received.messages(), call.op);
+    leaves->reduce(received, call.op);
   }
   return std::move(*result);
 }
@@ -176,36 +175,36 @@ work<Map> start_to_reduce_dictionary(const operation& call, Map values, reduce_o
 /// reduction of a `weighted_mean` than `sum` and `average`. Inner maps without a key are ignored.
 template <dictionary Map>
 [[nodiscard]] Map reduce_dict(const Map& values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
-                              detail::optional_root root = 0, const process_group& group = world(),
+                              detail::optional_root root = 0, detail::or_group group = {},
                               call_site where = call_site::current()) {
   return detail::reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where), values, op,
-                                   op.root_or(root), op.in(root.in(group)));
+                                   op.root_or(root), op.in(root, group, where));
 }
 
 /// Reduces the values of equal keys, in one exchange, and gives every rank the result. Otherwise as `reduce_dict`.
 /// (MMEngine's `all_reduce_dict`.)
 template <dictionary Map>
 [[nodiscard]] Map all_reduce_dict(const Map& values, detail::dictionary_op<Map> op = reduce_op::average,
-                                  const process_group& group = world(), call_site where = call_site::current()) {
+                                  detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where), values, op,
-                                   std::nullopt, op.in(group));
+                                   std::nullopt, op.in(group, where));
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `reduce_dict` returns.
 template <dictionary Map>
 work<Map> reduce_dict_async(Map values, detail::dictionary_op_or_root<Map> op = reduce_op::average,
-                            detail::optional_root root = 0, const process_group& group = world(),
+                            detail::optional_root root = 0, detail::or_group group = {},
                             call_site where = call_site::current()) {
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("reduce_dict", op, op.root_or(root), where),
-                                            std::move(values), op, op.root_or(root), op.in(root.in(group)));
+                                            std::move(values), op, op.root_or(root), op.in(root, group, where));
 }
 
 /// Starts to reduce a dictionary, which is copied; the work's value is what `all_reduce_dict` returns.
 template <dictionary Map>
 work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = reduce_op::average,
-                                const process_group& group = world(), call_site where = call_site::current()) {
+                                detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
-                                            std::move(values), op, std::nullopt, op.in(group));
+                                            std::move(values), op, std::nullopt, op.in(group, where));
 }
 
 }  // namespace hfcomm

@@ -16,25 +16,25 @@ namespace hfcomm {
 /// `all_reduce` gives in a group of these ranks. Each rank reads the elements of the ranks before it, in chunks. It
 /// uses memory for at most 4 MiB of them at a time. (MPI's `MPI_Scan`.)
 template <reducible_buffer In, detail::output_for<In> Out>
-void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, const process_group& group = world(),
+void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, detail::or_group group = {},
           call_site where = call_site::current()) {
   detail::scan_buffer(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
-                      detail::elements_of(in), detail::writable_elements_of(out), op.in(group));
+                      detail::elements_of(in), detail::writable_elements_of(out), op.in(group, where));
 }
 
 /// Scans element by element, in place.
 template <writable_reducible_buffer R>
-void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
+void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
           call_site where = call_site::current()) {
-  scan(data, data, op, op.in(group), where);
+  scan(data, data, op, op.in(group, where), where);
 }
 
 /// Returns the reduction of this rank's number and those of the ranks before it.
 template <reducible_element T>
-[[nodiscard]] T scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
+[[nodiscard]] T scan(const T& value, detail::scan_op_for<T> op = reduce_op::sum, detail::or_group group = {},
                      call_site where = call_site::current()) {
   return detail::reduce_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
-                                  detail::scan_buffer, value, op.in(group));
+                                  detail::scan_buffer, value, op.in(group, where));
 }
 
 /// Returns `op(op(value0, value1), value2)...` of the objects of this rank and of the ranks before it, by any callable.
@@ -77,26 +77,26 @@ std::decay_t<T> scan(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: s
 
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
-work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum,
-                      const process_group& group = world(), call_site where = call_site::current()) {
+work<void> scan_async(In&& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, detail::or_group group = {},
+                      call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::reduction_call("scan", engines::movement::to_all, in, -1, op, where),
-                                  detail::check_scan, detail::scan_buffer, in, out, op.in(group));
+                                  detail::check_scan, detail::scan_buffer, in, out, op.in(group, where));
 }
 
 /// Starts to scan element by element, in place; the buffer must stay, untouched, until the work is done.
 template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
-work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, const process_group& group = world(),
+work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
                       call_site where = call_site::current()) {
-  return scan_async(data, data, op, op.in(group), where);
+  return scan_async(data, data, op, op.in(group, where), where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.
 template <reducible_element T>
-work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, const process_group& group = world(),
+work<T> scan_async(T value, detail::scan_op_for<T> op = reduce_op::sum, detail::or_group group = {},
                    call_site where = call_site::current()) {
   return detail::start_on_number<T>(detail::reduction_call<T>("scan", engines::movement::to_all, 1, -1, op, where),
-                                    detail::check_scan, detail::scan_buffer, value, op.in(group));
+                                    detail::check_scan, detail::scan_buffer, value, op.in(group, where));
 }
 
 /// Starts to scan one object per rank, which is copied; the callable runs on another thread.

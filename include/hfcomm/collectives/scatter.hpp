@@ -39,19 +39,19 @@ T scatter_objects(operation&& call, const std::vector<T>& values, const process_
 /// Returns this rank's object of the root's list, which has one for each rank (usage_error otherwise). The other ranks
 /// give an empty list, because their objects would be lost (usage_error otherwise).
 template <serializable T>
-[[nodiscard]] T scatter(const std::vector<T>& values, detail::optional_root root = 0,
-                        const process_group& group = world(), call_site where = call_site::current()) {
+[[nodiscard]] T scatter(const std::vector<T>& values, detail::optional_root root = 0, detail::or_group group = {},
+                        call_site where = call_site::current()) {
   return detail::scatter_objects(detail::object_call<T>("scatter", engines::movement::from_root, root, where), values,
-                                 root.in(group));
+                                 root.in(group, where));
 }
 
 /// Gives each rank its part of the root's `in`, which has `out.size()` elements for each rank, in rank order
 /// (usage_error otherwise); elsewhere `in` is ignored and may be empty. `out` may be the root's own part of `in`.
 template <buffer In, detail::output_for<In> Out>
-void scatter(const In& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+void scatter(const In& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
              call_site where = call_site::current()) {
   detail::scatter_buffer(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
-                         detail::elements_of(in), detail::writable_elements_of(out), root.in(group));
+                         detail::elements_of(in), detail::writable_elements_of(out), root.in(group, where));
 }
 
 /// Gives each rank its part of the root's `in`: `counts[r]` elements for rank r, one part after another. Each rank's
@@ -60,9 +60,9 @@ void scatter(const In& in, Out&& out, detail::optional_root root = 0, const proc
 /// `MPI_Scatterv`.)
 template <buffer In, detail::output_for<In> Out>
 void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
-             const process_group& group = world(), call_site where = call_site::current()) {
+             detail::or_group group = {}, call_site where = call_site::current()) {
   detail::scatter_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
-                        detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group));
+                        detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.
@@ -74,28 +74,28 @@ void scatter(detail::any_device_range, ...) = delete;  // device memory: include
 
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
-work<T> scatter_async(std::vector<T> values, detail::optional_root root = 0, const process_group& group = world(),
+work<T> scatter_async(std::vector<T> values, detail::optional_root root = 0, detail::or_group group = {},
                       call_site where = call_site::current()) {
   return detail::start_on(detail::object_call<T>("scatter", engines::movement::from_root, root, where),
                           detail::check_length<detail::check_scatter_objects>, detail::scatter_objects<T>,
-                          root.in(group), std::move(values));
+                          root.in(group, where), std::move(values));
 }
 
 /// Starts to scatter elements; both buffers must stay until the work is done.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> scatter_async(In&& in, Out&& out, detail::optional_root root = 0, const process_group& group = world(),
+work<void> scatter_async(In&& in, Out&& out, detail::optional_root root = 0, detail::or_group group = {},
                          call_site where = call_site::current()) {
   return detail::start_on_buffers(detail::buffer_call("scatter", engines::movement::from_root, out, root, where),
-                                  detail::check_scatter, detail::scatter_buffer, in, out, root.in(group));
+                                  detail::check_scatter, detail::scatter_buffer, in, out, root.in(group, where));
 }
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
 work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
-                         const process_group& group = world(), call_site where = call_site::current()) {
+                         detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                                 detail::check_scatter, detail::scatter_parts, in, out, std::move(counts),
-                                root.in(group));
+                                root.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

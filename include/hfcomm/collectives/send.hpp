@@ -20,7 +20,7 @@ namespace hfcomm {
 template <serializable T>
 void send(const T& value, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
           call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::outgoing_object("send", value, destination, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -30,7 +30,7 @@ void send(const T& value, int destination, detail::group_or_tag first = {}, deta
 template <buffer_view R>
 void send(const R& data, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
           call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::outgoing_buffer("send", data, destination, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
@@ -41,7 +41,7 @@ void send(const R& data, int destination, detail::group_or_tag first = {}, detai
 template <serializable T>
 work<void> isend(const T& value, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                  call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::outgoing_object("isend", value, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});
@@ -52,7 +52,7 @@ template <buffer_view R>
   requires lasting_buffer<R>
 work<void> isend(R&& data, int destination, detail::group_or_tag first = {}, detail::group_or_tag second = {},
                  call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message =
       detail::outgoing_buffer("isend", data, destination, detail::allowed_peer::any_rank, group, tag, where);
   return detail::start_message(group, message, [](const engines::transfer& /*sent*/) {});

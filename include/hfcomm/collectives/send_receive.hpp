@@ -54,7 +54,7 @@ struct message_pair {
 template <serializable T>
 [[nodiscard]] T send_receive(const T& value, int destination, int source, detail::group_or_tag first = {},
                              detail::group_or_tag second = {}, call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   constexpr auto any_rank = detail::allowed_peer::any_rank;
   const detail::message_pair pair(
       group, detail::tagged(detail::object_call<T>("send_receive", detail::movement::receive, source, where), tag),
@@ -73,7 +73,7 @@ template <buffer_view Out, buffer_view In>
   requires writable_buffer<In>
 void send_receive(const Out& data, int destination, In&& into, int source, detail::group_or_tag first = {},
                   detail::group_or_tag second = {}, call_site where = call_site::current()) {
-  const auto& [group, tag] = detail::message_place(first, second);
+  const auto& [group, tag] = detail::message_place(first, second, where);
   constexpr auto any_rank = detail::allowed_peer::any_rank;
   const auto incoming = detail::buffer_call<std::ranges::range_value_t<In>>("send_receive", detail::movement::receive,
                                                                             std::ranges::size(into), source, where);

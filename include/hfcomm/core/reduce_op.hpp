@@ -181,7 +181,8 @@ inline constexpr bool valid_for<Kind, void> = true;
 }  // namespace detail
 
 /// The parameter type of collectives on elements of type T. It takes any `reduce_op` that is known at run time only,
-/// and the constants that are defined for T. In its place it takes the group, and is a sum then.
+/// and the constants that are defined for T. In its place it takes the group, and is a sum then. It is for
+/// parameters only, because it views that group.
 template <class T>
 class reduction : public detail::or_group {
  public:
@@ -225,12 +226,20 @@ using any_reduction = reduction<void>;
 /// A parameter like Reduction. It is an average where the group is in its place or, if MayBeRoot, the root.
 template <class Reduction, bool MayBeRoot = false>
 class average_or : public Reduction {
+  static constexpr bool has_average = std::is_constructible_v<Reduction, typed_reduce_op<reduce_kind::average>>;
+
  public:
   using Reduction::Reduction;
-  constexpr average_or(const process_group& group) noexcept : Reduction(group, reduce_op::average) {}
+  constexpr average_or(const process_group& group) noexcept
+    requires has_average
+      : Reduction(group, reduce_op::average) {}
   constexpr average_or(int root) noexcept
-    requires MayBeRoot
+    requires(MayBeRoot && has_average)
       : Reduction(reduce_op(reduce_op::average)), root_(root), has_root_(true) {}
+  // Compilers show this line.
+  average_or(const process_group& group)  // an average needs floating-point elements: name the operation first
+    requires(!has_average)
+  = delete;
 
   /// Returns the root of the call. `behind` is the argument for it.
   [[nodiscard]] constexpr int root_or(int behind) const noexcept

@@ -25,23 +25,27 @@ namespace hfcomm {
 /// type does not have that reduction or its memory is at address 0 (peer_error on the other ranks). Call it once, after
 /// backward: nothing overlaps, unlike in `distributed_data_parallel`. (MMEngine's `all_reduce_params`, which takes the
 /// tensors to reduce themselves.)
-void all_reduce_params(std::span<const ddp_parameter> parameters, reduce_op op = reduce_op::average,
-                       std::size_t bucket_bytes = std::size_t{25} << 20, const process_group& group = world(),
+void all_reduce_params(std::span<const ddp_parameter> parameters,
+                       detail::average_or<detail::any_reduction> op = reduce_op::average,
+                       std::size_t bucket_bytes = std::size_t{25} << 20, detail::or_group group = {},
                        call_site where = call_site::current());
 
 /// The same for the parameters' values: averages models that were trained separately for a while.
-void all_reduce_param_values(std::span<const ddp_parameter> parameters, reduce_op op = reduce_op::average,
-                             std::size_t bucket_bytes = std::size_t{25} << 20, const process_group& group = world(),
+void all_reduce_param_values(std::span<const ddp_parameter> parameters,
+                             detail::average_or<detail::any_reduction> op = reduce_op::average,
+                             std::size_t bucket_bytes = std::size_t{25} << 20, detail::or_group group = {},
                              call_site where = call_site::current());
 
 /// Starts `all_reduce_params`; the gradients must stay, untouched, until the work is done.
-work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op = reduce_op::average,
-                                   std::size_t bucket_bytes = std::size_t{25} << 20,
-                                   const process_group& group = world(), call_site where = call_site::current());
+work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters,
+                                   detail::average_or<detail::any_reduction> op = reduce_op::average,
+                                   std::size_t bucket_bytes = std::size_t{25} << 20, detail::or_group group = {},
+                                   call_site where = call_site::current());
 
 /// Starts `all_reduce_param_values`; the values must stay, untouched, until the work is done.
-work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op = reduce_op::average,
-                                         std::size_t bucket_bytes = std::size_t{25} << 20,
-                                         const process_group& group = world(), call_site where = call_site::current());
+work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters,
+                                         detail::average_or<detail::any_reduction> op = reduce_op::average,
+                                         std::size_t bucket_bytes = std::size_t{25} << 20, detail::or_group group = {},
+                                         call_site where = call_site::current());
 
 }  // namespace hfcomm

@@ -16,34 +16,34 @@ namespace hfcomm {
 /// reductions, which NCCL lacks. The other ranks then get peer_error where they wait (`synchronize`).
 template <reducible_device_range In, detail::output_for<In> Out>
 void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
-                const process_group& group = world(), call_site where = call_site::current()) {
+                detail::or_group group = {}, call_site where = call_site::current()) {
   detail::device_all_reduce(
       detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group));
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_stream{stream}, op.in(group, where));
 }
 
 /// Reduces in place.
 template <writable_reducible_device_range R>
-void all_reduce(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum, const process_group& group = world(),
+void all_reduce(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
-  all_reduce(data, data, stream, op, op.in(group), where);
+  all_reduce(data, data, stream, op, op.in(group, where), where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
 /// `stream` does not wait for it.
 template <reducible_device_range In, detail::output_for<In> Out>
 device_work all_reduce_async(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op = reduce_op::sum,
-                             const process_group& group = world(), call_site where = call_site::current()) {
+                             detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::device_all_reduce(
       detail::reduction_call_without_kernel("device all_reduce", engines::movement::to_all, in, -1, op, where),
-      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group));
+      detail::elements_of(in), detail::writable_elements_of(out), detail::on_own_stream{stream}, op.in(group, where));
 }
 
 /// The same in place, on a stream of the group's own.
 template <writable_reducible_device_range R>
 device_work all_reduce_async(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum,
-                             const process_group& group = world(), call_site where = call_site::current()) {
-  return all_reduce_async(data, data, stream, op, op.in(group), where);
+                             detail::or_group group = {}, call_site where = call_site::current()) {
+  return all_reduce_async(data, data, stream, op, op.in(group, where), where);
 }
 
 // Calls that are refused, so that the message says why.

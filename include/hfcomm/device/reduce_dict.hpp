@@ -16,18 +16,18 @@ namespace hfcomm {
 template <device_dictionary Map>
 void reduce_dict(const Map& values, stream_ref stream,
                  detail::average_or<detail::any_reduction, true> op = reduce_op::average,
-                 detail::optional_root root = 0, const process_group& group = world(),
-                 call_site where = call_site::current()) {
-  detail::reduce_device_dictionary("device reduce_dict", values, stream, op, op.root_or(root), op.in(root.in(group)),
-                                   where);
+                 detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current()) {
+  detail::reduce_device_dictionary("device reduce_dict", values, stream, op, op.root_or(root),
+                                   op.in(root, group, where), where);
 }
 
 /// The same, with the results on every rank.
 template <device_dictionary Map>
 void all_reduce_dict(const Map& values, stream_ref stream,
-                     detail::average_or<detail::any_reduction> op = reduce_op::average,
-                     const process_group& group = world(), call_site where = call_site::current()) {
-  detail::reduce_device_dictionary("device all_reduce_dict", values, stream, op, std::nullopt, op.in(group), where);
+                     detail::average_or<detail::any_reduction> op = reduce_op::average, detail::or_group group = {},
+                     call_site where = call_site::current()) {
+  detail::reduce_device_dictionary("device all_reduce_dict", values, stream, op, std::nullopt, op.in(group, where),
+                                   where);
 }
 
 }  // namespace hfcomm

@@ -99,7 +99,8 @@ shared_range share(R&& buffer, const process_group& group = world(), call_site w
 ///     auto shared = hfcomm::share(parameters);
 template <std::ranges::forward_range L>
   requires(!buffer<L> && writable_buffer<std::ranges::range_reference_t<L>> &&
-           lasting_buffer<std::ranges::range_reference_t<L>>)
+           lasting_buffer<std::ranges::range_reference_t<L>> &&
+           (std::ranges::borrowed_range<L> || std::ranges::view<std::ranges::range_value_t<L>>))
 shared_range share(L&& buffers, const process_group& group = world(), call_site where = call_site::current()) {
   std::vector<std::span<std::byte>> bytes;
   for (auto&& one : buffers) {

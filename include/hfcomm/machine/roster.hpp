@@ -213,11 +213,9 @@ class roster {
       case presence::absent: return std::nullopt;
       case presence::left: return rank_ending{kind::left, "has left the job"};
       case presence::failed:
-        return rank_ending{kind::failed, detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::failed_because_of_another:
-        return rank_ending{
-            kind::failed_because_of_another,
-            detail::concat({"failed: ", other.failure.read().value_or("(no text)"), culprit_before(index)})};
+        return rank_ending{other.state.load() == presence::failed ? kind::failed : kind::failed_because_of_another,
+                           detail::concat({"failed: ", other.failure.read().value_or("(no text)")})};
       case presence::died: return rank_ending{kind::died, other.failure.read().value_or("ended")};
       case presence::here: break;
     }
@@ -267,23 +265,21 @@ class roster {
     return detail::concat({ranks_are_processes() ? "pid " : "thread of pid ", other.pid.load(), " on ", other.host});
   }
 
- private:
-  /// Returns who has ended by itself, as the reason for the end of rank `index`; empty where nobody has. A rank that
-  /// ends because of another one may be all that a group knows, to which that one does not belong.
-  [[nodiscard, gnu::cold]] std::string culprit_before(int index) const {
+  /// Returns who has ended by itself, besides rank `index`, as an addition to its text; empty where nobody has. A rank
+  /// that ends because of another one may be all that a group knows, to which that one does not belong.
+  [[nodiscard, gnu::cold]] std::string other_culprit(int index) const {
     for (int rank = 0; rank < size_; ++rank) {
-      // Not `ending` of one that ended because of another, which asks for the culprit, too.
-      const auto state = entries_[rank].state.load();
-      if (rank == index || state == presence::left || state == presence::failed_because_of_another) {
+      if (rank == index || entries_[rank].state.load() == presence::left) {
         continue;
       }
       if (const auto end = ending(rank); end && end->how <= rank_ending::kind::failed) {
-        return detail::concat({"; before that, rank ", rank, " of the job (", identity(rank), ") ", end->text});
+        return detail::concat({"; also, rank ", rank, " of the job (", identity(rank), ") ", end->text});
       }
     }
     return {};
   }
 
+ private:
   /// Returns why no rank of another machine can be reached; nullopt while this machine's agent is there.
   [[nodiscard, gnu::cold]] std::optional<rank_ending> ending_without_agent() const {
     const auto end = agent_ending();

@@ -36,7 +36,7 @@ void encode_to(const T& value, serialization::output_bytes& out) {
 /// To be called in a handler: throws decode_error with the exception's text. An error of hfcomm's own stays as it is.
 [[noreturn]] void rethrow_as_decode_error();
 
-/// A new object, which is on the heap where it is too large for a thread's stack.
+/// A new object, which is on the heap where it has more than 64 KiB: threads may have small stacks.
 template <class T>
 class new_object {
  public:

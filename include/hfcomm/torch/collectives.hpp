@@ -36,18 +36,26 @@
 /// Thread-safety: as hfcomm's collectives.
 namespace hfcomm::torch {
 
+namespace detail {
+
+using hfcomm::detail::any_reduction;
+using hfcomm::detail::optional_root;
+using hfcomm::detail::or_group;
+
+}  // namespace detail
+
 /// Reduces element by element, in place, on every rank. Of bools, a sum or maximum is whether any is true, and a
 /// product or minimum whether all are. Complex numbers have no minimum or maximum, and integers no average
 /// (usage_error). On a device, 16-bit integers and complex numbers have no reduction.
-void all_reduce(const at::Tensor& data, hfcomm::detail::any_reduction op = reduce_op::sum,
-                const process_group& group = world(), call_site where = call_site::current());
+void all_reduce(const at::Tensor& data, detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
+                call_site where = call_site::current());
 
 /// Reduces element by element into the root's tensor, in place; the other ranks' tensors stay as they are.
-void reduce(const at::Tensor& data, int root, hfcomm::detail::any_reduction op = reduce_op::sum,
-            const process_group& group = world(), call_site where = call_site::current());
+void reduce(const at::Tensor& data, int root, detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
+            call_site where = call_site::current());
 
 /// Gives every rank the root's elements.
-void broadcast(const at::Tensor& data, hfcomm::detail::optional_root root = 0, const process_group& group = world(),
+void broadcast(const at::Tensor& data, detail::optional_root root = 0, detail::or_group group = {},
                call_site where = call_site::current());
 
 /// Returns every rank's tensor, in rank order, on every rank, with the sizes of this rank's one.
@@ -61,35 +69,32 @@ void all_gather(const at::Tensor& in, const at::Tensor& out, std::span<const std
                 const process_group& group = world(), call_site where = call_site::current());
 
 /// Returns every rank's tensor, in rank order, on the root, with the sizes of the root's one; nothing elsewhere.
-[[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
-                                             const process_group& group = world(),
-                                             call_site where = call_site::current());
+[[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& data, detail::optional_root root = 0,
+                                             detail::or_group group = {}, call_site where = call_site::current());
 /// Gathers every rank's elements, in rank order, in the root's `out`; elsewhere `out` is ignored and may be undefined.
-void gather(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-            const process_group& group = world(), call_site where = call_site::current());
+void gather(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0, detail::or_group group = {},
+            call_site where = call_site::current());
 /// The same where rank r contributes `counts[r]` rows. Only the root's `out` and `counts` are used; where a rank
 /// contributes another number, every rank throws mismatch_error.
 void gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-            hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-            call_site where = call_site::current());
+            detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current());
 
 /// Gives each rank its part of the root's `in`, which has `out.numel()` elements for each rank, in rank order;
 /// elsewhere `in` is ignored and may be undefined.
-void scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-             const process_group& group = world(), call_site where = call_site::current());
+void scatter(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0, detail::or_group group = {},
+             call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. Only the root's `in` and `counts` are used; where a rank's `out` has
 /// another number of rows, every rank throws mismatch_error.
 void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-             hfcomm::detail::optional_root root = 0, const process_group& group = world(),
-             call_site where = call_site::current());
+             detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current());
 
 /// Reduces element by element, and leaves each rank its part of the result: `in` has `out.numel()` elements for each
 /// rank.
-void reduce_scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::any_reduction op = reduce_op::sum,
-                    const process_group& group = world(), call_site where = call_site::current());
+void reduce_scatter(const at::Tensor& in, const at::Tensor& out, detail::any_reduction op = reduce_op::sum,
+                    detail::or_group group = {}, call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. The counts are equal on all ranks (mismatch_error otherwise).
 void reduce_scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                    hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
+                    detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
                     call_site where = call_site::current());
 
 /// Sends the r-th of equal parts of `in` to rank r; `out` gets the parts for this rank, in rank order.

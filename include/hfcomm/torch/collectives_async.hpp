@@ -25,12 +25,12 @@
 /// that are started later in this group. For a wait in stream order, use the device forms of <hfcomm/nccl.hpp>.
 namespace hfcomm::torch {
 
-work<void> all_reduce_async(const at::Tensor& data, hfcomm::detail::any_reduction op = reduce_op::sum,
-                            const process_group& group = world(), call_site where = call_site::current());
-work<void> reduce_async(const at::Tensor& data, int root, hfcomm::detail::any_reduction op = reduce_op::sum,
-                        const process_group& group = world(), call_site where = call_site::current());
-work<void> broadcast_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
-                           const process_group& group = world(), call_site where = call_site::current());
+work<void> all_reduce_async(const at::Tensor& data, detail::any_reduction op = reduce_op::sum,
+                            detail::or_group group = {}, call_site where = call_site::current());
+work<void> reduce_async(const at::Tensor& data, int root, detail::any_reduction op = reduce_op::sum,
+                        detail::or_group group = {}, call_site where = call_site::current());
+work<void> broadcast_async(const at::Tensor& data, detail::optional_root root = 0, detail::or_group group = {},
+                           call_site where = call_site::current());
 
 /// The work's value is every rank's tensor, in rank order.
 work<std::vector<at::Tensor>> all_gather_async(const at::Tensor& data, const process_group& group = world(),
@@ -41,26 +41,24 @@ work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, std::sp
                             const process_group& group = world(), call_site where = call_site::current());
 
 /// The work's value is every rank's tensor, in rank order, on the root; nothing elsewhere.
-work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, hfcomm::detail::optional_root root = 0,
-                                           const process_group& group = world(),
-                                           call_site where = call_site::current());
-work<void> gather_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-                        const process_group& group = world(), call_site where = call_site::current());
+work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, detail::optional_root root = 0,
+                                           detail::or_group group = {}, call_site where = call_site::current());
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0,
+                        detail::or_group group = {}, call_site where = call_site::current());
 work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                        hfcomm::detail::optional_root root = 0, const process_group& group = world(),
+                        detail::optional_root root = 0, detail::or_group group = {},
                         call_site where = call_site::current());
 
-work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root = 0,
-                         const process_group& group = world(), call_site where = call_site::current());
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0,
+                         detail::or_group group = {}, call_site where = call_site::current());
 work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                         hfcomm::detail::optional_root root = 0, const process_group& group = world(),
+                         detail::optional_root root = 0, detail::or_group group = {},
                          call_site where = call_site::current());
 
-work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
-                                hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
-                                call_site where = call_site::current());
+work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, detail::any_reduction op = reduce_op::sum,
+                                detail::or_group group = {}, call_site where = call_site::current());
 work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                hfcomm::detail::any_reduction op = reduce_op::sum, const process_group& group = world(),
+                                detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
                                 call_site where = call_site::current());
 
 work<void> all_to_all_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),

@@ -29,9 +29,10 @@ namespace hfcomm {
 
 // Calls that are refused: the variable would get another tensor, and a module's parameter stay as it was.
 
-void broadcast(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast
+void broadcast(at::Tensor&, detail::optional_root = 0, detail::or_group = {},  // use hfcomm::torch::broadcast
                call_site = call_site::current()) = delete;
-work<void> broadcast_async(at::Tensor&, int = 0, const process_group& = world(),  // use hfcomm::torch::broadcast_async
+work<void> broadcast_async(at::Tensor&, detail::optional_root = 0,
+                           detail::or_group = {},  // use hfcomm::torch::broadcast_async
                            call_site = call_site::current()) = delete;
 
 }  // namespace hfcomm

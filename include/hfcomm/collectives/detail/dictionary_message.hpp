@@ -12,7 +12,6 @@
 
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
-#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/core/std_template.hpp>
@@ -168,21 +167,8 @@ class dictionary_leaves : public dictionary_layout {
   plain_list<leaf_type*> leaves_;
 };
 
-/// A receiver that collects every rank's message.
-class dictionary_receiver final : public receiver {
- public:
-  explicit dictionary_receiver(std::size_t ranks);
-  HFCOMM_INLINE ~dictionary_receiver();
-  dictionary_receiver(const dictionary_receiver&) = delete;
-  dictionary_receiver& operator=(const dictionary_receiver&) = delete;
-
-  HFCOMM_INLINE void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset,
-                             std::uint64_t total) override;
-
-  [[nodiscard]] const std::vector<std::vector<std::byte>>& messages() const noexcept { return messages_; }
-
- private:
-  std::vector<std::vector<std::byte>> messages_;
-};
+/// Gives every rank the messages of all, in rank order.
+[[nodiscard]] std::vector<std::vector<std::byte>> exchange_messages(engines::host_engine& engine, const operation& call,
+                                                                    std::span<const std::byte> mine);
 
 }  // namespace hfcomm::detail

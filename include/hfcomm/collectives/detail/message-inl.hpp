@@ -32,7 +32,9 @@ HFCOMM_INLINE void fail_message(const process_group& group, const operation& cal
   throw_error<usage_error>({group.rank(), group.size(), engines::call_name(call), 0, call.where}, {text});
 }
 
-HFCOMM_INLINE void throw_two_tags() { throw_error<usage_error>({"a message has two tags: name one"}); }
+HFCOMM_INLINE void throw_two_tags(const process_group& group, call_site where) {
+  throw_error<usage_error>({group.rank(), group.size(), "a message", 0, where}, {"it has two tags: name one"});
+}
 
 HFCOMM_INLINE operation addressed(operation call, const process_group& group, movement pattern, int other,
                                   allowed_peer allowed, message_tag tag) {

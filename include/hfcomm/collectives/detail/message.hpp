@@ -6,7 +6,6 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -16,6 +15,7 @@
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/envelope.hpp>
+#include <hfcomm/core/call_site.hpp>
 #include <hfcomm/engine/transfer.hpp>
 #include <hfcomm/group/work.hpp>
 #include <hfcomm/group/work_coroutine.hpp>
@@ -72,7 +72,7 @@ std::string encoding_failure_text(const operation& call);
 /// Returns the transfer of an object to send, which is not encoded yet.
 template <class T>
 std::shared_ptr<transfer> outgoing_object_call(operation_name name, int destination, allowed_peer allowed,
-                                               const process_group& group, int tag, std::source_location where) {
+                                               const process_group& group, int tag, call_site where) {
   return message(object_call<T>(name, movement::send, destination, where), group, movement::send, destination, allowed,
                  tag);
 }
@@ -88,7 +88,7 @@ void encode_message(const T& value, transfer& message) {
 /// Returns the transfer of an object to send, encoded. The receiver is told if serialization throws.
 template <class T>
 std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, int destination, allowed_peer allowed,
-                                          const process_group& group, int tag, std::source_location where) {
+                                          const process_group& group, int tag, call_site where) {
   auto result = outgoing_object_call<T>(name, destination, allowed, group, tag, where);
   try {
     encode_message(value, *result);
@@ -106,7 +106,7 @@ void require_message_memory(const process_group& group, const operation& call, c
 
 template <class R>
 std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, int destination, allowed_peer allowed,
-                                          const process_group& group, int tag, std::source_location where) {
+                                          const process_group& group, int tag, call_site where) {
   auto result = message(buffer_call(name, movement::send, data, destination, where), group, movement::send, destination,
                         allowed, tag);
   require_message_memory(group, result->call, elements_of(data));
@@ -121,14 +121,14 @@ std::shared_ptr<transfer> outgoing_buffer(operation_name name, const R& data, in
 
 template <class T>
 std::shared_ptr<transfer> incoming_object(operation_name name, message_source source, allowed_peer allowed,
-                                          const process_group& group, message_tag tag, std::source_location where) {
+                                          const process_group& group, message_tag tag, call_site where) {
   return message(object_call<T>(name, movement::receive, source.rank(), where), group, movement::receive, source.rank(),
                  allowed_source(source, allowed), tag);
 }
 
 template <class R>
 std::shared_ptr<transfer> incoming_buffer(operation_name name, R& data, message_source source, allowed_peer allowed,
-                                          const process_group& group, message_tag tag, std::source_location where) {
+                                          const process_group& group, message_tag tag, call_site where) {
   auto result = message(buffer_call(name, movement::receive, data, source.rank(), where), group, movement::receive,
                         source.rank(), allowed_source(source, allowed), tag);
   require_message_memory(group, result->call, elements_of(data));

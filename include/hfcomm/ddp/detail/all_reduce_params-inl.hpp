@@ -101,29 +101,33 @@ inline work<void> start_model(operation_name name, std::vector<ddp_parameter> pa
 
 }  // namespace detail
 
-HFCOMM_INLINE void all_reduce_params(std::span<const ddp_parameter> parameters, reduce_op op, std::size_t bucket_bytes,
-                                     const process_group& group, std::source_location where) {
-  detail::reduce_model("all_reduce_params", parameters, &ddp_parameter::gradient, op, bucket_bytes, group, where);
+HFCOMM_INLINE void all_reduce_params(std::span<const ddp_parameter> parameters,
+                                     detail::average_or<detail::any_reduction> op, std::size_t bucket_bytes,
+                                     detail::or_group group, std::source_location where) {
+  detail::reduce_model("all_reduce_params", parameters, &ddp_parameter::gradient, op, bucket_bytes, op.in(group, where),
+                       where);
 }
 
-HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parameters, reduce_op op,
-                                           std::size_t bucket_bytes, const process_group& group,
-                                           std::source_location where) {
-  detail::reduce_model("all_reduce_param_values", parameters, &ddp_parameter::value, op, bucket_bytes, group, where);
+HFCOMM_INLINE void all_reduce_param_values(std::span<const ddp_parameter> parameters,
+                                           detail::average_or<detail::any_reduction> op, std::size_t bucket_bytes,
+                                           detail::or_group group, std::source_location where) {
+  detail::reduce_model("all_reduce_param_values", parameters, &ddp_parameter::value, op, bucket_bytes,
+                       op.in(group, where), where);
 }
 
-HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters, reduce_op op,
-                                                 std::size_t bucket_bytes, const process_group& group,
-                                                 std::source_location where) {
+HFCOMM_INLINE work<void> all_reduce_params_async(std::vector<ddp_parameter> parameters,
+                                                 detail::average_or<detail::any_reduction> op, std::size_t bucket_bytes,
+                                                 detail::or_group group, std::source_location where) {
   return detail::start_model("all_reduce_params", std::move(parameters), &ddp_parameter::gradient, op, bucket_bytes,
-                             group, where, all_reduce_params);
+                             op.in(group, where), where, all_reduce_params);
 }
 
-HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters, reduce_op op,
-                                                       std::size_t bucket_bytes, const process_group& group,
+HFCOMM_INLINE work<void> all_reduce_param_values_async(std::vector<ddp_parameter> parameters,
+                                                       detail::average_or<detail::any_reduction> op,
+                                                       std::size_t bucket_bytes, detail::or_group group,
                                                        std::source_location where) {
   return detail::start_model("all_reduce_param_values", std::move(parameters), &ddp_parameter::value, op, bucket_bytes,
-                             group, where, all_reduce_param_values);
+                             op.in(group, where), where, all_reduce_param_values);
 }
 
 }  // namespace hfcomm

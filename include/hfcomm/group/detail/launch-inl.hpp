@@ -31,6 +31,9 @@ extern "C" [[gnu::weak]] void hfcomm_set_openmp_threads(int threads) asm("omp_se
 /// The same for omp_pause_resource_all. 2, omp_pause_hard, ends the threads.
 extern "C" [[gnu::weak]] int hfcomm_pause_openmp(int how) asm("omp_pause_resource_all");
 
+/// The thread sanitizer's beginning, which starts a thread of its own; null in a program without.
+extern "C" [[gnu::weak]] void hfcomm_thread_sanitizer() asm("__tsan_init");
+
 /// The compiler's function that writes counts of coverage; null in a program without them.
 extern "C" [[gnu::weak]] void hfcomm_write_coverage() asm("__gcov_dump");
 
@@ -115,11 +118,13 @@ HFCOMM_INLINE launch_options with_environment(launch_options options) {
 [[gnu::cold]] HFCOMM_INLINE void warn_of_threads(const error_context& call) {
   struct ::stat tasks{};
   constexpr auto links_of_none = 2;  // "." and ".."
-  if (::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > links_of_none + 1) {
+  if (::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > links_of_none + 1 &&
+      hfcomm_thread_sanitizer == nullptr) {
     const std::string text = describe(
-        call, concat({"this process has ", tasks.st_nlink - links_of_none,
-                      " threads, and the ranks have one: what the others had locked stays locked there, and who waits "
-                      "for them waits for ever. Start threads after launch, or the ranks with hfrun"}));
+        call,
+        concat({"this process has ", tasks.st_nlink - links_of_none,
+                " threads, and each rank only one: what the others had locked stays locked there, and pools of "
+                "threads do not work. Start threads in the function that launch calls, or the ranks with hfrun"}));
     std::fprintf(stderr, "[hfcomm] %s\n", text.c_str());
   }
 }

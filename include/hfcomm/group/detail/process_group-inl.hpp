@@ -20,10 +20,16 @@ namespace hfcomm {
 
 namespace detail {
 
-HFCOMM_INLINE void check_only_group(const process_group& named, const process_group& behind) {
-  if (&named != &behind && !(behind == named) && !(behind == world())) {
-    throw_error<usage_error>({"a call has two groups, one in the place of an argument that was left out: name one"});
+HFCOMM_INLINE const process_group& named_group(const process_group* first, const process_group* second,
+                                               call_site where) {
+  if (first == nullptr) {
+    return second == nullptr ? world() : *second;
   }
+  if (second != nullptr && !(*first == *second)) {
+    throw_error<usage_error>({first->rank(), first->size(), "a call", 0, where},
+                             {"it has two groups, one in the place of an argument that was left out: name one"});
+  }
+  return *first;
 }
 
 HFCOMM_INLINE bool device_checks_wanted() noexcept {

@@ -39,19 +39,19 @@ namespace detail {
 
 }  // namespace detail
 
-HFCOMM_INLINE void all_reduce(const at::Tensor& data, hfcomm::detail::any_reduction op, const process_group& group,
+HFCOMM_INLINE void all_reduce(const at::Tensor& data, hfcomm::detail::any_reduction op, hfcomm::detail::or_group group,
                               std::source_location where) {
-  detail::perform<detail::all_reduce_of>({.in = data, .out = data, .op = op}, op.in(group), where);
+  detail::perform<detail::all_reduce_of>({.in = data, .out = data, .op = op}, op.in(group, where), where);
 }
 
 HFCOMM_INLINE void reduce(const at::Tensor& data, int root, hfcomm::detail::any_reduction op,
-                          const process_group& group, std::source_location where) {
-  detail::perform<detail::reduce_of>({.in = data, .out = data, .root = root, .op = op}, op.in(group), where);
+                          hfcomm::detail::or_group group, std::source_location where) {
+  detail::perform<detail::reduce_of>({.in = data, .out = data, .root = root, .op = op}, op.in(group, where), where);
 }
 
-HFCOMM_INLINE void broadcast(const at::Tensor& data, hfcomm::detail::optional_root root, const process_group& group,
+HFCOMM_INLINE void broadcast(const at::Tensor& data, hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                              std::source_location where) {
-  detail::perform<detail::broadcast_of>({.in = data, .out = data, .root = root}, root.in(group), where);
+  detail::perform<detail::broadcast_of>({.in = data, .out = data, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE void all_gather(const at::Tensor& in, const at::Tensor& out, const process_group& group,
@@ -72,42 +72,47 @@ HFCOMM_INLINE std::vector<at::Tensor> all_gather(const at::Tensor& data, const p
 }
 
 HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root,
-                          const process_group& group, std::source_location where) {
-  detail::perform<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group), where);
+                          hfcomm::detail::or_group group, std::source_location where) {
+  detail::perform<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                          hfcomm::detail::optional_root root, const process_group& group, std::source_location where) {
-  detail::perform<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group), where);
+                          hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
+                          std::source_location where) {
+  detail::perform<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
+                                     where);
 }
 
 HFCOMM_INLINE std::vector<at::Tensor> gather(const at::Tensor& data, hfcomm::detail::optional_root root,
-                                             const process_group& group, std::source_location where) {
+                                             hfcomm::detail::or_group group, std::source_location where) {
   const at::Tensor table =
-      root.in(group).rank() == root ? detail::table_for(data, root.in(group).size()) : at::Tensor();
-  detail::perform<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group), where);
+      root.in(group, where).rank() == root ? detail::table_for(data, root.in(group, where).size()) : at::Tensor();
+  detail::perform<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group, where), where);
   return detail::tensors_in(table);
 }
 
 HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root,
-                           const process_group& group, std::source_location where) {
-  detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group), where);
+                           hfcomm::detail::or_group group, std::source_location where) {
+  detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                           hfcomm::detail::optional_root root, const process_group& group, std::source_location where) {
-  detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group), where);
+                           hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
+                           std::source_location where) {
+  detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
+                                      where);
 }
 
 HFCOMM_INLINE void reduce_scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::any_reduction op,
-                                  const process_group& group, std::source_location where) {
-  detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op}, op.in(group), where);
+                                  hfcomm::detail::or_group group, std::source_location where) {
+  detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op}, op.in(group, where), where);
 }
 
 HFCOMM_INLINE void reduce_scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                  hfcomm::detail::any_reduction op, const process_group& group,
+                                  hfcomm::detail::any_reduction op, hfcomm::detail::or_group group,
                                   std::source_location where) {
-  detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group), where);
+  detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group, where),
+                                             where);
 }
 
 HFCOMM_INLINE void all_to_all(const at::Tensor& in, const at::Tensor& out, const process_group& group,
@@ -123,18 +128,19 @@ HFCOMM_INLINE void all_to_all(const at::Tensor& in, std::span<const std::size_t>
 }
 
 HFCOMM_INLINE work<void> all_reduce_async(const at::Tensor& data, hfcomm::detail::any_reduction op,
-                                          const process_group& group, std::source_location where) {
-  return detail::begin<detail::all_reduce_of>({.in = data, .out = data, .op = op}, op.in(group), where);
+                                          hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::all_reduce_of>({.in = data, .out = data, .op = op}, op.in(group, where), where);
 }
 
 HFCOMM_INLINE work<void> reduce_async(const at::Tensor& data, int root, hfcomm::detail::any_reduction op,
-                                      const process_group& group, std::source_location where) {
-  return detail::begin<detail::reduce_of>({.in = data, .out = data, .root = root, .op = op}, op.in(group), where);
+                                      hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::reduce_of>({.in = data, .out = data, .root = root, .op = op}, op.in(group, where),
+                                          where);
 }
 
 HFCOMM_INLINE work<void> broadcast_async(const at::Tensor& data, hfcomm::detail::optional_root root,
-                                         const process_group& group, std::source_location where) {
-  return detail::begin<detail::broadcast_of>({.in = data, .out = data, .root = root}, root.in(group), where);
+                                         hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::broadcast_of>({.in = data, .out = data, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, const process_group& group,
@@ -156,45 +162,47 @@ HFCOMM_INLINE work<std::vector<at::Tensor>> all_gather_async(const at::Tensor& d
 }
 
 HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root,
-                                      const process_group& group, std::source_location where) {
-  return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group), where);
+                                      hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                      hfcomm::detail::optional_root root, const process_group& group,
+                                      hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                                       std::source_location where) {
-  return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group), where);
+  return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
+                                          where);
 }
 
 HFCOMM_INLINE work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, hfcomm::detail::optional_root root,
-                                                         const process_group& group, std::source_location where) {
+                                                         hfcomm::detail::or_group group, std::source_location where) {
   const at::Tensor table =
-      root.in(group).rank() == root ? detail::table_for(data, root.in(group).size()) : at::Tensor();
-  return detail::begin<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group), where,
+      root.in(group, where).rank() == root ? detail::table_for(data, root.in(group, where).size()) : at::Tensor();
+  return detail::begin<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group, where), where,
                                           [table] { return detail::tensors_in(table); });
 }
 
 HFCOMM_INLINE work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, hfcomm::detail::optional_root root,
-                                       const process_group& group, std::source_location where) {
-  return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group), where);
+                                       hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
 HFCOMM_INLINE work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                       hfcomm::detail::optional_root root, const process_group& group,
+                                       hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                                        std::source_location where) {
-  return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group), where);
+  return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
+                                           where);
 }
 
 HFCOMM_INLINE work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
-                                              hfcomm::detail::any_reduction op, const process_group& group,
+                                              hfcomm::detail::any_reduction op, hfcomm::detail::or_group group,
                                               std::source_location where) {
-  return detail::begin<detail::reduce_scatter_of>({.in = in, .out = out, .op = op}, op.in(group), where);
+  return detail::begin<detail::reduce_scatter_of>({.in = in, .out = out, .op = op}, op.in(group, where), where);
 }
 
 HFCOMM_INLINE work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
                                               std::span<const std::size_t> counts, hfcomm::detail::any_reduction op,
-                                              const process_group& group, std::source_location where) {
-  return detail::begin<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group),
+                                              hfcomm::detail::or_group group, std::source_location where) {
+  return detail::begin<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group, where),
                                                   where);
 }
 

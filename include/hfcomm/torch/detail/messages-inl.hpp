@@ -107,7 +107,7 @@ HFCOMM_INLINE void device_message_of(engines::operation_name name, engines::move
 
 HFCOMM_INLINE void send(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag first,
                         hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   if (detail::is_device_message(data, tag)) {
     detail::device_message_of("device send", engines::movement::send, data, destination, group, where);
     return;
@@ -119,7 +119,7 @@ HFCOMM_INLINE void send(const at::Tensor& data, int destination, hfcomm::detail:
 
 HFCOMM_INLINE void recv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag first,
                         hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   if (detail::is_device_message(data, tag)) {
     detail::device_message_of("device recv", engines::movement::receive, data, source, group, where);
     return;
@@ -129,7 +129,7 @@ HFCOMM_INLINE void recv(const at::Tensor& data, int source, hfcomm::detail::grou
 
 HFCOMM_INLINE int recv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag first,
                        hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   return detail::receive(data, source, group, tag, where).source;
 }
 
@@ -140,7 +140,7 @@ HFCOMM_INLINE message_info recv(const at::Tensor& data, message_source source, c
 
 HFCOMM_INLINE work<void> isend(const at::Tensor& data, int destination, hfcomm::detail::group_or_tag first,
                                hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   auto message = detail::message_of("isend", engines::movement::send, data, destination, detail::allowed_peer::any_rank,
                                     group, tag, where);
   auto keep = [memory = std::optional(std::move(message.memory))](const engines::transfer& /*sent*/) mutable {
@@ -151,13 +151,13 @@ HFCOMM_INLINE work<void> isend(const at::Tensor& data, int destination, hfcomm::
 
 HFCOMM_INLINE work<void> irecv(const at::Tensor& data, int source, hfcomm::detail::group_or_tag first,
                                hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   return detail::start_receiving(data, source, group, tag, where, [](const engines::transfer& /*came*/) {});
 }
 
 HFCOMM_INLINE work<int> irecv(const at::Tensor& data, any_source_t source, hfcomm::detail::group_or_tag first,
                               hfcomm::detail::group_or_tag second, std::source_location where) {
-  const auto& [group, tag] = hfcomm::detail::message_place(first, second);
+  const auto& [group, tag] = hfcomm::detail::message_place(first, second, where);
   return detail::start_receiving(data, source, group, tag, where,
                                  [](const engines::transfer& came) { return came.source; });
 }

@@ -112,15 +112,16 @@ class shared_memory_health final : public group_health {
       text =
           detail::concat({"last called ", describe_call(*latest, block(rank).sites), " as #", latest->sequence.load()});
     }
-    const layout::mailbox& box = block(rank).messages;
-    if (const std::uint64_t number = box.last_call.number.load(); number != 0) {
-      detail::append(
-          text, {text.empty() ? "last called " : ", and of messages ",
-                 describe_call(box.sites[box.last_call.site.load() % layout::site_count], box.last_call.what.load(),
-                               box.last_call.bytes.load(), box.last_call.tag.load()),
-                 " as #", number});
+    if (const std::uint64_t number = block(rank).messages.last_call.number.load(); number != 0) {
+      detail::append(text, {text.empty() ? "last called " : ", and of messages ", last_message(rank), " as #", number});
     }
     return text.empty() ? no_call : text;
+  }
+  /// Describes the last call of `rank` that was a message: "recv(...) at x.cpp:7".
+  [[nodiscard, gnu::cold]] std::string last_message(int rank) const {
+    const layout::mailbox& box = block(rank).messages;
+    return describe_call(box.sites[box.last_call.site.load() % layout::site_count], box.last_call.what.load(),
+                         box.last_call.bytes.load(), box.last_call.tag.load());
   }
 
   /// Returns the rank to blame because one of `missing` will never come, and how it ended; nullopt where all may still
@@ -209,7 +210,9 @@ class shared_memory_health final : public group_health {
       if (call != no_call) {
         job_->roster->record_last_call(index_of(lost.rank), call);
       }
-      return detail::concat({who(lost.rank), ' ', end, "; it ", call});
+      const bool has_followed = lost.end.how == rendezvous::rank_ending::kind::failed_because_of_another;
+      return detail::concat({who(lost.rank), ' ', end, "; it ", call,
+                             has_followed ? job_->roster->other_culprit(index_of(lost.rank)) : std::string()});
     });
   }
   void abandon(const error_context& context) const noexcept override { abandon(context, true); }

@@ -160,7 +160,7 @@ class message_progress {
   [[nodiscard, gnu::cold]] std::string_view remedy_for(const pending_message& message) const {
     const int peer = message.request->call.root;
     const bool both_send = message.request->call.pattern == movement::send && peer >= 0 && peer < endpoint_.size() &&
-                           endpoint_.health().last_call(peer).find("last called send(") != std::string::npos;
+                           endpoint_.health().last_message(peer).starts_with("send(");
     return both_send ? " Ranks that all send first wait for each other: use send_receive, or isend." : "";
   }
 
