@@ -3,12 +3,10 @@
 #include "../multi_rank/ranks.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <numeric>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -138,15 +136,14 @@ TEST_CASE("a rank that looks at nothing holds up no other one") {
       sends.push_back(isend(std::string("for you"), 2, group));
       wait_all(sends);
     } else if (group.rank() == 1) {
-      while (!has_come) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+      has_come.wait(false);
       for (int number = 0; number < count; ++number) {
         CHECK(recv<int>(0, group) == number);
       }
     } else {
       CHECK(recv<std::string>(0, group) == "for you");
       has_come = true;
+      has_come.notify_all();
     }
   });
 }
@@ -170,10 +167,9 @@ TEST_CASE("messages to a rank that looks at nothing may take the rest of the env
         CHECK(recv<int>(0, group, tag) == tag);
       }
       has_come = true;
+      has_come.notify_all();
     } else {
-      while (!has_come) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+      has_come.wait(false);
       for (int number = 0; number < 20; ++number) {
         CHECK(recv<int>(0, group) == number);
       }

@@ -33,7 +33,7 @@ class pages {
   void* begin_;
 };
 
-/// What the kernel says of one area, where it can, and what its text of all says.
+/// Checks the kernel's answer for one area, where it can give one, and what its text of all areas says.
 void check(std::span<const std::byte> range, const std::string& problem) {
   memory_map asked;
   CHECK(asked.replacement_problem(range).substr(0, problem.size()) == problem);

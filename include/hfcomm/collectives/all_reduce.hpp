@@ -25,7 +25,7 @@ void all_reduce(const In& in, Out&& out, detail::op_on<In> op = reduce_op::sum, 
 template <writable_reducible_buffer R>
 void all_reduce(R&& data, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
-  all_reduce(data, data, op, op.in(group, where), where);
+  all_reduce(data, data, op, group, where);
 }
 
 /// Returns the reduction of one number per rank, on every rank.
@@ -84,7 +84,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> all_reduce_async(R&& data, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                             call_site where = call_site::current()) {
-  return all_reduce_async(data, data, op, op.in(group, where), where);
+  return all_reduce_async(data, data, op, group, where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result.

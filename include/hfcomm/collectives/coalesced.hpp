@@ -119,7 +119,7 @@ void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op, const co
 template <reducible_buffer_list L>
 void all_reduce(L&& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
-  all_reduce(list, op, coalesce_options{}, op.in(group, where), where);
+  all_reduce(list, op, coalesce_options{}, group, where);
 }
 
 /// Starts to broadcast every span; their elements must stay, untouched, until the work is done. The list is copied.
@@ -155,7 +155,7 @@ template <reducible_buffer_list L>
   requires lasting_buffer_list<L>
 work<void> all_reduce_async(const L& list, detail::op_for<detail::list_element_t<L>> op = reduce_op::sum,
                             detail::or_group group = {}, call_site where = call_site::current()) {
-  return all_reduce_async(list, op, coalesce_options{}, op.in(group, where), where);
+  return all_reduce_async(list, op, coalesce_options{}, group, where);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

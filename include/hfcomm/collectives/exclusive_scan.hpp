@@ -40,7 +40,7 @@ void exclusive_scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_
 template <writable_reducible_buffer R>
 void exclusive_scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
                     call_site where = call_site::current()) {
-  hfcomm::exclusive_scan(data, data, op, op.in(group, where), where);
+  hfcomm::exclusive_scan(data, data, op, group, where);
 }
 
 /// Returns the reduction of the numbers of the ranks before this one; on rank 0 the reduction's identity. So the sum of
@@ -103,7 +103,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> exclusive_scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
                                 call_site where = call_site::current()) {
-  return exclusive_scan_async(data, data, op, op.in(group, where), where);
+  return exclusive_scan_async(data, data, op, group, where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.

@@ -27,7 +27,7 @@ void reduce(const In& in, Out&& out, int root, detail::op_on<In> op = reduce_op:
 template <writable_reducible_buffer R>
 void reduce(R&& data, int root, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
             call_site where = call_site::current()) {
-  reduce(data, data, root, op, op.in(group, where), where);
+  reduce(data, data, root, op, group, where);
 }
 
 /// Returns the reduction of one number per rank on the root; nullopt elsewhere.
@@ -81,7 +81,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> reduce_async(R&& data, int root, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                         call_site where = call_site::current()) {
-  return reduce_async(data, data, root, op, op.in(group, where), where);
+  return reduce_async(data, data, root, op, group, where);
 }
 
 /// Starts to reduce one number per rank; the work's value is the result on the root, nullopt elsewhere.

@@ -26,7 +26,7 @@ void scan(const In& in, Out&& out, detail::scan_op_on<In> op = reduce_op::sum, d
 template <writable_reducible_buffer R>
 void scan(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
           call_site where = call_site::current()) {
-  scan(data, data, op, op.in(group, where), where);
+  scan(data, data, op, group, where);
 }
 
 /// Returns the reduction of this rank's number and those of the ranks before it.
@@ -88,7 +88,7 @@ template <detail::lasting_reducible_buffer R>
   requires writable_buffer<R>
 work<void> scan_async(R&& data, detail::scan_op_on<R> op = reduce_op::sum, detail::or_group group = {},
                       call_site where = call_site::current()) {
-  return scan_async(data, data, op, op.in(group, where), where);
+  return scan_async(data, data, op, group, where);
 }
 
 /// Starts to scan one number per rank; the work's value is this rank's result.

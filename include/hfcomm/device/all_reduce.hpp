@@ -26,7 +26,7 @@ void all_reduce(const In& in, Out&& out, stream_ref stream, detail::op_on<In> op
 template <writable_reducible_device_range R>
 void all_reduce(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
                 call_site where = call_site::current()) {
-  all_reduce(data, data, stream, op, op.in(group, where), where);
+  all_reduce(data, data, stream, op, group, where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
@@ -43,7 +43,7 @@ device_work all_reduce_async(const In& in, Out&& out, stream_ref stream, detail:
 template <writable_reducible_device_range R>
 device_work all_reduce_async(R&& data, stream_ref stream, detail::op_on<R> op = reduce_op::sum,
                              detail::or_group group = {}, call_site where = call_site::current()) {
-  return all_reduce_async(data, data, stream, op, op.in(group, where), where);
+  return all_reduce_async(data, data, stream, op, group, where);
 }
 
 // Calls that are refused, so that the message says why.

@@ -20,7 +20,7 @@ void reduce(const In& in, Out&& out, stream_ref stream, int root, detail::op_on<
 template <writable_reducible_device_range R>
 void reduce(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum, detail::or_group group = {},
             call_site where = call_site::current()) {
-  reduce(data, data, stream, root, op, op.in(group, where), where);
+  reduce(data, data, stream, root, op, group, where);
 }
 
 /// The same on a stream of the group's own, which waits for the work already on `stream`. The following work on
@@ -37,7 +37,7 @@ device_work reduce_async(const In& in, Out&& out, stream_ref stream, int root, d
 template <writable_reducible_device_range R>
 device_work reduce_async(R&& data, stream_ref stream, int root, detail::op_on<R> op = reduce_op::sum,
                          detail::or_group group = {}, call_site where = call_site::current()) {
-  return reduce_async(data, data, stream, root, op, op.in(group, where), where);
+  return reduce_async(data, data, stream, root, op, group, where);
 }
 
 // Calls that are refused, so that the message says why.

@@ -93,7 +93,7 @@ shared_range share(R&& buffer, const process_group& group = world(), call_site w
 }
 
 /// Shares a list of buffers, such as the parameters of a model, in one call: all of them, or none where it throws.
-/// Where the kernel cannot tell the place of one (before Linux 6.11), that is quicker than a call for each.
+/// That is quicker than a call for each, on kernels that cannot tell the place of one (before Linux 6.11).
 ///
 ///     std::vector<std::vector<float>> parameters = ...;
 ///     auto shared = hfcomm::share(parameters);

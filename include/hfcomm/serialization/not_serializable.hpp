@@ -61,7 +61,7 @@ template <class T>
 concept has_member_named_serialize =
     std::is_class_v<T> && !std::is_final_v<T> && !requires { &serialize_of<T>::serialize; };
 
-/// What functions return that find a reason.
+/// The result of functions that find a reason.
 template <class Why>
 using because = std::type_identity<Why>;
 

@@ -85,9 +85,9 @@ HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, std::span
 
 HFCOMM_INLINE std::vector<at::Tensor> gather(const at::Tensor& data, hfcomm::detail::optional_root root,
                                              hfcomm::detail::or_group group, std::source_location where) {
-  const at::Tensor table =
-      root.in(group, where).rank() == root ? detail::table_for(data, root.in(group, where).size()) : at::Tensor();
-  detail::perform<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group, where), where);
+  const process_group& own = root.in(group, where);
+  const at::Tensor table = own.rank() == root ? detail::table_for(data, own.size()) : at::Tensor();
+  detail::perform<detail::gather_of>({.in = data, .out = table, .root = root}, own, where);
   return detail::tensors_in(table);
 }
 
@@ -175,9 +175,9 @@ HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& ou
 
 HFCOMM_INLINE work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, hfcomm::detail::optional_root root,
                                                          hfcomm::detail::or_group group, std::source_location where) {
-  const at::Tensor table =
-      root.in(group, where).rank() == root ? detail::table_for(data, root.in(group, where).size()) : at::Tensor();
-  return detail::begin<detail::gather_of>({.in = data, .out = table, .root = root}, root.in(group, where), where,
+  const process_group& own = root.in(group, where);
+  const at::Tensor table = own.rank() == root ? detail::table_for(data, own.size()) : at::Tensor();
+  return detail::begin<detail::gather_of>({.in = data, .out = table, .root = root}, own, where,
                                           [table] { return detail::tensors_in(table); });
 }
 
