@@ -13,6 +13,7 @@
 #include <hfcomm/call/detail/announce_failure-inl.hpp>
 #include <hfcomm/call/detail/argument_checks-inl.hpp>
 #include <hfcomm/call/detail/async-inl.hpp>
+#include <hfcomm/call/detail/typed_calls-inl.hpp>
 #include <hfcomm/call/detail/uneven_parts-inl.hpp>
 #include <hfcomm/collectives/detail/barrier-inl.hpp>
 #include <hfcomm/collectives/detail/broadcast_object_list-inl.hpp>
@@ -20,6 +21,7 @@
 #include <hfcomm/collectives/detail/coalesced_call-inl.hpp>
 #include <hfcomm/collectives/detail/collect_parts-inl.hpp>
 #include <hfcomm/collectives/detail/collect_results-inl.hpp>
+#include <hfcomm/collectives/detail/dictionary_check-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_message-inl.hpp>
 #include <hfcomm/collectives/detail/fold_elements-inl.hpp>

@@ -28,7 +28,8 @@ void compare_messages(bytes input) {
   try {
     std::vector<hfcomm::detail::dictionary_entry> entries;
     for (int rank = 0; rank < 2; ++rank) {
-      hfcomm::detail::read_entries<Map>(hfcomm::detail::structure_of(messages[rank]), rank, entries);
+      hfcomm::detail::read_entries(hfcomm::detail::structure_of(messages[rank]), &hfcomm::detail::take_path<Map>, rank,
+                                   entries);
     }
     require(!hfcomm::detail::describe_difference(entries, 2).empty(), "a difference has a text");
   } catch (const hfcomm::decode_error& problem) {
@@ -66,7 +67,7 @@ void write_message(bytes input) {
   require(messages[0].size() == leaves.message_bytes(), "a message is as long as announced");
   const auto structure = hfcomm::detail::structure_of(messages[0]);
   std::vector<hfcomm::detail::dictionary_entry> entries;
-  hfcomm::detail::read_entries<Map>(structure, 0, entries);
+  hfcomm::detail::read_entries(structure, &hfcomm::detail::take_path<Map>, 0, entries);
   require(entries.size() == count_leaves(map), "a message has every leaf");
   leaves.reduce(messages, hfcomm::reduce_kind::max);
   std::vector<std::byte> after;

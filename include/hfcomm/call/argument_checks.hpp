@@ -4,6 +4,8 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <hfcomm/core/concepts.hpp>
@@ -85,6 +87,14 @@ template <writable_device_range R>
   const auto span = as_device_span(range);
   return {reinterpret_cast<std::byte*>(span.data()), span.size(), sizeof(value_of<R>)};
 }
+
+/// Returns the text about a reduction that elements of this type do not have.
+[[nodiscard, gnu::cold]] std::string undefined_reduction(reduce_kind op, std::string_view elements);
+/// Requires that the factor of a premultiplied sum is a number.
+void require_factor(checked_call& running);
+/// Requires that elements of this type have the call's reduction, and a factor as above.
+void require_valid(checked_call& running, element_type elements);
+inline void require_valid(checked_call& running) { require_valid(running, running.call().element); }
 
 /// Returns whether these elements can be in memory at this address.
 [[nodiscard]] bool is_there(const const_elements& range) noexcept;

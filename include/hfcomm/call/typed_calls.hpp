@@ -16,6 +16,7 @@
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/concepts.hpp>
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
@@ -92,28 +93,6 @@ operation reduction_call(operation_name name, movement pattern, const R& range, 
   return reduction_call<value_of<R>>(name, pattern, std::ranges::size(range), root, op, where);
 }
 
-[[gnu::cold]] inline std::string undefined_reduction(reduce_kind op, std::string_view elements) {
-  return concat({"the ", to_string(op), " of ", elements, " elements is not defined; ",
-                 needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
-                 : needs_order(op)        ? "complex numbers have no order"
-                 : is_logical(op)         ? "complex numbers are neither true nor false"
-                                          : "it is there for integers only"});
-}
-
-inline void require_factor(checked_call& running, const operation& call) {
-  running.require(call.op != reduce_kind::premultiplied_sum || call.factor == call.factor,
-                  [] { return std::string("the factor of the premultiplied sum is not a number"); });
-}
-
-inline void require_valid(checked_call& running, reduce_kind op, element_type elements) {
-  running.require(valid(op, elements), [&] { return undefined_reduction(op, to_string(elements)); });
-}
-
-inline void require_valid(checked_call& running, const operation& call) {
-  require_valid(running, call.op, call.element);
-  require_factor(running, call);
-}
-
 /// Appends an object's bytes. Where serialization throws, tells the other ranks and throws the exception again.
 template <class T>
 void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
@@ -142,46 +121,43 @@ std::span<const std::byte> encode_contribution(running_call& running, operation&
   return bytes;
 }
 
-/// A receiver that assembles objects from their chunks and calls `store(source, T&&)` with each decoded object, but for
-/// those of ranks from `ranks` on. An object of one chunk is decoded in the engine's memory, without a copy.
-template <class T, class Store>
-class object_receiver final : public receiver {
+/// A receiver that assembles objects from their chunks, but for those of ranks from `ranks` on. An object of one chunk
+/// is decoded in the engine's memory, without a copy.
+class object_assembler : public receiver {
  public:
-  object_receiver(const running_call& running, Store store, int ranks = std::numeric_limits<int>::max())
-      : running_(running), store_(std::move(store)), ranks_(ranks) {}
+  object_assembler(const running_call& running, int ranks) : running_(running), ranks_(ranks) {}
 
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
-    if (source >= ranks_) {
-      return;
-    }
-    if (chunk.size() == total) {
-      finish(source, chunk);
-      return;
-    }
-    const auto index = static_cast<std::size_t>(source);
-    partial_.resize(std::max(partial_.size(), index + 1));
-    partial_[index].reserve(total);
-    partial_[index].insert(partial_[index].end(), chunk.begin(), chunk.end());
-    if (partial_[index].size() == total) {
-      finish(source, std::exchange(partial_[index], {}));
-    }
-  }
+  HFCOMM_INLINE void receive(int source, std::span<const std::byte> chunk, std::uint64_t offset,
+                             std::uint64_t total) final;
+
+ protected:
+  ~object_assembler() = default;
 
  private:
-  void finish(int source, std::span<const std::byte> bytes) {
+  /// Takes the bytes of one object.
+  virtual void decode(int source, std::span<const std::byte> bytes) = 0;
+  void finish(int source, std::span<const std::byte> bytes);
+
+  const running_call& running_;
+  int ranks_;
+  std::vector<std::vector<std::byte>> partial_;  // by source
+};
+
+/// A receiver that calls `store(source, T&&)` with each decoded object.
+template <class T, class Store>
+class object_receiver final : public object_assembler {
+ public:
+  object_receiver(const running_call& running, Store store, int ranks = std::numeric_limits<int>::max())
+      : object_assembler(running, ranks), store_(std::move(store)) {}
+
+ private:
+  void decode(int source, std::span<const std::byte> bytes) override {
     new_object<T> value;
-    try {
-      decode_into(*value, bytes);
-    } catch (const decode_error& problem) {
-      throw_error<decode_error>(running_.context(), {"the object from rank ", source, ": ", problem.detail()});
-    }
+    decode_into(*value, bytes);
     store_(source, std::move(*value));
   }
 
-  const running_call& running_;
   Store store_;
-  int ranks_;
-  std::vector<std::vector<std::byte>> partial_;  // by source
 };
 
 /// Returns the objects of the first `ranks` ranks, in rank order. `mine` are the bytes of this rank's.

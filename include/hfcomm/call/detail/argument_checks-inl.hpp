@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include <hfcomm/call/argument_checks.hpp>
 #include <hfcomm/call/typed_calls.hpp>
@@ -12,6 +13,28 @@
 #include <hfcomm/core/detail/concat.hpp>
 
 namespace hfcomm::detail {
+
+HFCOMM_INLINE std::string undefined_reduction(reduce_kind op, std::string_view elements) {
+  return concat({"the ", to_string(op), " of ", elements, " elements is not defined; ",
+                 needs_floating_point(op) ? "convert to a floating-point type, or reduce the sum"
+                 : needs_order(op)        ? "complex numbers have no order"
+                 : is_logical(op)         ? "complex numbers are neither true nor false"
+                                          : "it is there for integers only"});
+}
+
+HFCOMM_INLINE void require_factor(checked_call& running) {
+  const operation& call = running.call();
+  if (call.op == reduce_kind::premultiplied_sum && call.factor != call.factor) {
+    running.refuse("the factor of the premultiplied sum is not a number");
+  }
+}
+
+HFCOMM_INLINE void require_valid(checked_call& running, element_type elements) {
+  if (!valid(running.call().op, elements)) {
+    running.refuse(undefined_reduction(running.call().op, to_string(elements)));
+  }
+  require_factor(running);
+}
 
 HFCOMM_INLINE bool is_there(const const_elements& range) noexcept {
   return range.count == 0 ||
@@ -130,7 +153,7 @@ HFCOMM_INLINE void check_elementwise(checked_call& running, const const_elements
 }
 
 HFCOMM_INLINE void check_all_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
-  require_valid(running, running.call());
+  require_valid(running);
   check_elementwise(running, in, out);
 }
 
@@ -196,7 +219,7 @@ HFCOMM_INLINE void check_gather(checked_call& running, const const_elements& in,
 
 HFCOMM_INLINE void check_reduce(checked_call& running, const const_elements& in, const const_elements& out) {
   running.require_root();
-  require_valid(running, running.call());
+  require_valid(running);
   require_memory(running, in);
   if (running.rank() == running.call().root) {
     require_memory(running, out);
@@ -206,7 +229,7 @@ HFCOMM_INLINE void check_reduce(checked_call& running, const const_elements& in,
 }
 
 HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out) {
-  require_valid(running, running.call());
+  require_valid(running);
   require_memory(running, in);
   require_memory(running, out);
   require_equal_parts(running, in.count, out.count, "the input", "get");
@@ -215,7 +238,7 @@ HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const const_eleme
 
 HFCOMM_INLINE void check_reduce_scatter(checked_call& running, const const_elements& in, const const_elements& out,
                                         std::span<const std::size_t> counts) {
-  require_valid(running, running.call());
+  require_valid(running);
   require_memory(running, in);
   require_memory(running, out);
   require_sum(running, counts, in.count, "the input");

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <hfcomm/collectives/broadcast_object_list.hpp>
+#include <hfcomm/collectives/detail/dictionary_message.hpp>
 #include <hfcomm/core/config.hpp>
 
 namespace hfcomm::detail {
@@ -35,24 +38,9 @@ HFCOMM_INLINE void fail_object(std::size_t index, const decode_error& problem) {
   throw_error<decode_error>({"object ", index, ": ", problem.detail()});
 }
 
-/// A receiver that collects a message of bytes.
-class message_receiver final : public receiver {
- public:
-  void receive(int /*source*/, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
-               std::uint64_t total) override {
-    message_.reserve(static_cast<std::size_t>(total));
-    message_.insert(message_.end(), chunk.begin(), chunk.end());
-  }
-  [[nodiscard]] std::vector<std::byte>& message() noexcept { return message_; }
-
- private:
-  std::vector<std::byte> message_;
-};
-
 HFCOMM_INLINE std::vector<std::byte> exchange_objects(running_call& running, const operation& call) {
-  message_receiver received;
-  running.engine().exchange(call, running.scratch(), received);
-  return std::move(received.message());
+  auto received = exchange_messages(running.engine(), call, running.scratch());
+  return std::move(received[static_cast<std::size_t>(call.root)]);
 }
 
 HFCOMM_INLINE void fail_objects(const running_call& running, int root, const decode_error& problem) {

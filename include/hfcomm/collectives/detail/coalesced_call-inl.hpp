@@ -107,9 +107,9 @@ HFCOMM_INLINE void check_broadcast_pieces(checked_call& running, std::span<const
 }
 
 HFCOMM_INLINE void check_all_reduce_pieces(checked_call& running, std::span<const coalesced_piece> pieces) {
-  require_valid(running, running.call());
+  require_valid(running);
   for (const auto& piece : pieces) {
-    require_valid(running, running.call().op, piece.type);
+    require_valid(running, piece.type);
   }
   require_distinct(running, pieces);
 }

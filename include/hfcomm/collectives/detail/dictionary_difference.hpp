@@ -62,11 +62,6 @@ using path_reader = std::string (*)(std::span<const std::byte>& rest, bool& quot
 [[gnu::cold]] void read_entries(std::span<const std::byte> structure, path_reader take_path, int rank,
                                 std::vector<dictionary_entry>& entries);
 
-template <dictionary Map>
-void read_entries(std::span<const std::byte> structure, int rank, std::vector<dictionary_entry>& entries) {
-  read_entries(structure, &take_path<Map>, rank, entries);
-}
-
 /// Returns `rank 1 lacks "a"; ranks 0 and 2 lack "b", "c"; "d" is float64 on rank 0, int32 on ranks 1 and 2`. `entries`
 /// are those of all ranks.
 [[nodiscard, gnu::cold]] std::string describe_difference(std::span<const dictionary_entry> entries, int ranks);

@@ -146,7 +146,7 @@ HFCOMM_INLINE void check_all_to_all_list(checked_call& running, const_part_list 
 }
 
 HFCOMM_INLINE void check_reduce_scatter_list(checked_call& running, const_part_list in, const const_elements& out) {
-  require_valid(running, running.call());
+  require_valid(running);
   require_memory(running, out);
   require_parts(running, in, "the input");
   require_output_apart(running, in, out);

@@ -69,7 +69,7 @@ void check_device_dictionary(operation_name name, const Map& values, reduce_op o
   set_reduction(call, op);
   running_call running(group, call);
   running.require(root >= -1 && root < group.size(), [&] { return engines::no_such_rank("root", root, group.size()); });
-  require_factor(running, call);
+  require_factor(running);
   list mine;
   for (const auto* entry : in_order_of_keys(values)) {
     visit_device_leaf(entry->second, [&](auto span) {

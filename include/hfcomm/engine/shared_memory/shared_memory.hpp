@@ -32,8 +32,8 @@ class shared_memory final : public host_engine {
   /// `members` are indices into the job's roster.
   [[gnu::cold]] shared_memory(std::shared_ptr<rendezvous::shared_segment> segment, std::shared_ptr<local_job> job,
                               std::vector<int> members, int rank)
-      : shared_memory(std::make_shared<const shared_memory_health>(std::move(segment), std::move(job),
-                                                                   std::move(members), rank)) {}
+      : shared_memory(
+            std::make_shared<shared_memory_health>(std::move(segment), std::move(job), std::move(members), rank)) {}
   [[nodiscard]] std::string_view name() const noexcept override {
     return health_->memory().spans_machines() ? "hierarchical" : "shared_memory";
   }

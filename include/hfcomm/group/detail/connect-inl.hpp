@@ -31,7 +31,7 @@ HFCOMM_INLINE process_group connect_by(launch_environment who, const init_option
   }
   who.rendezvous.insert(0, "connect ");  // init's jobs have names of their own
   auto joined = join_as(who, options, context, std::move(exchange));
-  auto part = std::make_shared<const job_part>(joined);
+  auto part = std::make_shared<job_part>(joined);
   auto group = group_access::make(std::move(joined.engine), options.timeout);
   group_access::state(group).job = std::move(part);
   return group;
