@@ -7,8 +7,6 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -19,8 +19,9 @@ namespace hfcomm {
 template <serializable T>
 [[nodiscard]] std::vector<T> gather(const T& value, detail::optional_root root = 0, detail::or_group group = {},
                                     call_site where = call_site::current()) {
+  const process_group& own = root.in(group, where);
   return detail::collect_objects(detail::object_call<T>("gather", engines::movement::to_root, root, where), value,
-                                 root.in(group, where).size(), root.in(group, where));
+                                 own.size(), own);
 }
 
 /// Gathers every rank's elements, in rank order, in the root's `out`. It holds `in.size() * group.size()` elements

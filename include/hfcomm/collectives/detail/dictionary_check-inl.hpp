@@ -55,27 +55,29 @@ class message_check {
   }
 
  private:
-  [[nodiscard]] std::span<const std::byte> structure(std::size_t rank) const {
+  [[noreturn, gnu::cold]] void throw_malformed(std::size_t rank, std::string_view problem) const {
+    throw_error<decode_error>(running_.context(), {"the dictionary from rank ", rank, ": ", problem});
+  }
+
+  /// Returns `read()`, which reads the message from `rank`.
+  template <class Read>
+  auto decoded(std::size_t rank, Read read) const {
     try {
-      return structure_of(messages_[rank]);
+      return read();
     } catch (const decode_error& problem) {
       throw_malformed(rank, problem.detail());
     }
   }
 
-  [[noreturn, gnu::cold]] void throw_malformed(std::size_t rank, std::string_view problem) const {
-    throw_error<decode_error>(running_.context(), {"the dictionary from rank ", rank, ": ", problem});
+  [[nodiscard]] std::span<const std::byte> structure(std::size_t rank) const {
+    return decoded(rank, [&] { return structure_of(messages_[rank]); });
   }
 
   /// Throws mismatch_error. `other` is a rank whose structure is not that of rank 0.
   [[noreturn, gnu::cold]] void throw_difference(std::size_t other) const {
     std::vector<dictionary_entry> entries;
     for (std::size_t rank = 0; rank < messages_.size(); ++rank) {
-      try {
-        read_entries(structure_of(messages_[rank]), take_path_, static_cast<int>(rank), entries);
-      } catch (const decode_error& problem) {
-        throw_malformed(rank, problem.detail());
-      }
+      decoded(rank, [&] { read_entries(structure_of(messages_[rank]), take_path_, static_cast<int>(rank), entries); });
     }
     throw_error<mismatch_error>(running_.context(),
                                 {"the ranks reduce different keys: ", describe_difference(entries, running_.size()),
