@@ -24,6 +24,7 @@
 #include <hfcomm/collectives/detail/dictionary_check-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_difference-inl.hpp>
 #include <hfcomm/collectives/detail/dictionary_message-inl.hpp>
+#include <hfcomm/collectives/detail/exchange_messages-inl.hpp>
 #include <hfcomm/collectives/detail/fold_elements-inl.hpp>
 #include <hfcomm/collectives/detail/message-inl.hpp>
 #include <hfcomm/collectives/detail/message_batch-inl.hpp>

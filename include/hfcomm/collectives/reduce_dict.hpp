@@ -11,6 +11,7 @@
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/dictionary_check.hpp>
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
+#include <hfcomm/collectives/detail/exchange_messages.hpp>
 #include <hfcomm/core/call_site.hpp>
 
 namespace hfcomm {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <hfcomm/collectives/broadcast_object_list.hpp>
-#include <hfcomm/collectives/detail/dictionary_message.hpp>
+#include <hfcomm/collectives/detail/exchange_messages.hpp>
 #include <hfcomm/core/config.hpp>
 
 namespace hfcomm::detail {

@@ -5,14 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <hfcomm/collectives/detail/dictionary_message.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/plain_list.hpp>
-#include <hfcomm/engine/receiver.hpp>
 
 namespace hfcomm::detail {
 
@@ -73,32 +71,6 @@ HFCOMM_INLINE std::vector<std::byte> dictionary_layout::reduce_values(
     }
   }
   return reduced;
-}
-
-/// A receiver that collects every rank's message.
-class dictionary_receiver final : public receiver {
- public:
-  explicit dictionary_receiver(std::size_t ranks) : messages_(ranks) {}
-  dictionary_receiver(const dictionary_receiver&) = delete;
-  dictionary_receiver& operator=(const dictionary_receiver&) = delete;
-
-  void receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/, std::uint64_t total) override {
-    auto& message = messages_[static_cast<std::size_t>(source)];
-    message.reserve(static_cast<std::size_t>(total));
-    message.insert(message.end(), chunk.begin(), chunk.end());
-  }
-
-  [[nodiscard]] std::vector<std::vector<std::byte>> take() { return std::move(messages_); }
-
- private:
-  std::vector<std::vector<std::byte>> messages_;
-};
-
-HFCOMM_INLINE std::vector<std::vector<std::byte>> exchange_messages(engines::host_engine& engine, const operation& call,
-                                                                    std::span<const std::byte> mine) {
-  dictionary_receiver received(static_cast<std::size_t>(engine.size()));
-  engine.exchange(call, mine, received);
-  return received.take();
 }
 
 }  // namespace hfcomm::detail

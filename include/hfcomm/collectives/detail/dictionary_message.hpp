@@ -15,7 +15,6 @@
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/core/std_template.hpp>
-#include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/reduction/kernel.hpp>
 #include <hfcomm/serialization/encoding.hpp>
 
@@ -166,9 +165,5 @@ class dictionary_leaves : public dictionary_layout {
 
   plain_list<leaf_type*> leaves_;
 };
-
-/// Gives every rank the messages of all, in rank order.
-[[nodiscard]] std::vector<std::vector<std::byte>> exchange_messages(engines::host_engine& engine, const operation& call,
-                                                                    std::span<const std::byte> mine);
 
 }  // namespace hfcomm::detail
