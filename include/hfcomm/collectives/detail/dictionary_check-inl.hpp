@@ -61,7 +61,7 @@ class message_check {
 
   /// Returns `read()`, which reads the message from `rank`.
   template <class Read>
-  auto decoded(std::size_t rank, Read read) const {
+  [[nodiscard]] auto decoded(std::size_t rank, Read read) const {
     try {
       return read();
     } catch (const decode_error& problem) {
