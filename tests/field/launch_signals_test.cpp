@@ -51,6 +51,10 @@ processes::outcome run_job(const std::function<void()>& before, const std::funct
   options.processes = 2;
   processes::child_processes parent(1, [&](int) {
     ::dup2(processes::report_pipe(), STDERR_FILENO);
+    // nohup and a shell's `&` leave some of them ignored.
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+      ::signal(signal, SIG_DFL);
+    }
     before();
     const int status = hfcomm::launch(options, [&] {
       const int result = rank_main(*state);
