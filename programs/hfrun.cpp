@@ -23,6 +23,7 @@
 
 #include "hfrun/failure.hpp"
 #include "hfrun/job_part.hpp"
+#include "hfrun/local_job.hpp"
 #include "hfrun/options.hpp"
 #include "hfrun/rank_processes.hpp"
 #include "hfrun/remote_job.hpp"
@@ -41,7 +42,8 @@ Starts a program as N ranks of one hfcomm job: here, or on the hosts that are na
   -H, --hosts a,b:4 hosts, and how many ranks each gets; without a number, they share what is left. An IPv6 address
                     is put in brackets. The other hosts must reach the first by its name; else set HFCOMM_ADDRESS
   --hostfile FILE   the same from a file: one host a line, "a", "b:4" or "b slots=4"
-  --rsh PROGRAM     called as PROGRAM HOST COMMAND instead of ssh, with blanks between words: --rsh "ssh -p 2222"
+  --rsh PROGRAM     called as PROGRAM HOST COMMAND instead of ssh, with blanks between words: --rsh "ssh -p 2222". Without
+                    it, ranks on this host need none: hfrun --hosts localhost:4
   --plain           prints what the ranks print without "[rank 3] " before each line
   -x NAME[=VALUE]   gives the ranks this variable, on hosts, too
   -h, --help        prints this
@@ -100,16 +102,13 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
 }
 
 /// Runs the ranks of this machine; returns the status. `on_failure` is called with the first failure. Ends early where
-/// `is_cancelled` returns true.
+/// `is_cancelled` returns true, which may send the ranks signals.
 template <class OnFailure, class IsCancelled>
 int run_here(const job_part& part, const forwarded_signals& signals, OnFailure on_failure, IsCancelled is_cancelled) {
   rank_processes ranks(part, signals);
   signals.unblock();
   std::optional<failure> first;
   while (ranks.run_for(std::chrono::milliseconds(10))) {
-    if (const auto received = signals.take(); received && !received->from_terminal) {
-      ranks.send(received->signal);
-    }
     if (!first && (first = ranks.first_failure())) {
       on_failure(*first);
     }
@@ -125,6 +124,17 @@ int run_here(const job_part& part, const forwarded_signals& signals, OnFailure o
     ranks.stop();
   }
   return first ? first->status : 0;
+}
+
+/// Sends the ranks the signals that have come through a descriptor, which does not block. Returns whether their source
+/// has ended.
+bool pass_signals_on(int descriptor, const rank_processes& ranks) {
+  char signal = 0;
+  const ::ssize_t count = ::read(descriptor, &signal, 1);
+  if (count == 1) {
+    ranks.send(signal);
+  }
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 /// The program on a remote host that starts its ranks: reads the part of the job, and then signals, from its input.
@@ -147,15 +157,27 @@ int serve() {
                  one.how.c_str());
   };
   ::fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
-  const auto input_has_ended = [](const rank_processes& ranks) {
-    char signal = 0;
-    const ::ssize_t count = ::read(STDIN_FILENO, &signal, 1);
-    if (count == 1) {
-      ranks.send(signal);
+  return run_here(part, signals, report, [&](const rank_processes& ranks) {
+    if (const auto received = signals.take(); received && !received->from_terminal) {
+      ranks.send(received->signal);
     }
-    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-  };
-  return run_here(part, signals, report, input_has_ended);
+    return pass_signals_on(STDIN_FILENO, ranks);
+  });
+}
+
+/// Runs the ranks in a child of hfrun, which passes signals on; those that reach the child itself have reached hfrun,
+/// too.
+int run_child(const job_part& part, const forwarded_signals& signals, int from_parent) {
+  ::fcntl(from_parent, F_SETFL, O_NONBLOCK);
+  const int parent = ::getppid();
+  return run_here(part, signals, print, [&](const rank_processes& ranks) {
+    const bool parent_has_ended = pass_signals_on(from_parent, ranks);
+    if (parent_has_ended) {
+      print({.host = part.host,
+             .how = "hfrun (pid " + std::to_string(parent) + ") was killed, and with it " + ranks_of(part)});
+    }
+    return parent_has_ended;
+  });
 }
 
 int run(const options& chosen) {
@@ -172,7 +194,7 @@ int run(const options& chosen) {
     part.has_input = true;
     part.environment = environment_of(chosen.processes, {}, chosen.variables);
     const forwarded_signals signals;
-    return run_here(part, signals, print, [](const rank_processes&) { return false; });
+    return local_job(part, signals, [&](int from_parent) { return run_child(part, signals, from_parent); }).run();
   }
   const auto shares = share_ranks(chosen.processes, chosen.hosts);
   if (std::getenv("HFCOMM_ADDRESS") == nullptr) {

@@ -29,6 +29,13 @@ struct job_part {
   std::vector<std::string> command;
 };
 
+/// Returns "rank 3" or "ranks 0 to 3".
+inline std::string ranks_of(const job_part& part) {
+  const std::string first = std::to_string(part.first_rank);
+  return part.ranks == 1 ? "rank " + first
+                         : "ranks " + first + " to " + std::to_string(part.first_rank + part.ranks - 1);
+}
+
 /// Returns a part as strings that end with a null byte.
 inline std::string to_bytes(const job_part& part) {
   std::string bytes;

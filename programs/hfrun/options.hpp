@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <fstream>
@@ -13,6 +14,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include <hfcomm/group/detail/root_address.hpp>
 
@@ -40,7 +43,7 @@ struct host_share {
 struct options {
   int processes = 0;  ///< 0: the sum of the hosts' slots.
   std::vector<named_host> hosts;
-  std::vector<std::string> remote_shell = {"ssh"};
+  std::vector<std::string> remote_shell;  ///< Empty: ssh, and none for this host.
   bool prefix = true;
   std::vector<std::string> variables;  ///< NAME or NAME=VALUE, for all ranks.
   std::vector<std::string> command;
@@ -184,6 +187,15 @@ inline void check_root_name(const std::vector<host_share>& shares) {
                       " would find itself by that name; name this machine as the other hosts reach it, or set " +
                       "HFCOMM_ADDRESS to such a name or address");
   }
+}
+
+/// Returns whether that names the machine on which hfrun runs, with the user who runs it: "localhost", a loopback
+/// address, or the name of the machine with or without its domain.
+inline bool is_this_host(const std::string& name) {
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  const std::string full = own.data();
+  return hfcomm::detail::is_loopback_host(name) || name == full || name == full.substr(0, full.find('.'));
 }
 
 /// Returns the options of a command line; throws usage_error.

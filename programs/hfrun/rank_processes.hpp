@@ -104,6 +104,22 @@ class rank_processes {
     output_.finish();
   }
 
+  /// Ends all children that this process still has, and then theirs.
+  static void end_orphans() noexcept {
+    const std::string list = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
+    for (int generation = 0; generation < 100; ++generation) {
+      std::ifstream children(list);
+      bool found = false;
+      for (int pid = 0; children >> pid; found = true) {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+      }
+      if (!found) {
+        return;
+      }
+    }
+  }
+
  private:
   struct rank {
     int pid = 0;
@@ -166,22 +182,6 @@ class rank_processes {
     ::execvp(arguments.front(), arguments.data());
     std::fprintf(stderr, "[hfrun] rank %d on %s cannot execute %s: %s\n", number, part_.host.c_str(), arguments.front(),
                  std::strerror(errno));
-  }
-
-  /// Ends the children of this process that are no ranks, and then theirs.
-  static void end_orphans() noexcept {
-    const std::string list = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
-    for (int generation = 0; generation < 100; ++generation) {
-      std::ifstream children(list);
-      bool found = false;
-      for (int pid = 0; children >> pid; found = true) {
-        ::kill(pid, SIGKILL);
-        ::waitpid(pid, nullptr, 0);
-      }
-      if (!found) {
-        return;
-      }
-    }
   }
 
   static bool is_ending(int pid) {

@@ -19,11 +19,12 @@
 #include <csignal>
 
 #include <hfcomm/machine/roster.hpp>
-#include <hfcomm/machine/shared_segment.hpp>
 
 #include "failure.hpp"
 #include "job_part.hpp"
 #include "line_reader.hpp"
+#include "options.hpp"
+#include "pipe.hpp"
 #include "signals.hpp"
 
 namespace hfrun {
@@ -37,21 +38,28 @@ inline std::string quote(const std::string& text) {
   return result + '\'';
 }
 
-/// One host, reached through a remote shell that runs `hfrun --serve` there.
+/// One host, reached through a remote shell that runs `hfrun --serve` there. On this host, hfrun runs that itself,
+/// unless the user has named a shell.
 class remote_host {
  public:
   /// The output, the errors and the input of the shell.
   static constexpr std::size_t pipes = 3;
 
-  /// Starts the shell. update() gives it the part of the job.
+  /// Starts the shell, ssh where `shell` is empty. update() gives it the part of the job.
   remote_host(job_part part, std::vector<std::string> shell, const std::string& own_path,
               const forwarded_signals& signals)
       : part_(std::move(part)), unsent_(to_bytes(part_)) {
-    auto [input_end, input] = make_pipe();
-    auto [output, output_end] = make_pipe();
-    auto [errors, errors_end] = make_pipe();
-    shell.push_back(part_.host);
-    shell.push_back("exec " + quote(own_path) + " --serve");
+    auto [input_end, input] = make_pipe(remote_shell_);
+    auto [output, output_end] = make_pipe(remote_shell_);
+    auto [errors, errors_end] = make_pipe(remote_shell_);
+    const bool is_local = shell.empty() && is_this_host(part_.host);
+    if (is_local) {
+      shell = {own_path, "--serve"};
+    } else {
+      shell = shell.empty() ? std::vector<std::string>{"ssh"} : shell;
+      shell.push_back(part_.host);
+      shell.push_back("exec " + quote(own_path) + " --serve");
+    }
     std::fflush(nullptr);
     pid_ = ::fork();
     if (pid_ < 0) {
@@ -59,6 +67,9 @@ class remote_host {
     }
     if (pid_ == 0) {
       signals.restore_in_child();
+      if (is_local) {
+        ::setpgid(0, 0);  // The ranks of this host, too, get a terminal's signals from hfrun alone.
+      }
       // A terminal's Ctrl-C, and what is sent to the whole group, must reach the ranks, not the connection to them.
       for (const int signal : {SIGINT, SIGUSR1, SIGUSR2}) {
         ::signal(signal, SIG_IGN);
@@ -132,19 +143,11 @@ class remote_host {
             .how = hfcomm::rendezvous::signal_name(signal) +
                    (is_reached_ ? " came as a second signal and stopped "
                                 : " ended the remote shell before it had started ") +
-                   ranks_text()};
+                   ranks_of(part_)};
   }
 
  private:
-  using unique_fd = hfcomm::rendezvous::unique_fd;
-
-  static std::pair<unique_fd, unique_fd> make_pipe() {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-      hfcomm::rendezvous::throw_system("making a pipe for a remote shell");
-    }
-    return {unique_fd(ends[0]), unique_fd(ends[1])};
-  }
+  static constexpr const char* remote_shell_ = "a remote shell";
 
   [[noreturn]] static void execute(const std::vector<std::string>& shell) {
     std::vector<char*> arguments;
@@ -204,14 +207,8 @@ class remote_host {
            .how = (WIFSIGNALED(status)
                        ? "the remote shell was killed by " + hfcomm::rendezvous::signal_name(WTERMSIG(status))
                        : "the remote shell ended with status " + std::to_string(WEXITSTATUS(status))) +
-                  ", and with it " + ranks_text()});
+                  ", and with it " + ranks_of(part_)});
     }
-  }
-
-  [[nodiscard]] std::string ranks_text() const {
-    const std::string first = std::to_string(part_.first_rank);
-    return part_.ranks == 1 ? "rank " + first
-                            : "ranks " + first + " to " + std::to_string(part_.first_rank + part_.ranks - 1);
   }
 
   job_part part_;

@@ -8,8 +8,10 @@ RANKS is the program of tests/launchers/ranks.cpp. The remote shell of these tes
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -209,16 +211,57 @@ for options in [["-n", "2"], remote]:
     done = run(hfrun, *options, "sh", "-c", "[ $HFCOMM_RANK != 1 ]", prepare=ignoring(signal.SIGCHLD), limit=20)
     check(f"SIGCHLD is ignored {options}", done.returncode == 1 and "rank 1 on" in done.stderr, done)
 
-job = subprocess.Popen([hfrun, *remote, "sh", "-c", f"echo ready; exec sleep {unique}"], stdout=subprocess.PIPE, env=clean)
-for _ in range(4):
-    job.stdout.readline()
-job.kill()
-job.wait()
-deadline = time.monotonic() + 20
-while is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
-    time.sleep(0.02)
-if is_running(f"sleep\0{unique}"):
-    problems.append("ranks on hosts outlive hfrun")
+# A shell whose program outlives it where nobody ends that.
+keeps_program = f"sleep {unique} & echo ready; wait"
+killed_job = {
+    "hfrun": r"\[hfrun\] hfrun \(pid \d+\) was killed, and with it ranks 0 to 3 on \S+\n",
+    "the parent of the ranks": r"\[hfrun\] the process that started the ranks was killed by signal 9 \(SIGKILL\), and with it ranks 0 to 3 on \S+\n",
+}
+for options, victim in [(["-n", "4"], "hfrun"), (["-n", "4"], "the parent of the ranks"), (["--hosts", "localhost:4"], "hfrun"), (remote, "hfrun")]:
+    job = subprocess.Popen([hfrun, *options, "sh", "-c", keeps_program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean)
+    for _ in range(4):
+        job.stdout.readline()
+    children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    os.kill(job.pid if victim == "hfrun" else int(children[0]), signal.SIGKILL)
+    errors = job.communicate(timeout=30)[1]
+    if job.returncode != (-9 if victim == "hfrun" else 137) or (options[0] == "-n" and not re.fullmatch(killed_job[victim], errors)):
+        problems.append(f"{victim} is killed {options}: status {job.returncode}, {errors!r}")
+    deadline = time.monotonic() + 20
+    while is_running(f"sleep\0{unique}") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if is_running(f"sleep\0{unique}"):
+        problems.append(f"{victim} is killed {options}: what ranks have started outlives it")
+
+# This host needs no remote shell.
+no_shell = pathlib.Path(folder.name) / "no_shell"
+no_shell.mkdir()
+(no_shell / "ssh").write_text("#!/bin/sh\necho ssh was called >&2\nexit 255\n")
+(no_shell / "ssh").chmod(0o755)
+without_ssh = clean | {"PATH": f"{no_shell}:{clean['PATH']}"}
+for name in ["localhost", "127.0.0.1", "[::1]", socket.gethostname()]:
+    done = run(hfrun, "--hosts", f"{name}:4", ranks, environment=without_ssh)
+    check(f"--hosts {name}:4 without ssh", done.returncode == 0 and done.stdout == "[rank 0] ranks 4 sum 6 local 4\n", done)
+for name in ["nobody@localhost", "another.host.invalid"]:
+    done = run(hfrun, "--hosts", f"{name}:4", ranks, environment=without_ssh)
+    check(f"--hosts {name}:4 with ssh", done.returncode == 255 and "ssh was called" in done.stderr, done)
+
+# A terminal's Ctrl-C reaches each rank once.
+counts = 'trap "echo got it" INT; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done'
+for options in [["-n", "2"], ["--hosts", "localhost:2"]]:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(hfrun, [hfrun, *options, "sh", "-c", counts], clean)
+    printed = b""
+    try:
+        while data := os.read(terminal, 4096):
+            if printed.count(b"ready") < 2 <= (printed + data).count(b"ready"):
+                os.write(terminal, b"\x03")
+            printed += data
+    except OSError:  # the end of a terminal
+        pass
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status != 0 or printed.count(b"got it") != 2:
+        problems.append(f"Ctrl-C {options}: status {status}, {printed!r}")
 
 done = run(hfcomm_env)
 check("hfcomm-env alone", done.returncode == 0 and "none: a job of one process" in done.stdout, done)
