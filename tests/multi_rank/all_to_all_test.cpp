@@ -203,9 +203,9 @@ TEST_CASE("all_to_all: bad arguments on one rank are errors on every rank, and t
       expect_fault<usage_error>(
           world, odd, "the output has " + std::to_string(2 * ranks + 1) + " elements, its counts",
           [&](line_note& note) { uneven(2 * ranks, good, 2 * ranks + (is_odd ? 1 : 0), good, note(world)); });
-      expect_fault<usage_error>(
-          world, odd, ranks > 1 ? "whose sum no number can hold" : "its counts add up to",
-          [&](line_note& note) { uneven(2 * ranks, is_odd ? huge : good, 2 * ranks, good, note(world)); });
+      expect_fault<usage_error>(world, odd, "whose sum no number can hold", [&](line_note& note) {
+        uneven(2 * ranks, is_odd ? huge : good, 2 * ranks, good, note(world));
+      });
       expect_fault<usage_error>(
           world, odd, "the part for itself has 3 elements where it is sent and 2", [&](line_note& note) {
             uneven(2 * ranks + (is_odd ? 1 : 0), is_odd ? own : good, 2 * ranks, good, note(world));

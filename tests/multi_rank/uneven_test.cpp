@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <list>
+#include <numeric>
+#include <ranges>
 #include <span>
 
 #include "parts.hpp"
 
 #include <hfcomm/collectives/all_gather.hpp>
+#include <hfcomm/collectives/all_to_all.hpp>
+#include <hfcomm/collectives/all_to_all_v.hpp>
 #include <hfcomm/collectives/gather.hpp>
+#include <hfcomm/collectives/reduce_scatter.hpp>
 #include <hfcomm/collectives/scatter.hpp>
 
 // The forms with `counts` of scatter, gather and all_gather; those of all_to_all and reduce_scatter are tested with
@@ -136,6 +143,81 @@ void check_bad_counts(const process_group& world, int odd, bool all_in, Call cal
     expect_fault<usage_error>(world, odd, "whose sum no number can hold",
                               [&](line_note& note) { run(is_odd ? huge : good, 2 * ranks, 2, note); });
   }
+}
+
+/// Calls every operation with counts, of which rank r has r + 1 in any type.
+template <class Counts>
+void check_counts_of(const process_group& world, const Counts& counts) {
+  const auto rank = as_index(world.rank());
+  const std::size_t sum = as_index(world.size()) * (as_index(world.size()) + 1) / 2;
+  const std::vector<int> mine(rank + 1, world.rank());
+  std::vector<int> every;
+  for (int one = 0; one < world.size(); ++one) {
+    every.insert(every.end(), as_index(one) + 1, one);
+  }
+  std::vector<int> all(sum);
+  all_gather(mine, all, counts, world);
+  CHECK((all == every));
+  std::vector<int> gathered(sum);
+  gather(mine, gathered, counts, world);
+  CHECK((world.rank() > 0 || gathered == every));
+  std::vector<int> part(rank + 1);
+  scatter(every, part, counts, world);
+  CHECK((part == mine));
+  reduce_scatter(every, part, counts, reduce_op::max, world);
+  CHECK((part == mine));
+  std::vector<int> sent(sum, world.rank());
+  std::vector<int> came((rank + 1) * as_index(world.size()));
+  const std::vector<unsigned> from_each(as_index(world.size()), static_cast<unsigned>(rank + 1));
+  all_to_all(sent, counts, came, from_each, world);
+  const auto with_counts = all_to_all_v(sent, counts, world);
+  CHECK((with_counts.elements == came));
+
+  std::fill(all.begin(), all.end(), -1);
+  all_gather_async(mine, all, counts, world).wait();
+  CHECK((all == every));
+  gather_async(mine, gathered, counts, world).wait();
+  scatter_async(every, part, counts, world).wait();
+  reduce_scatter_async(every, part, counts, reduce_op::max, world).wait();
+  CHECK((part == mine));
+  all_to_all_async(sent, counts, came, from_each, world).wait();
+  CHECK((all_to_all_v_async(sent, counts, world).get().elements == came));
+}
+
+TEST_CASE("uneven: counts are any range of integers, or integers in braces") {
+  at_every_size([](const process_group& world) {
+    std::vector<int> ints(as_index(world.size()));
+    std::iota(ints.begin(), ints.end(), 1);
+    check_counts_of(world, ints);
+    check_counts_of(world, std::list<std::int64_t>(ints.begin(), ints.end()));
+    check_counts_of(world, std::vector<std::size_t>(ints.begin(), ints.end()));
+    check_counts_of(world, std::views::iota(1, world.size() + 1));
+    check_counts_of(world, std::span(ints));
+  });
+  run_ranks(2, [](const process_group& world) {
+    const int one = 1;
+    const int two = 2;
+    std::vector<int> all(3);
+    all_gather(std::vector<int>(as_index(world.rank()) + 1, world.rank()), all, {one, two}, world);
+    CHECK((all == std::vector<int>{0, 1, 1}));
+    std::vector<int> part(as_index(world.rank()) + 1);
+    scatter(all, part, {1, 2}, world);
+    CHECK(part.back() == world.rank());
+  });
+}
+
+TEST_CASE("uneven: a negative count is a usage_error on every rank") {
+  at_every_size([](const process_group& world) {
+    const std::vector<int> negative(as_index(world.size()), -2);
+    std::vector<int> elements(2 * as_index(world.size()));
+    for (const int odd : {0, world.size() - 1}) {
+      expect_fault<usage_error>(world, odd, "counts that are negative", [&](line_note& note) {
+        const std::vector<int> good(as_index(world.size()), 2);
+        std::vector<int> out(elements.size());
+        all_to_all(elements, world.rank() == odd ? negative : good, out, good, note(world));
+      });
+    }
+  });
 }
 
 TEST_CASE("uneven: bad arguments on one rank are errors on every rank, and the group stays usable") {

@@ -91,14 +91,16 @@ operation reduction_call(operation_name name, movement pattern, const R& range, 
   return reduction_call<value_of<R>>(name, pattern, std::ranges::size(range), root, op, where);
 }
 
+/// Returns what comes before the text of an exception of serialization.
+[[nodiscard, gnu::cold]] std::string encoding_failure(const operation& call);
+
 /// Appends an object's bytes. Where serialization throws, tells the other ranks and throws the exception again.
 template <class T>
 void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
   try {
     encode_to(value, out);
   } catch (...) {
-    running.announce_failure(concat({"serializing its ", call.type_name, " threw: ", current_exception_text()}));
-    throw;
+    running.fail_again(encoding_failure(call));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
@@ -36,7 +37,7 @@ void all_gather(const In& in, Out&& out, const process_group& group = world(), c
 /// their sum is the length of `out` (usage_error otherwise). Where no rank knows the others' counts, `all_gather_v`
 /// transfers them, too. (MPI's `MPI_Allgatherv`.)
 template <buffer In, detail::output_for<In> Out>
-void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, const process_group& group = world(),
+void all_gather(const In& in, Out&& out, const detail::counts_of_ranks& counts, const process_group& group = world(),
                 call_site where = call_site::current()) {
   detail::all_gather_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
                            detail::elements_of(in), detail::writable_elements_of(out), counts, group);
@@ -67,10 +68,11 @@ work<void> all_gather_async(In&& in, Out&& out, const process_group& group = wor
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> all_gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, const process_group& group = world(),
+work<void> all_gather_async(In&& in, Out&& out, detail::counts_of_ranks counts, const process_group& group = world(),
                             call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("all_gather", engines::movement::to_all, in, -1, where),
-                                detail::check_all_gather, detail::all_gather_parts, in, out, std::move(counts), group);
+                                detail::check_all_gather, detail::all_gather_parts, in, out, std::move(counts).take(),
+                                group);
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

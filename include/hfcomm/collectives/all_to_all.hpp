@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
@@ -61,8 +62,8 @@ void all_to_all(const In& in, Out&& out, const process_group& group = world(), c
 /// differ. Counts that do not match one rank's own buffers are a usage_error there. The buffers must not overlap.
 /// (torch's `all_to_all_single` with split sizes, MPI's `MPI_Alltoallv`.)
 template <buffer In, detail::output_for<In> Out>
-void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
-                std::span<const std::size_t> out_counts, const process_group& group = world(),
+void all_to_all(const In& in, const detail::counts_of_ranks& in_counts, Out&& out,
+                const detail::counts_of_ranks& out_counts, const process_group& group = world(),
                 call_site where = call_site::current()) {
   detail::all_to_all_parts(detail::uneven_call("all_to_all", engines::movement::to_all, in, -1, where),
                            detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts, group);
@@ -95,12 +96,12 @@ work<void> all_to_all_async(In&& in, Out&& out, const process_group& group = wor
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> all_to_all_async(In&& in, std::vector<std::size_t> in_counts, Out&& out, std::vector<std::size_t> out_counts,
+work<void> all_to_all_async(In&& in, detail::counts_of_ranks in_counts, Out&& out, detail::counts_of_ranks out_counts,
                             const process_group& group = world(), call_site where = call_site::current()) {
   const auto check = [](auto& running, const auto&... parts) { detail::check_all_to_all(running, parts...); };
   return detail::start_on(detail::uneven_call("all_to_all", engines::movement::to_all, in, -1, where), check,
-                          detail::all_to_all_parts, group, detail::elements_of(in), std::move(in_counts),
-                          detail::writable_elements_of(out), std::move(out_counts));
+                          detail::all_to_all_parts, group, detail::elements_of(in), std::move(in_counts).take(),
+                          detail::writable_elements_of(out), std::move(out_counts).take());
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

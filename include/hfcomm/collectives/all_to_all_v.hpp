@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/collectives/detail/collect_parts.hpp>
 #include <hfcomm/core/call_site.hpp>
 
@@ -17,7 +18,7 @@ namespace hfcomm {
 /// elements, in one operation. There is a count for each rank, and their sum is the length of `in` (usage_error
 /// otherwise). (MPI's `MPI_Alltoallv` behind an `MPI_Alltoall` of the counts.)
 template <buffer In>
-[[nodiscard]] received_parts<detail::value_of<In>> all_to_all_v(const In& in, std::span<const std::size_t> counts,
+[[nodiscard]] received_parts<detail::value_of<In>> all_to_all_v(const In& in, const detail::counts_of_ranks& counts,
                                                                 const process_group& group = world(),
                                                                 call_site where = call_site::current()) {
   return detail::received_by_exchange<detail::value_of<In>>(
@@ -28,13 +29,13 @@ template <buffer In>
 /// Starts an all-to-all of elements, which must stay until the work is done; the counts are copied. Its value is what
 /// this rank has received.
 template <lasting_buffer In>
-work<received_parts<detail::value_of<In>>> all_to_all_v_async(In&& in, std::vector<std::size_t> counts,
+work<received_parts<detail::value_of<In>>> all_to_all_v_async(In&& in, detail::counts_of_ranks counts,
                                                               const process_group& group = world(),
                                                               call_site where = call_site::current()) {
   const auto check = [](auto& running, const auto&... parts) { detail::check_all_to_all(running, parts...); };
   return detail::start_on(detail::uneven_call("all_to_all_v", engines::movement::to_all, in, -1, where), check,
                           detail::received_by_exchange<detail::value_of<In>>, group, detail::elements_of(in),
-                          std::move(counts));
+                          std::move(counts).take());
 }
 
 }  // namespace hfcomm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
@@ -38,7 +39,7 @@ void gather(const In& in, Out&& out, detail::optional_root root = 0, detail::or_
 /// own. Only the root's `out` and `counts` are used. The root's `in` may be its own part of `out`. Where the root does
 /// not know the counts, `gather_v` transfers them, too. (MPI's `MPI_Gatherv`.)
 template <buffer In, detail::output_for<In> Out>
-void gather(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
+void gather(const In& in, Out&& out, const detail::counts_of_ranks& counts, detail::optional_root root = 0,
             detail::or_group group = {}, call_site where = call_site::current()) {
   detail::gather_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
                        detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group, where));
@@ -69,10 +70,10 @@ work<void> gather_async(In&& in, Out&& out, detail::optional_root root = 0, deta
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> gather_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
+work<void> gather_async(In&& in, Out&& out, detail::counts_of_ranks counts, detail::optional_root root = 0,
                         detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("gather", engines::movement::to_root, in, root, where),
-                                detail::check_gather, detail::gather_parts, in, out, std::move(counts),
+                                detail::check_gather, detail::gather_parts, in, out, std::move(counts).take(),
                                 root.in(group, where));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
@@ -26,8 +27,9 @@ void reduce_scatter(const In& in, Out&& out, detail::op_on<In> op = reduce_op::s
 /// Reduces element by element and leaves rank r `counts[r]` elements of the result, one part after another. The
 /// counts are the same on all ranks (mismatch_error otherwise), their sum is `in`'s length, and this rank's is `out`'s.
 template <reducible_buffer In, detail::output_for<In> Out>
-void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, detail::op_on<In> op = reduce_op::sum,
-                    detail::or_group group = {}, call_site where = call_site::current()) {
+void reduce_scatter(const In& in, Out&& out, const detail::counts_of_ranks& counts,
+                    detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
+                    call_site where = call_site::current()) {
   detail::reduce_scatter_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
                                detail::elements_of(in), detail::writable_elements_of(out), counts, op.in(group, where));
 }
@@ -48,12 +50,12 @@ work<void> reduce_scatter_async(In&& in, Out&& out, detail::op_on<In> op = reduc
 
 /// The same with parts of different lengths; the counts are copied.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
-work<void> reduce_scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts,
+work<void> reduce_scatter_async(In&& in, Out&& out, detail::counts_of_ranks counts,
                                 detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
                                 call_site where = call_site::current()) {
   return detail::start_on_parts(detail::reduction_call("reduce_scatter", engines::movement::to_all, in, -1, op, where),
-                                detail::check_reduce_scatter, detail::reduce_scatter_parts, in, out, std::move(counts),
-                                op.in(group, where));
+                                detail::check_reduce_scatter, detail::reduce_scatter_parts, in, out,
+                                std::move(counts).take(), op.in(group, where));
 }
 
 // Calls that are refused; see call/refused_calls.hpp.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
@@ -59,7 +60,7 @@ void scatter(const In& in, Out&& out, detail::optional_root root = 0, detail::or
 /// root's own). Only the root's `in` and `counts` are used. `out` may be the root's own part of `in`. (MPI's
 /// `MPI_Scatterv`.)
 template <buffer In, detail::output_for<In> Out>
-void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, detail::optional_root root = 0,
+void scatter(const In& in, Out&& out, const detail::counts_of_ranks& counts, detail::optional_root root = 0,
              detail::or_group group = {}, call_site where = call_site::current()) {
   detail::scatter_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, root.in(group, where));
@@ -91,10 +92,10 @@ work<void> scatter_async(In&& in, Out&& out, detail::optional_root root = 0, det
 
 /// The same with parts of different lengths; the counts are copied.
 template <lasting_buffer In, detail::lasting_output_for<In> Out>
-work<void> scatter_async(In&& in, Out&& out, std::vector<std::size_t> counts, detail::optional_root root = 0,
+work<void> scatter_async(In&& in, Out&& out, detail::counts_of_ranks counts, detail::optional_root root = 0,
                          detail::or_group group = {}, call_site where = call_site::current()) {
   return detail::start_on_parts(detail::uneven_call("scatter", engines::movement::from_root, out, root, where),
-                                detail::check_scatter, detail::scatter_parts, in, out, std::move(counts),
+                                detail::check_scatter, detail::scatter_parts, in, out, std::move(counts).take(),
                                 root.in(group, where));
 }
 

@@ -146,6 +146,10 @@ template <class Error, class... More>
 /// Returns the same text, without the context if the exception is an `error`. For an error that has another context.
 [[gnu::cold]] std::string current_exception_detail();
 
+/// To be called in a handler: throws the exception again. A usage_error of no call, such as one of the encoder, gets
+/// this context.
+[[noreturn, gnu::cold]] void rethrow_with(const error_context& context);
+
 }  // namespace detail
 
 }  // namespace hfcomm

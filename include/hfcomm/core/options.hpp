@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace hfcomm {
@@ -35,6 +36,11 @@ struct init_options {
   std::string secret{};
   /// The time after which a machine that says nothing counts as lost, with all of its ranks. Equal on all ranks.
   std::chrono::milliseconds silence_limit = std::chrono::seconds(5);
+
+  /// How deep objects of classes may be nested within each other, in all groups of this process: a limit for the stack
+  /// that a message can make its receiver use. Equal on all ranks. 0: as it was, 256 at first. A deeper object is a
+  /// usage_error where it is sent, and a decode_error where it is received.
+  std::size_t max_depth = 0;
 };
 
 }  // namespace hfcomm

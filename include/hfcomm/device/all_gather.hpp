@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
@@ -26,7 +27,7 @@ void all_gather(const In& in, Out&& out, stream_ref stream, const process_group&
 /// The same with parts of different lengths: rank r contributes `counts[r]` elements. The counts are the same on all
 /// ranks.
 template <device_range In, detail::output_for<In> Out>
-void all_gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+void all_gather(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                 const process_group& group = world(), call_site where = call_site::current()) {
   detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), detail::writable_elements_of(out), counts,
@@ -45,7 +46,7 @@ device_work all_gather_async(const In& in, Out&& out, stream_ref stream, const p
 
 /// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, detail::output_for<In> Out>
-device_work all_gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+device_work all_gather_async(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                              const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_all_gather(detail::uneven_call("device all_gather", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), detail::writable_elements_of(out), counts,

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
@@ -23,8 +24,8 @@ void all_to_all(const In& in, Out&& out, stream_ref stream, const process_group&
 /// The same with parts of different lengths: `in_counts[r]` elements go to rank r, `out_counts[r]` come from rank r.
 /// The sender's count and the receiver's count must be equal. Only device checks (`with_device_checks`) compare them.
 template <device_range In, detail::output_for<In> Out>
-void all_to_all(const In& in, std::span<const std::size_t> in_counts, Out&& out,
-                std::span<const std::size_t> out_counts, stream_ref stream, const process_group& group = world(),
+void all_to_all(const In& in, const detail::counts_of_ranks& in_counts, Out&& out,
+                const detail::counts_of_ranks& out_counts, stream_ref stream, const process_group& group = world(),
                 call_site where = call_site::current()) {
   detail::device_all_to_all(detail::uneven_call("device all_to_all", engines::movement::to_all, in, -1, where),
                             detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts,
@@ -43,8 +44,8 @@ device_work all_to_all_async(const In& in, Out&& out, stream_ref stream, const p
 
 /// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, detail::output_for<In> Out>
-device_work all_to_all_async(const In& in, std::span<const std::size_t> in_counts, Out&& out,
-                             std::span<const std::size_t> out_counts, stream_ref stream,
+device_work all_to_all_async(const In& in, const detail::counts_of_ranks& in_counts, Out&& out,
+                             const detail::counts_of_ranks& out_counts, stream_ref stream,
                              const process_group& group = world(), call_site where = call_site::current()) {
   return detail::device_all_to_all(detail::uneven_call("device all_to_all", engines::movement::to_all, in, -1, where),
                                    detail::elements_of(in), in_counts, detail::writable_elements_of(out), out_counts,

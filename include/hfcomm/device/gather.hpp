@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
@@ -24,7 +25,7 @@ void gather(const In& in, Out&& out, stream_ref stream, detail::optional_root ro
 /// The same with parts of different lengths: the root gets `counts[r]` elements from rank r. The other ranks' `counts`
 /// is ignored.
 template <device_range In, detail::output_for<In> Out>
-void gather(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+void gather(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
             detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current()) {
   detail::device_gather(detail::uneven_call("device gather", engines::movement::to_root, in, root, where),
                         detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream},
@@ -43,7 +44,7 @@ device_work gather_async(const In& in, Out&& out, stream_ref stream, detail::opt
 
 /// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, detail::output_for<In> Out>
-device_work gather_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+device_work gather_async(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                          detail::optional_root root = 0, detail::or_group group = {},
                          call_site where = call_site::current()) {
   return detail::device_gather(detail::uneven_call("device gather", engines::movement::to_root, in, root, where),

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_reductions.hpp>
 
@@ -20,7 +21,7 @@ void reduce_scatter(const In& in, Out&& out, stream_ref stream, detail::op_on<In
 
 /// The same with parts of different lengths: rank r gets `counts[r]` elements. The counts are the same on all ranks.
 template <reducible_device_range In, detail::output_for<In> Out>
-void reduce_scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+void reduce_scatter(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                     detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
                     call_site where = call_site::current()) {
   detail::device_reduce_scatter(
@@ -41,7 +42,7 @@ device_work reduce_scatter_async(const In& in, Out&& out, stream_ref stream, det
 
 /// The same with parts of different lengths, on a stream of the group's own.
 template <reducible_device_range In, detail::output_for<In> Out>
-device_work reduce_scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+device_work reduce_scatter_async(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                                  detail::op_on<In> op = reduce_op::sum, detail::or_group group = {},
                                  call_site where = call_site::current()) {
   return detail::device_reduce_scatter(

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/device/detail/device_moves.hpp>
 
@@ -23,7 +24,7 @@ void scatter(const In& in, Out&& out, stream_ref stream, detail::optional_root r
 
 /// The same with parts of different lengths: rank r gets `counts[r]` elements. The other ranks' `counts` is ignored.
 template <device_range In, detail::output_for<In> Out>
-void scatter(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+void scatter(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
              detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current()) {
   detail::device_scatter(detail::uneven_call("device scatter", engines::movement::from_root, out, root, where),
                          detail::elements_of(in), detail::writable_elements_of(out), counts, detail::on_stream{stream},
@@ -42,7 +43,7 @@ device_work scatter_async(const In& in, Out&& out, stream_ref stream, detail::op
 
 /// The same with parts of different lengths, on a stream of the group's own.
 template <device_range In, detail::output_for<In> Out>
-device_work scatter_async(const In& in, Out&& out, std::span<const std::size_t> counts, stream_ref stream,
+device_work scatter_async(const In& in, Out&& out, const detail::counts_of_ranks& counts, stream_ref stream,
                           detail::optional_root root = 0, detail::or_group group = {},
                           call_site where = call_site::current()) {
   return detail::device_scatter(detail::uneven_call("device scatter", engines::movement::from_root, out, root, where),

@@ -31,6 +31,8 @@ struct launch_options {
   /// before `launch`. Those are the parent's, which destroys and calls them itself. Needed by a rank that writes into a
   /// file of a global object.
   bool runs_all_exit_handlers = false;
+  /// See init_options::max_depth. Has an effect under launchers, too.
+  std::size_t max_depth = 0;
 };
 
 namespace detail {

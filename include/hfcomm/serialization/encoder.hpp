@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 
+#include <hfcomm/core/config.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/serialization/output_bytes.hpp>
 
@@ -29,9 +31,12 @@ void save_standard(encoder& archive, const T& value);
 template <class T>
 void load_standard(decoder& archive, T& value);
 
-/// The maximum nesting depth of objects of the user's classes, in encoding, too. Only such a class can contain itself,
-/// so this bounds the stack that decoding needs.
-inline constexpr std::size_t max_depth = 256;
+/// The maximum nesting depth of objects of the user's classes, in encoding, too: init_options::max_depth. Only such a
+/// class can contain itself, so this bounds the stack that decoding needs.
+HFCOMM_PROCESS_STATE inline std::atomic<std::size_t>& max_depth() noexcept {
+  static std::atomic<std::size_t> depth = 256;
+  return depth;
+}
 
 /// The number of elements that a message may declare beyond one for each of its bytes. Only an element of an empty
 /// class has no bytes.
@@ -46,7 +51,7 @@ class encoder {
   void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
 
   void enter() {
-    if (++depth_ > max_depth) {
+    if (++depth_ > max_depth()) {
       fail_for_depth();
     }
   }
@@ -144,7 +149,7 @@ class decoder {
   }
 
   void enter() {
-    if (++depth_ > max_depth) {
+    if (++depth_ > max_depth()) {
       fail_for_depth();
     }
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
@@ -65,7 +66,7 @@ void broadcast(const at::Tensor& data, detail::optional_root root = 0, detail::o
 void all_gather(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
                 call_site where = call_site::current());
 /// The same where rank r contributes `counts[r]` rows. The counts are equal on all ranks (mismatch_error otherwise).
-void all_gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+void all_gather(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                 const process_group& group = world(), call_site where = call_site::current());
 
 /// Returns every rank's tensor, in rank order, on the root, with the sizes of the root's one; nothing elsewhere.
@@ -76,7 +77,7 @@ void gather(const at::Tensor& in, const at::Tensor& out, detail::optional_root r
             call_site where = call_site::current());
 /// The same where rank r contributes `counts[r]` rows. Only the root's `out` and `counts` are used; where a rank
 /// contributes another number, every rank throws mismatch_error.
-void gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+void gather(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
             detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current());
 
 /// Gives each rank its part of the root's `in`, which has `out.numel()` elements for each rank, in rank order;
@@ -85,7 +86,7 @@ void scatter(const at::Tensor& in, const at::Tensor& out, detail::optional_root 
              call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. Only the root's `in` and `counts` are used; where a rank's `out` has
 /// another number of rows, every rank throws mismatch_error.
-void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+void scatter(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
              detail::optional_root root = 0, detail::or_group group = {}, call_site where = call_site::current());
 
 /// Reduces element by element, and leaves each rank its part of the result: `in` has `out.numel()` elements for each
@@ -93,7 +94,7 @@ void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::s
 void reduce_scatter(const at::Tensor& in, const at::Tensor& out, detail::any_reduction op = reduce_op::sum,
                     detail::or_group group = {}, call_site where = call_site::current());
 /// The same with `counts[r]` rows for rank r. The counts are equal on all ranks (mismatch_error otherwise).
-void reduce_scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+void reduce_scatter(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                     detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
                     call_site where = call_site::current());
 
@@ -102,8 +103,8 @@ void all_to_all(const at::Tensor& in, const at::Tensor& out, const process_group
                 call_site where = call_site::current());
 /// Sends `in_counts[r]` rows of `in` to rank r, and receives `out_counts[r]` rows from it. The sender's count must
 /// equal its receiver's; otherwise every rank throws mismatch_error.
-void all_to_all(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
-                std::span<const std::size_t> out_counts, const process_group& group = world(),
+void all_to_all(const at::Tensor& in, const hfcomm::detail::counts_of_ranks& in_counts, const at::Tensor& out,
+                const hfcomm::detail::counts_of_ranks& out_counts, const process_group& group = world(),
                 call_site where = call_site::current());
 
 }  // namespace hfcomm::torch

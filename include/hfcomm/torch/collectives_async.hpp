@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include <hfcomm/call/counts_of_ranks.hpp>
 #include <hfcomm/core/call_site.hpp>
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/reduce_op.hpp>
@@ -37,7 +38,7 @@ work<std::vector<at::Tensor>> all_gather_async(const at::Tensor& data, const pro
                                                call_site where = call_site::current());
 work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
                             call_site where = call_site::current());
-work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                             const process_group& group = world(), call_site where = call_site::current());
 
 /// The work's value is every rank's tensor, in rank order, on the root; nothing elsewhere.
@@ -45,26 +46,27 @@ work<std::vector<at::Tensor>> gather_async(const at::Tensor& data, detail::optio
                                            detail::or_group group = {}, call_site where = call_site::current());
 work<void> gather_async(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0,
                         detail::or_group group = {}, call_site where = call_site::current());
-work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+work<void> gather_async(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                         detail::optional_root root = 0, detail::or_group group = {},
                         call_site where = call_site::current());
 
 work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, detail::optional_root root = 0,
                          detail::or_group group = {}, call_site where = call_site::current());
-work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                          detail::optional_root root = 0, detail::or_group group = {},
                          call_site where = call_site::current());
 
 work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, detail::any_reduction op = reduce_op::sum,
                                 detail::or_group group = {}, call_site where = call_site::current());
-work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
+                                const hfcomm::detail::counts_of_ranks& counts,
                                 detail::any_reduction op = reduce_op::sum, detail::or_group group = {},
                                 call_site where = call_site::current());
 
 work<void> all_to_all_async(const at::Tensor& in, const at::Tensor& out, const process_group& group = world(),
                             call_site where = call_site::current());
-work<void> all_to_all_async(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
-                            std::span<const std::size_t> out_counts, const process_group& group = world(),
-                            call_site where = call_site::current());
+work<void> all_to_all_async(const at::Tensor& in, const hfcomm::detail::counts_of_ranks& in_counts,
+                            const at::Tensor& out, const hfcomm::detail::counts_of_ranks& out_counts,
+                            const process_group& group = world(), call_site where = call_site::current());
 
 }  // namespace hfcomm::torch

@@ -75,8 +75,8 @@ HFCOMM_INLINE void require_sum(checked_call& running, std::span<const std::size_
   }
   std::size_t sum = 0;
   for (const std::size_t count : counts) {
-    if (__builtin_add_overflow(sum, count, &sum)) {
-      running.refuse(concat({what, " has counts whose sum no number can hold"}));
+    if (count > PTRDIFF_MAX || __builtin_add_overflow(sum, count, &sum)) {
+      running.refuse(concat({what, " has counts that are negative, or whose sum no number can hold"}));
     }
   }
   if (length != sum) {

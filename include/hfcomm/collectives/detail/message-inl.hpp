@@ -117,7 +117,12 @@ HFCOMM_INLINE void refuse_message(const process_group& group, const operation& c
 }
 
 HFCOMM_INLINE std::string encoding_failure_text(const operation& call) {
-  return concat({"serializing its ", call.type_name, " threw: ", current_exception_text()});
+  return encoding_failure(call) + current_exception_text();
+}
+
+HFCOMM_INLINE void fail_to_encode(const process_group& group, const operation& call) {
+  send_failure(group, call, encoding_failure_text(call));
+  rethrow_with({group.rank(), group.size(), engines::call_name(call), 0, call.where});
 }
 
 HFCOMM_INLINE void fail_message_memory(const process_group& group, const operation& call, const std::string& problem) {

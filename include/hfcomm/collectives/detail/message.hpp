@@ -67,7 +67,9 @@ void refuse_message(const process_group& group, const operation& call, const std
 std::shared_ptr<transfer> failed_message_to_send(const operation& call, const std::string& text);
 
 /// Returns the text for the receiver of an object whose serialization threw. To be called in a handler.
-std::string encoding_failure_text(const operation& call);
+[[nodiscard]] std::string encoding_failure_text(const operation& call);
+/// To be called in a handler: tells the receiver, and throws the exception again, with the call where it names none.
+[[noreturn]] void fail_to_encode(const process_group& group, const operation& call);
 
 /// Returns the transfer of an object to send, which is not encoded yet.
 template <class T>
@@ -93,8 +95,7 @@ std::shared_ptr<transfer> outgoing_object(operation_name name, const T& value, i
   try {
     encode_message(value, *result);
   } catch (...) {
-    send_failure(group, result->call, encoding_failure_text(result->call));
-    throw;
+    fail_to_encode(group, result->call);
   }
   return result;
 }

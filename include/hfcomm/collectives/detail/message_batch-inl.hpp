@@ -267,8 +267,13 @@ HFCOMM_INLINE work<void> message_batch::start(std::source_location where) {
 
 HFCOMM_INLINE message_batch& message_batch::add_failure(const engines::transfer& message) {
   renew();
-  problem_ = problem_ ? problem_ : std::current_exception();
   const std::string text = detail::encoding_failure_text(message.call);
+  try {
+    detail::rethrow_with(
+        {group_.rank(), group_.size(), engines::call_name(message.call), 0, message.call.where});
+  } catch (...) {
+    problem_ = problem_ ? problem_ : std::current_exception();
+  }
   return message.finished.load() ? *this : add(detail::failed_message_to_send(message.call, text));
 }
 

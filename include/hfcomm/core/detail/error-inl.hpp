@@ -61,6 +61,17 @@ HFCOMM_INLINE std::string current_exception_detail() {
   }
 }
 
+HFCOMM_INLINE void rethrow_with(const error_context& context) {
+  try {
+    throw;
+  } catch (const usage_error& problem) {
+    if (problem.operation().empty()) {
+      throw_error<usage_error>(context, {problem.detail()});
+    }
+    throw;
+  }
+}
+
 }  // namespace detail
 
 HFCOMM_INLINE error::error(error_context context, std::string detail)

@@ -21,6 +21,12 @@ HFCOMM_INLINE void checked_call::refuse(const std::string& text) {
   throw_error<usage_error>(where, {text});
 }
 
+HFCOMM_INLINE void checked_call::fail_again(std::string_view what) {
+  const auto where = context();
+  announce_failure(concat({what, current_exception_text()}));
+  rethrow_with(where);
+}
+
 HFCOMM_INLINE void checked_call::require_root() {
   if (call_.root < 0 || call_.root >= group_.size()) [[unlikely]] {
     refuse(engines::no_such_rank("root", call_.root, group_.size()));

@@ -33,6 +33,10 @@ class checked_call {
   /// Tells the other ranks, and throws usage_error.
   [[noreturn]] void refuse(const std::string& text);
 
+  /// To be called in a handler: tells the other ranks the exception's text after the prefix `what`, and throws the
+  /// exception again, with this call's context where it has none.
+  [[noreturn, gnu::cold]] void fail_again(std::string_view what);
+
   /// Refuses with `text()` unless `condition` holds.
   template <class Text>
   void require(bool condition, Text&& text) {
@@ -50,8 +54,7 @@ class checked_call {
     try {
       return std::forward<Work>(work)();
     } catch (...) {
-      announce_failure(concat({what, current_exception_text()}));
-      throw;
+      fail_again(what);
     }
   }
 

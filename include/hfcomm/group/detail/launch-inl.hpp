@@ -76,9 +76,12 @@ HFCOMM_INLINE void check_launch(int processes, const error_context& context) {
 }
 
 /// Runs this process's rank of a job that it does not launch.
-HFCOMM_INLINE int run_own_rank(int rank, function_ref<int()> main, std::source_location where) {
+HFCOMM_INLINE int run_own_rank(int rank, const launch_options& options, function_ref<int()> main,
+                               std::source_location where) {
   rendezvous::exit_record mine;
-  const int status = run_rank(main, {}, mine, where);
+  init_options job;
+  job.max_depth = options.max_depth;
+  const int status = run_rank(main, job, mine, where);
   if (const auto text = mine.failure.read()) {
     std::fprintf(stderr, "[hfcomm] launch: rank %d failed: %s\n", rank, text->c_str());
   }
@@ -176,6 +179,7 @@ class rank_exit {
   init_options job;
   job.init_method = concat({"job://", rendezvous::random_id()});
   job.world_size = options.processes;
+  job.max_depth = options.max_depth;
   rank_output output(options);
   child_status_scope statuses;
   const forwarded_signals signals;
@@ -207,7 +211,7 @@ class rank_exit {
     check_launch(options.processes, {-1, 0, "launch", 0, where});
     const launch_environment found = detect_environment(where);
     if (options.processes == 1 || found.world_size > 1) {
-      return run_own_rank(found.rank, main, where);
+      return run_own_rank(found.rank, options, main, where);
     }
     return launch_ranks(with_environment(std::move(options)), main, where);
   } catch (const usage_error& problem) {

@@ -267,7 +267,7 @@ namespace detail {
   return join_here(detail::concat({" For ranks on other machines, ", include_machines}));
 }
 
-/// Returns this process's place in its job. Throws usage_error with `context`.
+/// Returns this process's place in its job, whose limit of nesting it takes. Throws usage_error with `context`.
 [[gnu::cold]] HFCOMM_INLINE launch_environment find_job(const init_options& options, const error_context& context) {
   launch_environment who = [&] {
     try {
@@ -280,6 +280,9 @@ namespace detail {
     detail::throw_error<usage_error>(
         {who.rank, who.world_size, context.operation, 0, context.where},
         {"the job has ", who.world_size, " ranks; it can have at most ", engines::layout::max_ranks});
+  }
+  if (options.max_depth != 0) {
+    serialization::max_depth() = options.max_depth;
   }
   return who;
 }

@@ -32,9 +32,12 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
   end_ = spill.data() + spill.size();
 }
 
-HFCOMM_INLINE void encoder::fail_for_depth() {
-  hfcomm::detail::throw_error<usage_error>({"objects are nested more than ", max_depth, " deep"});
+[[gnu::cold]] HFCOMM_INLINE std::string too_deep() {
+  return hfcomm::detail::concat(
+      {"objects are nested more than ", max_depth().load(), " deep; init_options::max_depth raises that limit"});
 }
+
+HFCOMM_INLINE void encoder::fail_for_depth() { hfcomm::detail::throw_error<usage_error>({too_deep()}); }
 
 HFCOMM_INLINE void encoder::fail_for_elements() {
   hfcomm::detail::throw_error<usage_error>(
@@ -56,9 +59,7 @@ HFCOMM_INLINE void decoder::fail_for_alternative(std::int32_t index, std::size_t
 
 HFCOMM_INLINE void decoder::fail_for_bool(unsigned value) { fail(hfcomm::detail::concat({"a bool is ", value})); }
 
-HFCOMM_INLINE void decoder::fail_for_depth() {
-  fail(hfcomm::detail::concat({"objects are nested more than ", max_depth, " deep"}));
-}
+HFCOMM_INLINE void decoder::fail_for_depth() { fail(too_deep()); }
 
 HFCOMM_INLINE void decoder::fail_for_bytes(std::uint64_t size) const {
   fail(hfcomm::detail::concat({"truncated: ", size, " bytes are read where ", remaining(), " are left"}));

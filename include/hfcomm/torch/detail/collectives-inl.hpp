@@ -59,8 +59,9 @@ HFCOMM_INLINE void all_gather(const at::Tensor& in, const at::Tensor& out, const
   detail::perform<detail::all_gather_of>({.in = in, .out = out}, group, where);
 }
 
-HFCOMM_INLINE void all_gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                              const process_group& group, std::source_location where) {
+HFCOMM_INLINE void all_gather(const at::Tensor& in, const at::Tensor& out,
+                              const hfcomm::detail::counts_of_ranks& counts, const process_group& group,
+                              std::source_location where) {
   detail::perform<detail::all_gather_of>({.in = in, .out = out, .rows = counts}, group, where);
 }
 
@@ -76,7 +77,7 @@ HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, hfcomm::d
   detail::perform<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
-HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+HFCOMM_INLINE void gather(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                           hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                           std::source_location where) {
   detail::perform<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
@@ -96,7 +97,7 @@ HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, hfcomm::
   detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
-HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+HFCOMM_INLINE void scatter(const at::Tensor& in, const at::Tensor& out, const hfcomm::detail::counts_of_ranks& counts,
                            hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                            std::source_location where) {
   detail::perform<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
@@ -108,9 +109,9 @@ HFCOMM_INLINE void reduce_scatter(const at::Tensor& in, const at::Tensor& out, h
   detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op}, op.in(group, where), where);
 }
 
-HFCOMM_INLINE void reduce_scatter(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                  hfcomm::detail::any_reduction op, hfcomm::detail::or_group group,
-                                  std::source_location where) {
+HFCOMM_INLINE void reduce_scatter(const at::Tensor& in, const at::Tensor& out,
+                                  const hfcomm::detail::counts_of_ranks& counts, hfcomm::detail::any_reduction op,
+                                  hfcomm::detail::or_group group, std::source_location where) {
   detail::perform<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group, where),
                                              where);
 }
@@ -120,9 +121,9 @@ HFCOMM_INLINE void all_to_all(const at::Tensor& in, const at::Tensor& out, const
   detail::perform<detail::all_to_all_of>({.in = in, .out = out}, group, where);
 }
 
-HFCOMM_INLINE void all_to_all(const at::Tensor& in, std::span<const std::size_t> in_counts, const at::Tensor& out,
-                              std::span<const std::size_t> out_counts, const process_group& group,
-                              std::source_location where) {
+HFCOMM_INLINE void all_to_all(const at::Tensor& in, const hfcomm::detail::counts_of_ranks& in_counts,
+                              const at::Tensor& out, const hfcomm::detail::counts_of_ranks& out_counts,
+                              const process_group& group, std::source_location where) {
   detail::perform<detail::all_to_all_of>({.in = in, .out = out, .rows = in_counts, .out_rows = out_counts}, group,
                                          where);
 }
@@ -149,7 +150,7 @@ HFCOMM_INLINE work<void> all_gather_async(const at::Tensor& in, const at::Tensor
 }
 
 HFCOMM_INLINE work<void> all_gather_async(const at::Tensor& in, const at::Tensor& out,
-                                          std::span<const std::size_t> counts, const process_group& group,
+                                          const hfcomm::detail::counts_of_ranks& counts, const process_group& group,
                                           std::source_location where) {
   return detail::begin<detail::all_gather_of>({.in = in, .out = out, .rows = counts}, group, where);
 }
@@ -166,9 +167,9 @@ HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& ou
   return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
-HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
-                                      hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
-                                      std::source_location where) {
+HFCOMM_INLINE work<void> gather_async(const at::Tensor& in, const at::Tensor& out,
+                                      const hfcomm::detail::counts_of_ranks& counts, hfcomm::detail::optional_root root,
+                                      hfcomm::detail::or_group group, std::source_location where) {
   return detail::begin<detail::gather_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
                                           where);
 }
@@ -186,7 +187,8 @@ HFCOMM_INLINE work<void> scatter_async(const at::Tensor& in, const at::Tensor& o
   return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root}, root.in(group, where), where);
 }
 
-HFCOMM_INLINE work<void> scatter_async(const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> counts,
+HFCOMM_INLINE work<void> scatter_async(const at::Tensor& in, const at::Tensor& out,
+                                       const hfcomm::detail::counts_of_ranks& counts,
                                        hfcomm::detail::optional_root root, hfcomm::detail::or_group group,
                                        std::source_location where) {
   return detail::begin<detail::scatter_of>({.in = in, .out = out, .root = root, .rows = counts}, root.in(group, where),
@@ -200,8 +202,9 @@ HFCOMM_INLINE work<void> reduce_scatter_async(const at::Tensor& in, const at::Te
 }
 
 HFCOMM_INLINE work<void> reduce_scatter_async(const at::Tensor& in, const at::Tensor& out,
-                                              std::span<const std::size_t> counts, hfcomm::detail::any_reduction op,
-                                              hfcomm::detail::or_group group, std::source_location where) {
+                                              const hfcomm::detail::counts_of_ranks& counts,
+                                              hfcomm::detail::any_reduction op, hfcomm::detail::or_group group,
+                                              std::source_location where) {
   return detail::begin<detail::reduce_scatter_of>({.in = in, .out = out, .op = op, .rows = counts}, op.in(group, where),
                                                   where);
 }
@@ -211,8 +214,8 @@ HFCOMM_INLINE work<void> all_to_all_async(const at::Tensor& in, const at::Tensor
   return detail::begin<detail::all_to_all_of>({.in = in, .out = out}, group, where);
 }
 
-HFCOMM_INLINE work<void> all_to_all_async(const at::Tensor& in, std::span<const std::size_t> in_counts,
-                                          const at::Tensor& out, std::span<const std::size_t> out_counts,
+HFCOMM_INLINE work<void> all_to_all_async(const at::Tensor& in, const hfcomm::detail::counts_of_ranks& in_counts,
+                                          const at::Tensor& out, const hfcomm::detail::counts_of_ranks& out_counts,
                                           const process_group& group, std::source_location where) {
   return detail::begin<detail::all_to_all_of>({.in = in, .out = out, .rows = in_counts, .out_rows = out_counts}, group,
                                               where);
