@@ -45,7 +45,7 @@ concept memory = buffer<R> || device_range<R>;
 template <class R>
 struct value_in {};
 template <buffer R>
-struct value_in<R> : std::type_identity<std::ranges::range_value_t<R>> {};
+struct value_in<R> : std::type_identity<element_in<R>> {};
 template <device_range R>
 struct value_in<R> : std::type_identity<device_value_t<R>> {};
 
@@ -69,13 +69,11 @@ concept lasting_reducible_buffer = lasting_buffer<R> && reducible_buffer<R>;
 
 template <buffer R>
 [[nodiscard]] const_elements elements_of(const R& range) {
-  return {reinterpret_cast<const std::byte*>(std::ranges::data(range)),
-          static_cast<std::size_t>(std::ranges::size(range)), sizeof(value_of<R>)};
+  return {reinterpret_cast<const std::byte*>(std::ranges::data(range)), count_in(range), sizeof(value_of<R>)};
 }
 template <writable_buffer R>
 [[nodiscard]] elements writable_elements_of(R& range) {
-  return {reinterpret_cast<std::byte*>(std::ranges::data(range)), static_cast<std::size_t>(std::ranges::size(range)),
-          sizeof(value_of<R>)};
+  return {reinterpret_cast<std::byte*>(std::ranges::data(range)), count_in(range), sizeof(value_of<R>)};
 }
 template <device_range R>
 [[nodiscard]] const_elements elements_of(const R& range) {

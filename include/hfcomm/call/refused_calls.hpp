@@ -168,11 +168,10 @@ consteval auto find_reason_against_reduce_op() {
   if constexpr (reducible_element<object> || writable_reducible_buffer<T> || combines<Op, object>) {
     return because<reason::none>{};
   } else if constexpr (reducible_buffer<T>) {
-    return because<
-        typename reason::constant_elements<std::ranges::range_value_t<T>>::pass_another_buffer_for_the_result>{};
+    return because<typename reason::constant_elements<element_in<T>>::pass_another_buffer_for_the_result>{};
   } else if constexpr (buffer<T>) {
-    return because<typename reason::not_reducible<
-        std::ranges::range_value_t<T>>::pass_a_callable_that_combines_two_or_enable_element_type>{};
+    return because<
+        typename reason::not_reducible<element_in<T>>::pass_a_callable_that_combines_two_or_enable_element_type>{};
   } else {
     return because<typename reason::not_reducible<object>::pass_a_callable_that_combines_two_or_enable_element_type>{};
   }

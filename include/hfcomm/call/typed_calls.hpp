@@ -88,7 +88,7 @@ operation reduction_call(operation_name name, movement pattern, std::size_t coun
 template <buffer R>
 operation reduction_call(operation_name name, movement pattern, const R& range, int root, reduce_op op,
                          call_site where) {
-  return reduction_call<value_of<R>>(name, pattern, std::ranges::size(range), root, op, where);
+  return reduction_call<value_of<R>>(name, pattern, count_in(range), root, op, where);
 }
 
 /// Returns what comes before the text of an exception of serialization.

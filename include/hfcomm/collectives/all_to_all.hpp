@@ -33,7 +33,7 @@ std::vector<T> exchange_lists(operation&& call, const std::vector<T>& values, co
 /// Returns the operation on equal parts, of which rank r gets the r-th.
 template <class In>
 operation equal_parts_call(const In& in, const process_group& group, call_site where) {
-  const std::size_t count = std::ranges::size(in) / static_cast<std::size_t>(group.size());
+  const std::size_t count = count_in(in) / static_cast<std::size_t>(group.size());
   return buffer_call<value_of<In>>("all_to_all", movement::to_all, count, -1, where);
 }
 

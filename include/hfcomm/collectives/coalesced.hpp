@@ -40,7 +40,7 @@ struct coalesce_options {
 namespace detail {
 
 template <class L>
-using list_element_t = std::ranges::range_value_t<std::ranges::range_value_t<L>>;
+using list_element_t = element_in<std::ranges::range_value_t<L>>;
 
 template <class L>
 std::vector<coalesced_piece> pieces_of(L& list, reduction_kernel kernel = nullptr) {

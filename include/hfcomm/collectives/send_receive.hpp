@@ -75,8 +75,8 @@ void send_receive(const Out& data, int destination, In&& into, int source, detai
                   detail::group_or_tag second = {}, call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second, where);
   constexpr auto any_rank = detail::allowed_peer::any_rank;
-  const auto incoming = detail::buffer_call<std::ranges::range_value_t<In>>("send_receive", detail::movement::receive,
-                                                                            std::ranges::size(into), source, where);
+  const auto incoming = detail::buffer_call<detail::value_of<In>>("send_receive", detail::movement::receive,
+                                                                  detail::count_in(into), source, where);
   const detail::message_pair pair(
       group, detail::tagged(incoming, tag), destination, tag,
       [&] { return detail::outgoing_buffer("send_receive", data, destination, any_rank, group, tag, where); },

@@ -18,12 +18,17 @@ namespace detail {
 template <class R>
 inline constexpr bool is_contiguous = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>;
 
+/// The type of the elements of contiguous memory: for an array of arrays, such as double[2][3], that of the innermost.
+template <class R>
+using element_in = std::remove_all_extents_t<std::ranges::range_value_t<R>>;
+
 }  // namespace detail
 
 /// Contiguous host memory of known size whose elements may travel as raw bytes: std::span, std::vector, std::array, ...
+/// An array of arrays is the memory of all its elements.
 template <class R>
 concept buffer = !enable_device_range<std::remove_cvref_t<R>> &&  // for device memory include <hfcomm/nccl.hpp>
-                 detail::is_contiguous<R> && plain<std::ranges::range_value_t<R>>;
+                 detail::is_contiguous<R> && plain<detail::element_in<R>>;
 
 /// A buffer that may be written to.
 template <class R>
@@ -42,7 +47,7 @@ concept buffer_view =
 
 /// A buffer that reductions can add up.
 template <class R>
-concept reducible_buffer = buffer<R> && reducible_element<std::ranges::range_value_t<R>>;
+concept reducible_buffer = buffer<R> && reducible_element<detail::element_in<R>>;
 
 template <class R>
 concept writable_reducible_buffer = writable_buffer<R> && reducible_buffer<R>;
@@ -57,11 +62,18 @@ concept combines = std::invocable<Op&, T, T> && std::convertible_to<std::invoke_
 
 namespace detail {
 
+/// Returns the number of a buffer's elements.
+template <class R>
+std::size_t count_in(R& range) {
+  return static_cast<std::size_t>(std::ranges::size(range)) *
+         (sizeof(std::ranges::range_value_t<R>) / sizeof(element_in<R>));
+}
+
 /// Returns a span over a buffer's elements, const where they are.
 template <class R>
 auto view_of(R& range) {
-  return std::span<std::remove_reference_t<std::ranges::range_reference_t<R>>>(std::ranges::data(range),
-                                                                               std::ranges::size(range));
+  using element = std::remove_all_extents_t<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+  return std::span<element>(reinterpret_cast<element*>(std::ranges::data(range)), count_in(range));
 }
 
 template <class R>

@@ -269,8 +269,7 @@ HFCOMM_INLINE message_batch& message_batch::add_failure(const engines::transfer&
   renew();
   const std::string text = detail::encoding_failure_text(message.call);
   try {
-    detail::rethrow_with(
-        {group_.rank(), group_.size(), engines::call_name(message.call), 0, message.call.where});
+    detail::rethrow_with({group_.rank(), group_.size(), engines::call_name(message.call), 0, message.call.where});
   } catch (...) {
     problem_ = problem_ ? problem_ : std::current_exception();
   }
