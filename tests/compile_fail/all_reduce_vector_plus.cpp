@@ -1,4 +1,4 @@
-// error: all_reduce\(T&&, Op&&, Rest&&...\) = delete;  // wrap it in std::span
+// error: elements_or_whole<.*wrap_it_in_std_span
 // SPDX-License-Identifier: MIT
 // A container is one object to a callable, and std::plus<> takes numbers.
 #include <functional>

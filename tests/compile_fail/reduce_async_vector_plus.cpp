@@ -1,4 +1,4 @@
-// error: reduce_async\(T&&, int, Op&&, Rest&&...\) = delete;  // wrap it in std::span
+// error: elements_or_whole<.*wrap_it_in_std_span
 // SPDX-License-Identifier: MIT
 #include <functional>
 #include <vector>

@@ -1,4 +1,4 @@
-// error: wrap both in std::span
+// error: wrap_both_in_std_span
 // SPDX-License-Identifier: MIT
 #include <vector>
 

@@ -363,8 +363,9 @@ static_assert(
     std::same_as<why<node_with_pointer>,
                  refusal<int*>::a_raw_pointer_means_nothing_elsewhere_so_use_the_value_a_unique_ptr_or_a_span>);
 static_assert(!serializable<std::vector<node_with_pointer>>);
-static_assert(std::same_as<why<with_mutex>,
-                           refusal<std::mutex>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>);
+static_assert(
+    std::same_as<why<with_mutex>,
+                 refusal<std::mutex>::it_means_nothing_in_another_process_so_send_a_value_that_it_stands_for>);
 static_assert(std::same_as<why<with_save_alone>,
                            refusal<with_save_alone>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes>);
 

@@ -28,4 +28,11 @@ work<received_parts<detail::value_of<In>>> all_gather_v_async(In&& in, const pro
                           detail::elements_of(in));
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class... A, class Why = detail::reason_of<detail::refuse_contribution<A...>()>>
+detail::refused_result all_gather_v(A&&...) = delete;  // Why says the reason and what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_contribution_later<A...>()>>
+detail::refused_result all_gather_v_async(A&&...) = delete;  // Why says the reason and what to do
+
 }  // namespace hfcomm

@@ -63,13 +63,9 @@ void all_reduce(R&& data, BinaryOp op, const process_group& group = world(), cal
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
-  requires detail::refused<Why>
-std::decay_t<T> all_reduce(T&&, Rest&&...) = delete;  // Why says the reason and what to do
-template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-std::decay_t<T> all_reduce(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
-void all_reduce(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_reduction<A...>()>>
+detail::refused_result all_reduce(A&&...) = delete;  // Why says the reason and what to do
+void all_reduce(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts to reduce element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
@@ -115,13 +111,8 @@ work<void> all_reduce_async(R&& data, BinaryOp op, const process_group& group = 
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_reduced_async<T, Rest...>>
-  requires detail::refused<Why>
-work<std::decay_t<T>> all_reduce_async(T&&, Rest&&...) = delete;  // Why says the reason and what to do
-template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-work<std::decay_t<T>> all_reduce_async(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
-void all_reduce_async(detail::any_device_range,
-                      ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_reduction_later<A...>()>>
+detail::refused_result all_reduce_async(A&&...) = delete;  // Why says the reason and what to do
+void all_reduce_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

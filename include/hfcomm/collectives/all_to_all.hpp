@@ -71,10 +71,9 @@ void all_to_all(const In& in, const detail::counts_of_ranks& in_counts, Out&& ou
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
-  requires detail::refused<Why>
-std::vector<T> all_to_all(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-void all_to_all(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_exchange<A...>()>>
+detail::refused_result all_to_all(A&&...) = delete;  // Why says the reason and what to do
+void all_to_all(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts an all-to-all of objects, which are copied; the work's value is the list of objects that the ranks sent to
 /// this one.
@@ -106,14 +105,8 @@ work<void> all_to_all_async(In&& in, detail::counts_of_ranks in_counts, Out&& ou
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
-  requires detail::refused<Why>
-work<std::vector<T>> all_to_all_async(const std::vector<T>&,
-                                      Rest&&...) = delete;  // not serializable: Why says what to do
-template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
-  requires detail::refused<Why>
-work<void> all_to_all_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
-void all_to_all_async(detail::any_device_range,
-                      ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_exchange_later<A...>()>>
+detail::refused_result all_to_all_async(A&&...) = delete;  // Why says the reason and what to do
+void all_to_all_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

@@ -60,10 +60,9 @@ void broadcast(R&& data, detail::optional_root root = 0, detail::or_group group 
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
-  requires detail::refused<Why>
-void broadcast(T&&, Rest&&...) = delete;                 // not serializable: Why says what to do
-void broadcast(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_to_write<A...>()>>
+detail::refused_result broadcast(A&&...) = delete;  // Why says the reason and what to do
+void broadcast(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts to broadcast an object, which must stay, untouched, until the work is done.
 template <serializable T>
@@ -85,10 +84,8 @@ work<void> broadcast_async(R&& data, detail::optional_root root = 0, detail::or_
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_view<T>>
-  requires detail::refused<Why>
-work<void> broadcast_async(T&&, Rest&&...) = delete;  // not serializable, or a temporary: see Why
-void broadcast_async(detail::any_device_range,
-                     ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_to_write_later<A...>()>>
+detail::refused_result broadcast_async(A&&...) = delete;  // Why says the reason and what to do
+void broadcast_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

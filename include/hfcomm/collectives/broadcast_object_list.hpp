@@ -119,12 +119,8 @@ void broadcast_object_list(const std::tuple<T&...>& objects, detail::optional_ro
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-void broadcast_object_list(std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <class... T, class... Rest, class Why = detail::why_no_object<std::tuple<T...>>>
-  requires detail::refused<Why>
-void broadcast_object_list(const std::tuple<T&...>&, Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_list<A...>()>>
+detail::refused_result broadcast_object_list(A&&...) = delete;  // Why says the reason and what to do
 
 /// Starts to broadcast a list, which must stay, untouched, until the work is done.
 template <class T>
@@ -147,12 +143,7 @@ work<void> broadcast_object_list_async(std::tuple<T&...> objects, detail::option
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-work<void> broadcast_object_list_async(std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <class... T, class... Rest, class Why = detail::why_no_object<std::tuple<T...>>>
-  requires detail::refused<Why>
-work<void> broadcast_object_list_async(const std::tuple<T&...>&,
-                                       Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_list<A...>()>>
+detail::refused_result broadcast_object_list_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm

@@ -169,13 +169,8 @@ template <class T>
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-std::vector<T> collect_results(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-std::vector<T> collect_results(std::span<const std::size_t>, const std::vector<T>&,
-                               Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_results<A...>()>>
+detail::refused_result collect_results(A&&...) = delete;  // Why says the reason and what to do
 
 /// Starts to collect results, one from each rank in turn; the work's value is what `collect_results` returns.
 template <class T>
@@ -199,13 +194,7 @@ work<std::vector<T>> collect_results_async(std::vector<std::size_t> indices, std
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-work<std::vector<T>> collect_results_async(const std::vector<T>&,
-                                           Rest&&...) = delete;  // not serializable: Why says what to do
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-work<std::vector<T>> collect_results_async(std::span<const std::size_t>, const std::vector<T>&,
-                                           Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_results<A...>()>>
+detail::refused_result collect_results_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm

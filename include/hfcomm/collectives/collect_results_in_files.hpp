@@ -75,10 +75,8 @@ template <class T>
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-std::vector<T> collect_results_in_files(const std::vector<T>&,
-                                        Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_results<A...>()>>
+detail::refused_result collect_results_in_files(A&&...) = delete;  // Why says the reason and what to do
 
 /// Starts to collect results by way of files; the work's value is what `collect_results_in_files` returns.
 template <class T>
@@ -94,10 +92,8 @@ work<std::vector<T>> collect_results_in_files_async(std::vector<T> part, std::si
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object<std::vector<T>>>
-  requires detail::refused<Why>
-work<std::vector<T>> collect_results_in_files_async(const std::vector<T>&,
-                                                    Rest&&...) = delete;  // not serializable: Why says what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_results<A...>()>>
+detail::refused_result collect_results_in_files_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm
 

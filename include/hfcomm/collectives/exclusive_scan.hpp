@@ -85,9 +85,8 @@ void exclusive_scan(R&& data, detail::value_of<R> init, BinaryOp op, const proce
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class Init, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-std::decay_t<T> exclusive_scan(T&&, Init&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+template <class... A, class Why = detail::reason_of<detail::refuse_exclusive_scan<A...>()>>
+detail::refused_result exclusive_scan(A&&...) = delete;  // Why says the reason and what to do
 
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
@@ -138,5 +137,10 @@ work<void> exclusive_scan_async(R&& data, detail::value_of<R> init, BinaryOp op,
   return detail::start_on(detail::buffer_call("exclusive_scan", engines::movement::to_all, data, -1, where),
                           detail::check_fold, run, group, detail::view_of(data), std::move(op));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class... A, class Why = detail::reason_of<detail::refuse_exclusive_scan_later<A...>()>>
+detail::refused_result exclusive_scan_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm

@@ -47,10 +47,9 @@ void gather(const In& in, Out&& out, const detail::counts_of_ranks& counts, deta
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_buffers<T, Rest...>>
-  requires detail::refused<Why>
-std::vector<std::decay_t<T>> gather(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
-void gather(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_object_or_buffers<A...>()>>
+detail::refused_result gather(A&&...) = delete;  // Why says the reason and what to do
+void gather(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts to gather objects, of which this rank's is copied; the work's value is every rank's object on the root.
 template <serializable T>
@@ -79,10 +78,8 @@ work<void> gather_async(In&& in, Out&& out, detail::counts_of_ranks counts, deta
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_buffers<T, Rest...>>
-  requires detail::refused<Why>
-work<std::vector<std::decay_t<T>>> gather_async(T&&, Rest&&...) = delete;  // not serializable, or a temporary: see Why
-void gather_async(detail::any_device_range,
-                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_object_or_buffers_later<A...>()>>
+detail::refused_result gather_async(A&&...) = delete;  // Why says the reason and what to do
+void gather_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

@@ -32,4 +32,11 @@ work<received_parts<detail::value_of<In>>> gather_v_async(In&& in, detail::optio
                           root.in(group, where), detail::elements_of(in));
 }
 
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class... A, class Why = detail::reason_of<detail::refuse_contribution<A...>()>>
+detail::refused_result gather_v(A&&...) = delete;  // Why says the reason and what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_contribution_later<A...>()>>
+detail::refused_result gather_v_async(A&&...) = delete;  // Why says the reason and what to do
+
 }  // namespace hfcomm

@@ -80,12 +80,13 @@ class message_batch {
     return *this;
   }
 
-  template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
-    requires detail::refused<Why>
-  message_batch& send(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
-  template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
-    requires detail::refused<Why>
-  message_batch& recv(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
+  // Calls that are refused; see call/refused_calls.hpp.
+  template <class T, class... Rest,
+            class Why = detail::reason_of<detail::refuse_device<T>(detail::refuse_object_or_view<T>())>>
+  message_batch& send(T&&, Rest&&...) = delete;  // Why says the reason and what to do
+  template <class T, class... Rest,
+            class Why = detail::reason_of<detail::refuse_device<T>(detail::refuse_to_write<T>())>>
+  message_batch& recv(T&&, Rest&&...) = delete;  // Why says the reason and what to do
 
   /// Sends and receives everything.
   void run(call_site where = call_site::current());

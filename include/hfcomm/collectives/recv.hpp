@@ -163,19 +163,17 @@ work<message_info> irecv(R&& data, message_source source, any_tag_t tag, const p
 }
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_received<T, Rest...>>
-  requires detail::refused<Why>
-T recv(Rest&&...) = delete;  // not serializable: Why says what to do
-// The first parameter keeps the object's type of `recv<T>` from being taken for R.
-template <int = 0, detail::owned_buffer R, class... Rest>
-void recv(R&&, Rest&&...) = delete;                 // wrap it in std::span, or receive it as an object with recv<T>
-void recv(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
-template <class T, class... Rest, class Why = detail::why_not_received<T, Rest...>>
-  requires detail::refused<Why>
-work<T> irecv(Rest&&...) = delete;  // not serializable: Why says what to do
-// The first parameter keeps the object's type of `irecv<T>` from being taken for R.
-template <int = 0, detail::owned_buffer R, class... Rest>
-work<void> irecv(R&&, Rest&&...) = delete;           // wrap it in std::span, or receive it as an object with irecv<T>
-void irecv(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class T, class... A, class Why = detail::reason_of<detail::refuse_received_object<T, A...>()>>
+detail::refused_result recv(A&&...) = delete;  // Why says the reason and what to do
+// The first parameter keeps the object's type of `recv<T>` from being taken for memory.
+template <int = 0, class... A, class Why = detail::reason_of<detail::refuse_memory_to_receive<A...>()>>
+detail::refused_result recv(A&&...) = delete;  // Why says the reason and what to do
+void recv(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
+template <class T, class... A, class Why = detail::reason_of<detail::refuse_received_object<T, A...>()>>
+detail::refused_result irecv(A&&...) = delete;  // Why says the reason and what to do
+// The first parameter keeps the object's type of `irecv<T>` from being taken for memory.
+template <int = 0, class... A, class Why = detail::reason_of<detail::refuse_memory_to_receive<A...>()>>
+detail::refused_result irecv(A&&...) = delete;  // Why says the reason and what to do
+void irecv(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

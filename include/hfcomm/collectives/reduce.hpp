@@ -60,13 +60,9 @@ void reduce(R&& data, int root, BinaryOp op, const process_group& group = world(
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
-  requires detail::refused<Why>
-std::optional<std::decay_t<T>> reduce(T&&, int, Rest&&...) = delete;  // Why says the reason and what to do
-template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-std::optional<std::decay_t<T>> reduce(T&&, int, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
-void reduce(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_rooted_reduction<A...>()>>
+detail::refused_result reduce(A&&...) = delete;  // Why says the reason and what to do
+void reduce(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts to reduce into the root's `out`; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
@@ -113,13 +109,8 @@ work<void> reduce_async(R&& data, int root, BinaryOp op, const process_group& gr
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_reduced_async<T, Rest...>>
-  requires detail::refused<Why>
-work<std::optional<std::decay_t<T>>> reduce_async(T&&, int, Rest&&...) = delete;  // Why says the reason and what to do
-template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-work<std::optional<std::decay_t<T>>> reduce_async(T&&, int, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
-void reduce_async(detail::any_device_range,
-                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_rooted_reduction_later<A...>()>>
+detail::refused_result reduce_async(A&&...) = delete;  // Why says the reason and what to do
+void reduce_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

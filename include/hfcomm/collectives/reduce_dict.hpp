@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/call/typed_calls.hpp>
 #include <hfcomm/collectives/detail/dictionary.hpp>
 #include <hfcomm/collectives/detail/dictionary_check.hpp>
@@ -62,6 +64,21 @@ Map reduce_dictionary(operation&& call, const Map& values, reduce_op op, std::op
   return std::move(*result);
 }
 
+/// Why M is no dictionary. The overloads for values on a device take a stream, too.
+template <class M, class... Rest>
+consteval auto refuse_dictionary() {
+  using map = std::remove_cvref_t<M>;
+  using refused = reason::no_dictionary<map>;
+  if constexpr (dictionary<map> ||
+                !((no_callable<std::remove_cvref_t<Rest>> || std::convertible_to<Rest, int>) && ...)) {
+    return no_reason();
+  } else if constexpr (map_of_sortable_keys<map>) {
+    return refuse_as<typename refused::its_values_need_to_be_numbers_weighted_means_variants_of_these_or_dictionaries>;
+  } else {
+    return refuse_as<typename refused::use_a_map_with_unique_sortable_keys>;
+  }
+}
+
 /// Starts the same.
 template <dictionary Map>
 work<Map> start_to_reduce_dictionary(const operation& call, Map values, reduce_op op, std::optional<int> root,
@@ -112,5 +129,16 @@ work<Map> all_reduce_dict_async(Map values, detail::dictionary_op<Map> op = redu
   return detail::start_to_reduce_dictionary(detail::dictionary_call<Map>("all_reduce_dict", op, std::nullopt, where),
                                             std::move(values), op, std::nullopt, op.in(group, where));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class... A, class Why = detail::reason_of<detail::refuse_dictionary<A...>()>>
+detail::refused_result reduce_dict(A&&...) = delete;  // Why says the reason and what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_dictionary<A...>()>>
+detail::refused_result all_reduce_dict(A&&...) = delete;  // Why says the reason and what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_dictionary<A...>()>>
+detail::refused_result reduce_dict_async(A&&...) = delete;  // Why says the reason and what to do
+template <class... A, class Why = detail::reason_of<detail::refuse_dictionary<A...>()>>
+detail::refused_result all_reduce_dict_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm

@@ -36,8 +36,9 @@ void reduce_scatter(const In& in, Out&& out, const detail::counts_of_ranks& coun
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-void reduce_scatter(detail::any_device_range,
-                    ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_reduced_parts<A...>()>>
+detail::refused_result reduce_scatter(A&&...) = delete;  // Why says the reason and what to do
+void reduce_scatter(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts a reduce-scatter; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
@@ -60,10 +61,8 @@ work<void> reduce_scatter_async(In&& in, Out&& out, detail::counts_of_ranks coun
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
-  requires detail::refused<Why>
-work<void> reduce_scatter_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
-void reduce_scatter_async(detail::any_device_range,
-                          ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_reduced_parts_later<A...>()>>
+detail::refused_result reduce_scatter_async(A&&...) = delete;  // Why says the reason and what to do
+void reduce_scatter_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

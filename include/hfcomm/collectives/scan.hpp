@@ -68,12 +68,8 @@ void scan(R&& data, BinaryOp op, const process_group& group = world(), call_site
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_not_reduced<T, Rest...>>
-  requires detail::refused<Why>
-std::decay_t<T> scan(T&&, Rest&&...) = delete;  // Why says the reason and what to do
-template <class T, class Op, class... Rest, class Why = detail::why_ambiguous<T, Op>>
-  requires detail::refused<Why>
-std::decay_t<T> scan(T&&, Op&&, Rest&&...) = delete;  // wrap it in std::span: see Why
+template <class... A, class Why = detail::reason_of<detail::refuse_scan<A...>()>>
+detail::refused_result scan(A&&...) = delete;  // Why says the reason and what to do
 
 /// Starts to scan element by element; both buffers must stay until the work is done.
 template <detail::lasting_reducible_buffer In, detail::lasting_output_for<In> Out>
@@ -117,5 +113,10 @@ work<void> scan_async(R&& data, BinaryOp op, const process_group& group = world(
   return detail::start_on(detail::buffer_call("scan", engines::movement::to_all, data, -1, where), detail::check_fold,
                           run, group, detail::view_of(data), std::move(op));
 }
+
+// Calls that are refused; see call/refused_calls.hpp.
+
+template <class... A, class Why = detail::reason_of<detail::refuse_scan_later<A...>()>>
+detail::refused_result scan_async(A&&...) = delete;  // Why says the reason and what to do
 
 }  // namespace hfcomm

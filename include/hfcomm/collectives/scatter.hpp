@@ -68,10 +68,9 @@ void scatter(const In& in, Out&& out, const detail::counts_of_ranks& counts, det
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
-  requires detail::refused<Why>
-T scatter(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-void scatter(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_parts<A...>()>>
+detail::refused_result scatter(A&&...) = delete;  // Why says the reason and what to do
+void scatter(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 /// Starts to scatter objects, which are copied; the work's value is this rank's object.
 template <serializable T>
@@ -101,13 +100,8 @@ work<void> scatter_async(In&& in, Out&& out, detail::counts_of_ranks counts, det
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_listed_object<T, Rest...>>
-  requires detail::refused<Why>
-work<T> scatter_async(const std::vector<T>&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <class In, class... Rest, class Why = detail::why_no_lasting_buffers<In, Rest...>>
-  requires detail::refused<Why>
-work<void> scatter_async(In&&, Rest&&...) = delete;  // a temporary buffer: see Why
-void scatter_async(detail::any_device_range,
-                   ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_parts_later<A...>()>>
+detail::refused_result scatter_async(A&&...) = delete;  // Why says the reason and what to do
+void scatter_async(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

@@ -60,13 +60,11 @@ work<void> isend(R&& data, int destination, detail::group_or_tag first = {}, det
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
-  requires detail::refused<Why>
-void send(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <class T, class... Rest, class Why = detail::why_no_object_or_lasting_view<T>>
-  requires detail::refused<Why>
-work<void> isend(T&&, Rest&&...) = delete;           // not serializable, or a temporary: see Why
-void send(detail::any_device_range, ...) = delete;   // device memory: include <hfcomm/nccl.hpp>, and pass a stream
-void isend(detail::any_device_range, ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_object_or_view<A...>()>>
+detail::refused_result send(A&&...) = delete;  // Why says the reason and what to do
+void send(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
+template <class... A, class Why = detail::reason_of<detail::refuse_object_or_view_later<A...>()>>
+detail::refused_result isend(A&&...) = delete;  // Why says the reason and what to do
+void isend(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

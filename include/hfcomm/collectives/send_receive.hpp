@@ -91,13 +91,8 @@ void send_receive(const Out& data, int destination, In&& into, int source, detai
 
 // Calls that are refused; see call/refused_calls.hpp.
 
-template <class T, class... Rest, class Why = detail::why_no_object_or_view<T>>
-  requires detail::refused<Why>
-std::decay_t<T> send_receive(T&&, Rest&&...) = delete;  // not serializable: Why says what to do
-template <buffer Out, buffer In, class... Rest>
-  requires(detail::owned_buffer<Out> || detail::owned_buffer<In>)
-void send_receive(Out&&, int, In&&, int, Rest&&...) = delete;  // wrap both in std::span
-void send_receive(detail::any_device_range,
-                  ...) = delete;  // device memory: include <hfcomm/nccl.hpp>, and pass a stream
+template <class... A, class Why = detail::reason_of<detail::refuse_send_receive<A...>()>>
+detail::refused_result send_receive(A&&...) = delete;  // Why says the reason and what to do
+void send_receive(detail::device_memory_needs_hfcomm_nccl_hpp, ...) = delete;
 
 }  // namespace hfcomm

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
-#include <memory_resource>
 #include <new>
 #include <span>
 #include <utility>
@@ -14,6 +13,20 @@
 #include <hfcomm/core/plain.hpp>
 
 namespace hfcomm {
+
+/// Memory of zeros, for buffers. Any thread may call.
+class buffer_memory {
+ public:
+  buffer_memory() = default;
+  buffer_memory(const buffer_memory&) = delete;
+  buffer_memory& operator=(const buffer_memory&) = delete;
+  virtual ~buffer_memory() = default;
+
+  /// Returns zeroed bytes. Throws std::bad_alloc.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment) = 0;
+  /// Frees what `allocate` has returned for the same numbers.
+  virtual void deallocate(void* data, std::size_t bytes, std::size_t alignment) noexcept = 0;
+};
 
 /// A buffer in memory that the ranks of a group share: `group.allocate<float>(n)`. A contiguous range, so it can be
 /// passed wherever a span can. Where every rank's buffer lies in its group's memory, `all_reduce` and `reduce` of more
@@ -30,9 +43,8 @@ class shared_buffer {
   using const_iterator = const T*;
 
   shared_buffer() = default;
-  /// Makes `count` zeros: `memory` gives zeroed bytes. Throws std::bad_alloc where there is no memory for them.
-  shared_buffer(std::size_t count, std::shared_ptr<std::pmr::memory_resource> memory)
-      : memory_(std::move(memory)), size_(count) {
+  /// Makes `count` zeros. Throws std::bad_alloc where there is no memory for them.
+  shared_buffer(std::size_t count, std::shared_ptr<buffer_memory> memory) : memory_(std::move(memory)), size_(count) {
     if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T)) {
       throw std::bad_alloc();
     }
@@ -74,7 +86,7 @@ class shared_buffer {
  private:
   static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
-  std::shared_ptr<std::pmr::memory_resource> memory_;
+  std::shared_ptr<buffer_memory> memory_;
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -96,6 +108,7 @@ class shared_allocator {
   template <class Group>
     requires requires(const Group& group) { group.shared_memory(); }
   explicit shared_allocator(const Group& group) : memory_(group.shared_memory()) {}
+  explicit shared_allocator(std::shared_ptr<buffer_memory> memory) : memory_(std::move(memory)) {}
   template <class Other>
   shared_allocator(const shared_allocator<Other>& other) noexcept : memory_(other.memory()) {}
 
@@ -107,7 +120,7 @@ class shared_allocator {
   }
   void deallocate(T* data, std::size_t count) noexcept { memory_->deallocate(data, count * sizeof(T), alignment); }
 
-  [[nodiscard]] const std::shared_ptr<std::pmr::memory_resource>& memory() const noexcept { return memory_; }
+  [[nodiscard]] const std::shared_ptr<buffer_memory>& memory() const noexcept { return memory_; }
   template <class Other>
   [[nodiscard]] friend bool operator==(const shared_allocator& left, const shared_allocator<Other>& right) noexcept {
     return left.memory() == right.memory();
@@ -116,10 +129,17 @@ class shared_allocator {
  private:
   static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
-  std::shared_ptr<std::pmr::memory_resource> memory_;
+  std::shared_ptr<buffer_memory> memory_;
 };
 
 template <plain T>
 inline constexpr bool enable_buffer_view<std::vector<T, shared_allocator<T>>> = true;
+
+namespace detail {
+
+/// Bytes that all ranks of a group can read.
+using shared_bytes = std::vector<std::byte, shared_allocator<std::byte>>;
+
+}  // namespace detail
 
 }  // namespace hfcomm

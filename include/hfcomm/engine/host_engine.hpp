@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/engine/transfer.hpp>
@@ -130,7 +130,7 @@ class host_engine {
 
   /// Returns memory in which this group's operations are fastest: memory that its ranks share, where they share a
   /// machine. It allocates zeros, and may outlive the engine. Any thread may call.
-  [[nodiscard]] virtual std::shared_ptr<std::pmr::memory_resource> memory() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<buffer_memory> memory() const = 0;
 
   /// Returns whether `share` makes buffers that other ranks reach.
   [[nodiscard]] virtual bool can_share() const noexcept { return false; }

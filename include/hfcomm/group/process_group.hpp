@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
-#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -68,8 +67,8 @@ class process_group {
   [[nodiscard]] shared_buffer<T> allocate(std::size_t count) const {
     return shared_buffer<T>(count, shared_memory());
   }
-  /// Returns the memory resource of `allocate`; private memory in a group of one. It may outlive the group.
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
+  /// Returns the memory of `allocate`; private memory in a group of one. It may outlive the group.
+  [[nodiscard]] std::shared_ptr<buffer_memory> shared_memory() const;
 
   /// Returns the same group with another deadline for its operations. Zero or less is no deadline; lost peers are still
   /// noticed.

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <hfcomm/serialization/serializable.hpp>
+#include <hfcomm/serialization/type_name.hpp>
 
 /// Types whose names say why a call is refused and what to do. They are template arguments of deleted functions, so
 /// that a compiler's message about the call shows them. They have no definitions.
@@ -34,6 +35,7 @@ struct not_serializable {
   struct a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member;
   struct its_comparator_or_hash_would_be_null_after_decoding_so_use_a_class_with_an_operator;
   struct it_needs_a_default_constructor_and_a_move_constructor;
+  struct it_means_nothing_in_another_process_so_send_a_value_that_it_stands_for;
 };
 
 }  // namespace hfcomm::reason
@@ -60,6 +62,13 @@ struct serialize_of : T, any_serialize {};
 template <class T>
 concept has_member_named_serialize =
     std::is_class_v<T> && !std::is_final_v<T> && !requires { &serialize_of<T>::serialize; };
+
+/// True for classes of the standard library and of hfcomm, to which a user cannot add functions: std::function,
+/// std::mutex, work, process_group.
+template <class T>
+concept library_class =
+    std::is_null_pointer_v<T> || (std::is_class_v<T> && (type_name_of_compiler<T>().starts_with("std::") ||
+                                                         type_name_of_compiler<T>().starts_with("hfcomm::")));
 
 /// The result of functions that find a reason.
 template <class Why>
@@ -98,6 +107,8 @@ consteval auto reason_against() {
   } else if constexpr (std::ranges::range<T>) {
     return because<
         typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member>{};
+  } else if constexpr (library_class<T>) {
+    return because<typename refused::it_means_nothing_in_another_process_so_send_a_value_that_it_stands_for>{};
   } else if constexpr (has_member_named_serialize<T>) {
     return because<
         typename refused::

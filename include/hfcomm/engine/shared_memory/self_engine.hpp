@@ -135,9 +135,7 @@ class self final : public host_engine {
   [[nodiscard]] std::shared_ptr<point_to_point> messages() { return health_->messages().get(); }
 
   void cancel() noexcept override {}
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
-    return ordinary_memory::of_process();
-  }
+  [[nodiscard]] std::shared_ptr<buffer_memory> memory() const override { return ordinary_memory::of_process(); }
 
  private:
   static void deliver(const operation& call, std::span<const std::byte> part, receiver& out) {

@@ -53,7 +53,7 @@ class shared_memory final : public host_engine {
       messages_->cancel();
     }
   }
-  [[nodiscard]] std::shared_ptr<std::pmr::memory_resource> memory() const override {
+  [[nodiscard]] std::shared_ptr<buffer_memory> memory() const override {
     return heap_ != nullptr ? heap_ : ordinary_memory::of_process();
   }
   [[nodiscard]] bool can_share() const noexcept override { return heap_ != nullptr; }

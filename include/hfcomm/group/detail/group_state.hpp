@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/engine/device_engine.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/group/process_group.hpp>
@@ -49,7 +49,7 @@ class group_state {
   [[nodiscard]] std::exception_ptr take_deferred();
 
   /// Returns memory for encoded objects, which the engine owns and the other ranks can read.
-  [[nodiscard]] std::pmr::vector<std::byte>& objects();
+  [[nodiscard]] shared_bytes& objects();
   /// Frees scratch memory beyond kept_scratch_bytes.
   void trim_scratch() noexcept;
 
@@ -72,7 +72,7 @@ class group_state {
   std::atomic<bool> has_deferred{false};
   bool served_busy = false;        // `busy` of the thread that runs an asynchronous operation
   std::vector<std::byte> scratch;  // one collective at a time
-  std::optional<std::pmr::vector<std::byte>> encoded;
+  std::optional<shared_bytes> encoded;
   std::shared_ptr<work_queue> queue;       // once there is an asynchronous operation; its deleter stops it
   std::shared_ptr<device_engine> devices;  // once there is a device operation
   std::atomic<bool> has_devices{false};

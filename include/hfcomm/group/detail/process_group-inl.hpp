@@ -66,8 +66,8 @@ HFCOMM_INLINE std::exception_ptr group_state::take_deferred() {
   return std::exchange(deferred, nullptr);
 }
 
-HFCOMM_INLINE std::pmr::vector<std::byte>& group_state::objects() {
-  return encoded ? *encoded : encoded.emplace(engine().memory().get());
+HFCOMM_INLINE shared_bytes& group_state::objects() {
+  return encoded ? *encoded : encoded.emplace(shared_allocator<std::byte>(engine().memory()));
 }
 
 HFCOMM_INLINE void group_state::trim_scratch() noexcept {
@@ -75,7 +75,7 @@ HFCOMM_INLINE void group_state::trim_scratch() noexcept {
     std::vector<std::byte>().swap(scratch);
   }
   if (encoded && encoded->capacity() > kept_scratch_bytes) [[unlikely]] {
-    std::pmr::vector<std::byte>(encoded->get_allocator()).swap(*encoded);
+    shared_bytes(encoded->get_allocator()).swap(*encoded);
   }
 }
 
@@ -150,9 +150,7 @@ HFCOMM_INLINE std::uint64_t process_group::sequence_number() const noexcept {
   return engine != nullptr ? engine->sequence() : 0;
 }
 
-HFCOMM_INLINE std::shared_ptr<std::pmr::memory_resource> process_group::shared_memory() const {
-  return state_->engine().memory();
-}
+HFCOMM_INLINE std::shared_ptr<buffer_memory> process_group::shared_memory() const { return state_->engine().memory(); }
 
 HFCOMM_INLINE std::ostream& operator<<(std::ostream& out, const process_group& group) {
   return out << "rank " << group.rank() << " of " << group.size() << " (" << group.host_backend() << ')';

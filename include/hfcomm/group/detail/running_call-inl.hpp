@@ -104,7 +104,7 @@ HFCOMM_INLINE void running_call::exchange_nothing() {
 }
 
 HFCOMM_INLINE std::vector<std::byte>& running_call::scratch() noexcept { return state_.scratch; }
-HFCOMM_INLINE std::pmr::vector<std::byte>& running_call::objects() { return state_.objects(); }
+HFCOMM_INLINE shared_bytes& running_call::objects() { return state_.objects(); }
 
 HFCOMM_INLINE void running_call::announce_failure(const std::string& text) noexcept {
   try {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/group/detail/checked_call.hpp>
@@ -58,7 +58,7 @@ class running_call final : public checked_call {
   void exchange_nothing();
   [[nodiscard]] std::vector<std::byte>& scratch() noexcept;
   /// Returns the engine's memory for encoded objects. It allocates only once the engine has begun this operation.
-  [[nodiscard]] std::pmr::vector<std::byte>& objects();
+  [[nodiscard]] shared_bytes& objects();
   HFCOMM_INLINE void announce_failure(const std::string& text) noexcept override;
 
  private:

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
 #include <new>
 #include <utility>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/core/shared_buffer.hpp>
 #include <hfcomm/engine/shared_memory/memory/group_memory.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 
@@ -22,7 +22,7 @@ namespace hfcomm::engines {
 /// in it, so the bookkeeping is in private memory, and a rank that dies leaves nothing behind.
 ///
 /// Any thread may call. It may outlive its group: the memory is freed with the last allocation and the last handle.
-class shared_heap final : public std::pmr::memory_resource {
+class shared_heap final : public buffer_memory {
  public:
   /// `memory` must have a heap for `rank`.
   shared_heap(const group_memory& memory, int rank) : segment_(memory.segment()), lost_(memory.header().lost) {
@@ -32,17 +32,7 @@ class shared_heap final : public std::pmr::memory_resource {
   /// Returns false in the child of a fork, where nothing can be allocated.
   [[nodiscard]] bool in_creating_process() const noexcept { return creator_.in_creating_process(); }
 
- private:
-  struct gap {
-    std::size_t offset;
-    std::size_t size;
-  };
-
-  [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) {
-    return layout::round_up(bytes == 0 ? 1 : bytes, layout::page_bytes());
-  }
-
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) override {
     if (!creator_.in_creating_process() || alignment > layout::page_bytes() || bytes > segment_->size()) {
       throw std::bad_alloc();  // the child of a fork would take what its parent takes
     }
@@ -67,7 +57,7 @@ class shared_heap final : public std::pmr::memory_resource {
     throw std::bad_alloc();
   }
 
-  void do_deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/) override {
+  void deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/) noexcept override {
     // In a broken group, a rank in the middle of an operation may still write here, so the memory is not reused. In the
     // child of a fork, the pages are the parent's.
     if (!creator_.in_creating_process() || lost_.is_complete()) {
@@ -98,8 +88,14 @@ class shared_heap final : public std::pmr::memory_resource {
     }
   }
 
-  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-    return this == &other;
+ private:
+  struct gap {
+    std::size_t offset;
+    std::size_t size;
+  };
+
+  [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) {
+    return layout::round_up(bytes == 0 ? 1 : bytes, layout::page_bytes());
   }
 
   std::shared_ptr<rendezvous::shared_segment> segment_;
@@ -110,23 +106,19 @@ class shared_heap final : public std::pmr::memory_resource {
 };
 
 /// Private memory of zeros, for groups that share none.
-class ordinary_memory final : public std::pmr::memory_resource {
+class ordinary_memory final : public buffer_memory {
  public:
   /// Returns the one of this process. Never destroyed: a buffer may be a global.
-  HFCOMM_PROCESS_STATE static std::shared_ptr<std::pmr::memory_resource> of_process() {
+  HFCOMM_PROCESS_STATE static std::shared_ptr<buffer_memory> of_process() {
     static ordinary_memory& memory = *new ordinary_memory;  // NOLINT(*owning-memory*)
     return {std::shared_ptr<void>(), &memory};
   }
 
- private:
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    return std::memset(std::pmr::new_delete_resource()->allocate(bytes, alignment), 0, bytes);
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) override {
+    return std::memset(::operator new(bytes, std::align_val_t(alignment)), 0, bytes);
   }
-  void do_deallocate(void* pointer, std::size_t bytes, std::size_t alignment) override {
-    std::pmr::new_delete_resource()->deallocate(pointer, bytes, alignment);
-  }
-  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-    return this == &other;
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment) noexcept override {
+    ::operator delete(pointer, bytes, std::align_val_t(alignment));
   }
 };
 

@@ -24,7 +24,7 @@ class buffer_replacement {
   /// Throws std::bad_alloc where the heap has no memory.
   buffer_replacement(std::shared_ptr<shared_ranges> ranges, std::shared_ptr<shared_heap> heap, replaced_buffer buffer)
       : ranges_(std::move(ranges)), heap_(std::move(heap)), buffer_(buffer) {
-    buffer_.set_block(static_cast<std::byte*>(heap_->allocate(buffer_.heap_bytes())));
+    buffer_.set_block(static_cast<std::byte*>(heap_->allocate(buffer_.heap_bytes(), layout::page_bytes())));
   }
   buffer_replacement(const buffer_replacement&) = delete;
   buffer_replacement& operator=(const buffer_replacement&) = delete;
@@ -35,7 +35,7 @@ class buffer_replacement {
     }
     // The buffer keeps the heap's pages if there is no memory for private ones.
     if (!is_replaced_ || rendezvous::replace_by_private(buffer_.pages()) == 0) {
-      heap_->deallocate(buffer_.block(), buffer_.heap_bytes());
+      heap_->deallocate(buffer_.block(), buffer_.heap_bytes(), layout::page_bytes());
     }
   }
 

@@ -1,9 +1,0 @@
-// error: not_serializable<widget>::give_it_a_serialize_member_or_save_and_load_or_enable_raw_bytes
-// SPDX-License-Identifier: MIT
-#include <hfcomm/collectives/send.hpp>
-
-struct widget {
-  int x = 0;
-};
-
-int main() { hfcomm::send(widget(), 1); }
