@@ -255,7 +255,7 @@ TEST_CASE("device operations: with device checks the ranks compare the lengths o
     own(2, "the part for itself has 4 elements where it is sent and 3 where it is received", [&] {
       scatter(first(data, me == 2 ? 7 : 0), first(other, mine), me == 2 ? wrong : counts(), stream, 2, checked);
     });
-    own(1, "counts whose sum no number can hold", [&] {
+    own(1, "whose sum no number can hold", [&] {
       const counts huge = {1, ~std::size_t{0}, 2};
       all_to_all(first(data, 6), me == 1 ? huge : counts{2, 2, 2}, first(other, 6), counts{2, 2, 2}, stream, checked);
     });

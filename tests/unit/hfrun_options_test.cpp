@@ -30,7 +30,7 @@ TEST_CASE("hfrun: options before the program, and the program's own after it") {
   CHECK(plain.processes == 3);
   CHECK(plain.command == words{"./train", "-n", "5", "--hosts"});
   CHECK(plain.prefix);
-  CHECK(plain.remote_shell == words{"ssh"});
+  CHECK(plain.remote_shell.empty());
   const auto all = hfrun::parse({"--plain", "--rsh", "ssh -p 2222", "--hosts", "a,[fd77::1]:2", "--", "-odd"});
   CHECK_FALSE(all.prefix);
   CHECK(all.remote_shell == words{"ssh", "-p", "2222"});
@@ -106,6 +106,15 @@ TEST_CASE("hfrun: a first host that leads the others to themselves is a usage_er
   for (const char* hosts : {"localhost:2", "localhost:1,localhost:1", "b:2,localhost:2", "localhost7:1,b:1"}) {
     CAPTURE(hosts);
     CHECK_NOTHROW(check(hosts));
+  }
+}
+
+TEST_CASE("hfrun: this host is known by the loopback's names and by its own, but not as another user's") {
+  for (const char* name : {"localhost", "127.0.0.1", "::1"}) {
+    CHECK(hfrun::is_this_host(name));
+  }
+  for (const char* name : {"me@localhost", "localhost7", "another.host.invalid", ""}) {
+    CHECK_FALSE(hfrun::is_this_host(name));
   }
 }
 

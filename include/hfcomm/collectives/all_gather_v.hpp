@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <hfcomm/call/async.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/collect_parts.hpp>
 #include <hfcomm/core/call_site.hpp>
 

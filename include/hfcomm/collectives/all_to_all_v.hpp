@@ -8,6 +8,7 @@
 
 #include <hfcomm/call/async.hpp>
 #include <hfcomm/call/counts_of_ranks.hpp>
+#include <hfcomm/call/refused_calls.hpp>
 #include <hfcomm/collectives/detail/collect_parts.hpp>
 #include <hfcomm/core/call_site.hpp>
 
