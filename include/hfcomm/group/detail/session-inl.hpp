@@ -30,6 +30,7 @@
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
+#include <hfcomm/serialization/encoder.hpp>
 
 namespace hfcomm {
 
