@@ -238,7 +238,7 @@ template <class In, class Out>
 consteval auto refuse_output() {
   using refused = reason::different_memory<std::remove_cvref_t<In>, std::remove_cvref_t<Out>>;
   if constexpr (!memory_argument<Out> || list_of_views<In> || list_of_views<Out> ||
-                (device_argument<In> && device_argument<Out>)) {
+                (device_argument<In> && device_argument<Out>)) {  // NOLINT(*branch-clone): alike for some types
     return no_reason();
   } else if constexpr (device_argument<In> || device_argument<Out>) {
     return refuse_as<typename refused::input_and_output_are_both_in_host_memory_or_both_on_a_device>;
@@ -381,7 +381,7 @@ consteval auto refuse_reduction() {
   using op = std::remove_cvref_t<first_type_t<Rest...>>;
   if constexpr (memory_argument<first_type_t<Rest...>>) {
     return refuse_reduced_parts<T, Rest...>();
-  } else if constexpr (device_argument<T> || list_of_buffers<T>) {
+  } else if constexpr (device_argument<T> || list_of_buffers<T>) {  // NOLINT(*branch-clone): alike for some types
     return no_reason();
   } else if constexpr (ambiguous_reduction<object, op>) {
     return refuse_as<typename reason::elements_or_whole<

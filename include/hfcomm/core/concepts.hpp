@@ -65,8 +65,8 @@ namespace detail {
 /// Returns the number of a buffer's elements.
 template <class R>
 std::size_t count_in(R& range) {
-  return static_cast<std::size_t>(std::ranges::size(range)) *
-         (sizeof(std::ranges::range_value_t<R>) / sizeof(element_in<R>));
+  constexpr std::size_t elements_of_one = sizeof(std::ranges::range_value_t<R>) / sizeof(element_in<R>);  // NOLINT
+  return static_cast<std::size_t>(std::ranges::size(range)) * elements_of_one;
 }
 
 /// Returns a span over a buffer's elements, const where they are.
