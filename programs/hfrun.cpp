@@ -95,6 +95,9 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
     const auto name = root_host.substr(root_host.find('@') + 1);  // user@host is the shell's
     result.push_back("HFCOMM_ADDRESS=" + (is_ipv6 ? '[' + name + ']' : name));
   }
+  if (std::getenv("HFCOMM_OUTPUT_DIRECTORY") == nullptr) {
+    result.emplace_back("HFCOMM_MERGED_OUTPUT=1");
+  }
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     result.emplace_back("OMP_NUM_THREADS=1");
   }

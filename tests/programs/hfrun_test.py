@@ -211,6 +211,16 @@ for options in [["-n", "2"], remote]:
     done = run(hfrun, *options, "sh", "-c", "[ $HFCOMM_RANK != 1 ]", prepare=ignoring(signal.SIGCHLD), limit=20)
     check(f"SIGCHLD is ignored {options}", done.returncode == 1 and "rank 1 on" in done.stderr, done)
 
+# The other ranks say in one line, not each, what they have got of the culprit's end.
+for options, lines in [(["-n", "5"], 1), (["--plain", "-n", "5"], 1), (["--hosts", "localhost:5"], 1)]:
+    done = run(hfrun, *options, ranks, "fails")
+    told = re.findall(r"\[hfcomm\] rank \d/5: barrier #2 at ranks.cpp:\d+: rank 4 \(pid \d+ on \S+\) failed: no such file: data.bin", done.stderr)
+    check(f"one line for the others {options}", done.returncode == 134 and len(told) == lines and done.stderr.count("data.bin") == lines + 1, done)
+    check(f"one line for the culprit {options}", len(re.findall(r"(?m)^\[hfrun\] rank 4 on \S+ \(pid \d+\) was killed by signal 6 \(SIGABRT\)$", done.stderr)) == 1, done)
+logs.mkdir(exist_ok=True)
+done = run(hfrun, "-n", "3", ranks, "fails", environment=clean | {"HFCOMM_OUTPUT_DIRECTORY": str(logs)})
+check("each rank's own file says why it ended", all("data.bin" in (logs / f"rank-{r}.log").read_text() for r in range(3)), done)
+
 # A shell whose program outlives it where nobody ends that.
 keeps_program = f"sleep {unique} & echo ready; wait"
 killed_job = {

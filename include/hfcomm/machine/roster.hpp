@@ -19,6 +19,7 @@
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/hash.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/process_state.hpp>
@@ -204,6 +205,12 @@ class roster {
         here, because_of_another ? presence::failed_because_of_another : presence::failed);
   }
 
+  /// Returns whether no rank of this machine that ends because of another one has printed that text before.
+  [[nodiscard]] bool is_news(std::string_view text) noexcept {
+    const auto hash = static_cast<std::uint32_t>(detail::fnv1a(text));
+    return entries_[0].printed.exchange(hash) != hash;
+  }
+
   /// Returns how rank `index` ended; nullopt while it lives or has not come yet. After a death it may wait up to 60 ms
   /// for the parent's exit record.
   [[nodiscard, gnu::cold]] std::optional<rank_ending> ending(int index) const {
@@ -346,6 +353,7 @@ class roster {
     std::atomic<std::int32_t> has_no_agent{0};  // 1: its process connects the machine no more
     std::atomic<std::int32_t> launched_as{-1};  // the rank that launch() gave its process, also in other jobs
     std::atomic<std::int32_t> launched_by{0};   // the process that called launch()
+    std::atomic<std::uint32_t> printed{0};      // of the first rank: of the text that a rank has printed last
     char host[64]{};
     failure_text failure;
   };

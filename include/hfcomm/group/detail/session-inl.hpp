@@ -120,9 +120,17 @@ class terminate_reporter {
     return handler == std::abort;
   }
 
-  /// Ends a rank because another one has failed, with one line and no core file: the other rank has the cause.
+  /// Ends a rank because another one has failed, with one line and no core file: the other rank has the cause. Where
+  /// HFCOMM_MERGED_OUTPUT=1 says that all lines come to one place, one rank of a machine prints what several would.
   [[noreturn]] static void end_survivor() noexcept {
-    std::fprintf(stderr, "[hfcomm] %s\n", current_exception_text().c_str());
+    const std::string text = current_exception_text();
+    const char* const merged = std::getenv("HFCOMM_MERGED_OUTPUT");
+    const std::unique_lock lock(reported().mutex, std::try_to_lock);
+    const std::string_view behind_rank = std::string_view(text).substr(std::min(text.find(": "), text.size()));
+    if (merged == nullptr || merged != std::string_view("1") || !lock || reported().jobs.empty() ||
+        reported().jobs[0].roster->is_news(behind_rank)) {
+      std::fprintf(stderr, "[hfcomm] %s\n", text.c_str());
+    }
     std::fflush(stdout);  // not all streams: another thread may wait inside one
     ::_exit(1);
   }
