@@ -44,6 +44,8 @@ std::vector<double> doubles(4); std::vector<bool> bools(4); std::list<int> numbe
 std::vector<std::string> strings; device_span<int> device_numbers; std::map<std::string, widget> widget_dictionary;
 std::map<std::string, std::string> string_dictionary; std::multimap<std::string, double> equal_keys;
 const auto lambda = [copy = std::string()] { return copy; }; char letters[4] = {};
+std::vector<std::pair<int, double>> pairs(4); bool flags[4] = {};
+const auto pick = [](const auto& first, const auto&) { return first; };
 """
 
 # Objects that no function sends.
@@ -146,6 +148,9 @@ SUMMANDS = {
     "view of const": ("std::span(const_numbers)", "constant_elements<int>"),
     "literal": ("\"text\"", "constant_elements<char>"),
     "group": ("group", "not_reducible"),
+    "view of bools": ("std::span(flags)", "may_be_no_bool"),
+    "view of pairs": ("std::span(pairs)", "not_trivially_copyable"),
+    "view of classes": ("std::span(widgets)", "enable_raw_bytes"),
     "device memory": ("device_numbers", "device_memory_needs_hfcomm_nccl_hpp|there_for_host_memory"),
 }
 SUM_CALLS = {
@@ -159,6 +164,19 @@ SUM_CALLS = {
     "exclusive_scan": "(void)hfcomm::exclusive_scan({})",
     "exclusive_scan_async": "(void)exclusive_scan_async({})",
 }
+# Memory whose elements a callable does not combine, because they are none.
+FOLDED = {
+    "view of bools": ("std::span(flags)", "may_be_no_bool"),
+    "view of pairs": ("std::span(pairs)", "not_trivially_copyable"),
+    "view of classes": ("std::span(widgets)", "enable_raw_bytes"),
+    "literal": ("\"text\"", "not_serializable|constant_elements|elements_or_whole"),
+}
+FOLD_CALLS = {
+    "all_reduce": "(void)all_reduce({}, pick)",
+    "all_reduce_async": "(void)all_reduce_async({}, pick)",
+    "reduce": "(void)hfcomm::reduce({}, 0, pick)",
+    "scan": "(void)scan({}, pick)",
+}
 # Inputs and outputs that do not belong together.
 MEMORY = {
     "const out": ("numbers, const_numbers", "constant_elements<int>"),
@@ -168,8 +186,8 @@ MEMORY = {
     "out is vector<bool>": ("numbers, bools", "no_buffer<std::vector<bool"),
     "in is a list": ("number_list, numbers", "no_buffer<std::.*list"),
     "in is vector<bool>": ("bools, bools", "no_buffer<std::vector<bool"),
-    "in has classes": ("widgets, widgets", "no_buffer<std::vector<widget"),
-    "in has strings": ("strings, strings", "no_buffer<std::vector<std::"),
+    "in has classes": ("widgets, widgets", "enable_raw_bytes"),
+    "in has strings": ("strings, strings", "not_trivially_copyable"),
     "device in": ("device_numbers, numbers", "both_on_a_device|there_for_host_memory"),
     "device out": ("numbers, device_numbers", "both_on_a_device"),
 }
@@ -196,8 +214,8 @@ MEMORY_CALLS = {
 CONTRIBUTIONS = {
     "number": ("a_number", "no_buffer<int>"),
     "list": ("number_list", "no_buffer<std::.*list"),
-    "vector<bool>": ("bools", "no_buffer<std::vector<bool"),
-    "vector of classes": ("widgets", "no_buffer<std::vector<widget"),
+    "vector<bool>": ("bools", "may_be_no_bool"),
+    "vector of classes": ("widgets", "enable_raw_bytes"),
     "vector of strings": ("strings", "no_buffer<std::vector<std::"),
     "pointer": ("a_pointer", "a_pointer_has_no_length"),
     "device memory": ("device_numbers", "there_for_host_memory"),
@@ -228,7 +246,7 @@ DICTIONARY_CALLS = {
 TAKEN = {(call, "string_view") for call in ("send", "isend", "batch send")}
 
 TABLES = [(OBJECT_CALLS, OBJECTS), (TYPE_CALLS, TYPES), (NO_LIST_CALLS, NO_LISTS), (RECEIVING_CALLS, RECEIVED), (RECV_CALLS, RECEIVED_MEMORY), (SUM_CALLS, SUMMANDS),
-          (MEMORY_CALLS, MEMORY), (CONTRIBUTION_CALLS, CONTRIBUTIONS), (DICTIONARY_CALLS, DICTIONARIES)]
+          (FOLD_CALLS, FOLDED), (MEMORY_CALLS, MEMORY), (CONTRIBUTION_CALLS, CONTRIBUTIONS), (DICTIONARY_CALLS, DICTIONARIES)]
 
 def cells():
     for calls, arguments in TABLES:

@@ -48,6 +48,9 @@ struct no_buffer {
   struct a_pointer_has_no_length_so_pass_std_span_of_the_pointer_and_the_length;
   struct use_contiguous_memory_of_plain_elements_such_as_a_std_vector_of_numbers;
   struct this_operation_is_there_for_host_memory_so_copy_the_elements_to_the_host;
+  struct a_byte_from_elsewhere_may_be_no_bool_so_use_elements_of_unsigned_char;
+  struct its_elements_are_not_trivially_copyable_so_use_numbers_or_a_std_array_or_a_struct_of_them;
+  struct its_elements_may_have_padding_or_pointers_so_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
 };
 
 /// The elements of In cannot become elements of Out.
@@ -192,6 +195,9 @@ consteval auto refuse_object() {
   }
 }
 
+template <class R, class T>
+concept range_of = std::ranges::range<R> && std::is_same_v<std::ranges::range_value_t<R>, T>;
+
 /// Why R is no buffer.
 template <class R, class... Rest>
 consteval auto refuse_contribution() {
@@ -203,6 +209,17 @@ consteval auto refuse_contribution() {
     return refuse_as<typename refused::this_operation_is_there_for_host_memory_so_copy_the_elements_to_the_host>;
   } else if constexpr (std::is_pointer_v<type>) {
     return refuse_as<typename refused::a_pointer_has_no_length_so_pass_std_span_of_the_pointer_and_the_length>;
+  } else if constexpr (range_of<R, bool>) {
+    return refuse_as<typename refused::a_byte_from_elsewhere_may_be_no_bool_so_use_elements_of_unsigned_char>;
+  } else if constexpr (is_contiguous<R>) {
+    if constexpr (std::is_trivially_copyable_v<std::ranges::range_value_t<R>>) {
+      return refuse_as<
+          typename refused::
+              its_elements_may_have_padding_or_pointers_so_enable_raw_bytes_or_include_hfcomm_aggregates_hpp>;
+    } else {
+      return refuse_as<
+          typename refused::its_elements_are_not_trivially_copyable_so_use_numbers_or_a_std_array_or_a_struct_of_them>;
+    }
   } else {
     return refuse_as<typename refused::use_contiguous_memory_of_plain_elements_such_as_a_std_vector_of_numbers>;
   }
@@ -351,7 +368,7 @@ consteval auto refuse_elements() {
   } else if constexpr (buffer<T>) {
     return refuse_as<
         typename reason::not_reducible<element_in<T>>::pass_a_callable_that_combines_two_or_enable_element_type>;
-  } else if constexpr (std::is_pointer_v<object>) {
+  } else if constexpr (std::is_pointer_v<object> || std::ranges::view<object>) {
     return refuse_contribution<T>();
   } else {
     return refuse_as<typename reason::not_reducible<object>::pass_a_callable_that_combines_two_or_enable_element_type>;
@@ -388,6 +405,8 @@ consteval auto refuse_reduction() {
         object, op>::wrap_it_in_std_span_for_element_by_element_or_spell_out_the_types_of_the_callable_s_parameters>;
   } else if constexpr (no_callable<op>) {
     return refuse_elements<T, op>();
+  } else if constexpr (std::ranges::view<object> && is_contiguous<object> && !buffer<object>) {
+    return refuse_contribution<T>();
   } else if constexpr (!serializable<object>) {
     return refuse_object_or_view<T>();
   } else if constexpr (!combines<op, object>) {

@@ -91,16 +91,13 @@ operation reduction_call(operation_name name, movement pattern, const R& range, 
   return reduction_call<value_of<R>>(name, pattern, count_in(range), root, op, where);
 }
 
-/// Returns what comes before the text of an exception of serialization.
-[[nodiscard, gnu::cold]] std::string encoding_failure(const operation& call);
-
 /// Appends an object's bytes. Where serialization throws, tells the other ranks and throws the exception again.
 template <class T>
 void encode_or_tell(running_call& running, const operation& call, const T& value, serialization::output_bytes& out) {
   try {
     encode_to(value, out);
   } catch (...) {
-    running.fail_again(encoding_failure(call));
+    running.fail_again(concat({"serializing its ", call.type_name, " threw: "}));
   }
 }
 

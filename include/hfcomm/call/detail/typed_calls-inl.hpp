@@ -14,10 +14,6 @@
 
 namespace hfcomm::detail {
 
-HFCOMM_INLINE std::string encoding_failure(const operation& call) {
-  return concat({"serializing its ", call.type_name, " threw: "});
-}
-
 HFCOMM_INLINE void object_assembler::receive(int source, std::span<const std::byte> chunk, std::uint64_t /*offset*/,
                                              std::uint64_t total) {
   if (source >= ranks_) {

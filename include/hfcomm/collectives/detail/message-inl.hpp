@@ -117,7 +117,7 @@ HFCOMM_INLINE void refuse_message(const process_group& group, const operation& c
 }
 
 HFCOMM_INLINE std::string encoding_failure_text(const operation& call) {
-  return encoding_failure(call) + current_exception_text();
+  return concat({"serializing its ", call.type_name, " threw: ", current_exception_text()});
 }
 
 HFCOMM_INLINE void fail_to_encode(const process_group& group, const operation& call) {
