@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // hfrun -n N [--hosts a,b:4] program args...: starts a program as N ranks of one job, here or on other machines.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -95,8 +96,14 @@ std::vector<std::string> environment_of(int world_size, const std::string& root_
     const auto name = root_host.substr(root_host.find('@') + 1);  // user@host is the shell's
     result.push_back("HFCOMM_ADDRESS=" + (is_ipv6 ? '[' + name + ']' : name));
   }
-  if (std::getenv("HFCOMM_OUTPUT_DIRECTORY") == nullptr) {
-    result.emplace_back("HFCOMM_MERGED_OUTPUT=1");
+  const char* const directory = std::getenv("HFCOMM_OUTPUT_DIRECTORY");
+  const auto is_of = [](std::string_view name) {
+    return [name](std::string_view text) { return text.starts_with(name) && text.size() > name.size(); };
+  };
+  const bool has_files = (directory != nullptr && *directory != '\0') ||
+                         std::any_of(result.begin(), result.end(), is_of("HFCOMM_OUTPUT_DIRECTORY="));
+  if (std::none_of(result.begin(), result.end(), is_of("HFCOMM_MERGED_OUTPUT="))) {
+    result.emplace_back(has_files ? "HFCOMM_MERGED_OUTPUT=0" : "HFCOMM_MERGED_OUTPUT=1");
   }
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     result.emplace_back("OMP_NUM_THREADS=1");

@@ -60,10 +60,12 @@ class local_job {
       pollfd end{ended_.get(), POLLIN, 0};
       ::poll(&end, 1, 20);
     }
+    if (status != 0) {
+      rank_processes::end_orphans();
+    }
     if (!WIFSIGNALED(status)) {
       return WEXITSTATUS(status);
     }
-    rank_processes::end_orphans();
     const failure killed{.host = part_.host,
                          .status = 128 + WTERMSIG(status),
                          .how = "the process that started the ranks was killed by " +

@@ -189,8 +189,8 @@ inline void check_root_name(const std::vector<host_share>& shares) {
   }
 }
 
-/// Returns whether that names the machine on which hfrun runs, with the user who runs it: "localhost", a loopback
-/// address, or the name of the machine with or without its domain.
+/// Returns whether that names the machine on which hfrun runs: "localhost", a loopback address, or the name that the
+/// machine gives itself, also without its domain. "user@localhost" does not: a remote shell changes the user.
 inline bool is_this_host(const std::string& name) {
   std::array<char, 256> own{};
   ::gethostname(own.data(), own.size() - 1);

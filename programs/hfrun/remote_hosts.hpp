@@ -49,11 +49,12 @@ class remote_host {
   remote_host(job_part part, std::vector<std::string> shell, const std::string& own_path,
               const forwarded_signals& signals)
       : part_(std::move(part)), unsent_(to_bytes(part_)) {
-    auto [input_end, input] = make_pipe(remote_shell_);
-    auto [output, output_end] = make_pipe(remote_shell_);
-    auto [errors, errors_end] = make_pipe(remote_shell_);
+    auto [input_end, input] = make_pipe("a remote shell");
+    auto [output, output_end] = make_pipe("a remote shell");
+    auto [errors, errors_end] = make_pipe("a remote shell");
     const bool is_local = shell.empty() && is_this_host(part_.host);
     if (is_local) {
+      shell_name_ = "hfrun --serve";
       shell = {own_path, "--serve"};
     } else {
       shell = shell.empty() ? std::vector<std::string>{"ssh"} : shell;
@@ -142,13 +143,11 @@ class remote_host {
             .status = 128 + signal,
             .how = hfcomm::rendezvous::signal_name(signal) +
                    (is_reached_ ? " came as a second signal and stopped "
-                                : " ended the remote shell before it had started ") +
+                                : " ended " + shell_name_ + " before it had started ") +
                    ranks_of(part_)};
   }
 
  private:
-  static constexpr const char* remote_shell_ = "a remote shell";
-
   [[noreturn]] static void execute(const std::vector<std::string>& shell) {
     std::vector<char*> arguments;
     for (const std::string& argument : shell) {
@@ -205,13 +204,14 @@ class remote_host {
           {.host = part_.host,
            .status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
            .how = (WIFSIGNALED(status)
-                       ? "the remote shell was killed by " + hfcomm::rendezvous::signal_name(WTERMSIG(status))
-                       : "the remote shell ended with status " + std::to_string(WEXITSTATUS(status))) +
+                       ? shell_name_ + " was killed by " + hfcomm::rendezvous::signal_name(WTERMSIG(status))
+                       : shell_name_ + " ended with status " + std::to_string(WEXITSTATUS(status))) +
                   ", and with it " + ranks_of(part_)});
     }
   }
 
   job_part part_;
+  std::string shell_name_ = "the remote shell";
   std::string unsent_;  ///< For the input of the shell: the part, then signals.
   int pid_ = 0;
   bool is_running_ = true;

@@ -16,7 +16,6 @@
 #include <hfcomm/collectives/send_receive.hpp>
 #include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/launch.hpp>
-#include <hfcomm/serialization/encoder.hpp>
 
 #include "../process/processes.hpp"
 

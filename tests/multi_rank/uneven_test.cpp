@@ -164,6 +164,7 @@ void check_counts_of(const process_group& world, const Counts& counts) {
   std::vector<int> part(rank + 1);
   scatter(every, part, counts, world);
   CHECK((part == mine));
+  std::fill(part.begin(), part.end(), -1);
   reduce_scatter(every, part, counts, reduce_op::max, world);
   CHECK((part == mine));
   std::vector<int> sent(sum, world.rank());
@@ -176,11 +177,19 @@ void check_counts_of(const process_group& world, const Counts& counts) {
   std::fill(all.begin(), all.end(), -1);
   all_gather_async(mine, all, counts, world).wait();
   CHECK((all == every));
+  std::fill(gathered.begin(), gathered.end(), -1);
   gather_async(mine, gathered, counts, world).wait();
+  CHECK((world.rank() > 0 || gathered == every));
+  std::fill(part.begin(), part.end(), -1);
   scatter_async(every, part, counts, world).wait();
+  CHECK((part == mine));
+  std::fill(part.begin(), part.end(), -1);
   reduce_scatter_async(every, part, counts, reduce_op::max, world).wait();
   CHECK((part == mine));
+  const auto expected = came;
+  std::fill(came.begin(), came.end(), -1);
   all_to_all_async(sent, counts, came, from_each, world).wait();
+  CHECK((came == expected));
   CHECK((all_to_all_v_async(sent, counts, world).get().elements == came));
 }
 

@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include <doctest/doctest.h>
 
 #include <hfcomm/comm.hpp>
@@ -69,6 +72,15 @@ concept may_be_received = requires {
   recv<T>(any_source);
   irecv<T>(0);
 };
+
+// Functions of other libraries stay those of a program with `using namespace hfcomm`.
+static_assert(std::same_as<decltype(recv(0, std::declval<char*>(), 8UL, 0)), ::ssize_t>);
+static_assert(std::same_as<decltype(send(0, std::declval<const char*>(), 8UL, 0)), ::ssize_t>);
+template <class F>
+double reduce(const std::vector<double>& values, F op);
+static_assert(
+    std::same_as<decltype(reduce(std::declval<std::vector<double>&>(), std::declval<double (*)(double, double)>())),
+                 double>);
 
 using numbers = std::vector<int>;
 using widgets = std::vector<widget>;

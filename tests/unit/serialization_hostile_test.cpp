@@ -226,7 +226,7 @@ TEST_CASE("decode: a user's own size tag has the same limit") {
 }
 
 TEST_CASE("decode: the depth of nesting is limited") {
-  std::vector<std::byte> exact(hfcomm::serialization::max_depth(), std::byte{1});
+  std::vector<std::byte> exact(hfcomm::detail::nesting_limit(), std::byte{1});
   exact.back() = std::byte{0};
   CHECK(hfcomm::decode<chain>(exact).next != nullptr);
   exact.insert(exact.begin(), std::byte{1});

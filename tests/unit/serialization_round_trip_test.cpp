@@ -484,15 +484,15 @@ TEST_CASE("encode: the cost of appending does not grow with the bytes already th
 }
 
 TEST_CASE("encode: an object nested too deep is a usage_error and leaves no bytes behind") {
-  const chain deepest = round_trip(chain_of(hfcomm::serialization::max_depth()));
+  const chain deepest = round_trip(chain_of(hfcomm::detail::nesting_limit()));
   std::size_t length = 0;
   for (const chain* link = &deepest; link != nullptr; link = link->next.get()) {
     ++length;
   }
-  CHECK(length == hfcomm::serialization::max_depth());
+  CHECK(length == hfcomm::detail::nesting_limit());
 
   std::vector<std::byte> bytes(5);
-  CHECK_THROWS_AS(hfcomm::encode(chain_of(hfcomm::serialization::max_depth() + 1), bytes), hfcomm::usage_error);
+  CHECK_THROWS_AS(hfcomm::encode(chain_of(hfcomm::detail::nesting_limit() + 1), bytes), hfcomm::usage_error);
   CHECK(bytes.size() == 5);
   // Beside each other is not within each other.
   CHECK(round_trip(std::vector<person>(1000)).size() == 1000);

@@ -13,13 +13,18 @@
 
 namespace hfcomm::detail {
 
+template <class T>
+concept count_type =
+    std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char> && !std::same_as<T, wchar_t> &&
+    !std::same_as<T, char8_t> && !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+
 /// Numbers of elements, one for each rank, as an argument of a call: any range of integers, or integers in braces. A
 /// contiguous range of std::size_t is referred to, as by a span; other numbers are copied. A negative one is refused by
 /// the call.
 class counts_of_ranks {
  public:
   template <class R>
-    requires std::ranges::input_range<R> && std::integral<std::ranges::range_value_t<R>>
+    requires std::ranges::input_range<R> && count_type<std::ranges::range_value_t<R>>
   counts_of_ranks(R&& counts) {  // NOLINT(*explicit*, *forward*): an argument of a call; read, not kept
     if constexpr (std::convertible_to<R&, std::span<const std::size_t>>) {
       counts_ = counts;
@@ -29,7 +34,7 @@ class counts_of_ranks {
       }
     }
   }
-  template <std::integral T>
+  template <count_type T>
   counts_of_ranks(std::initializer_list<T> counts) : copied_(counts.begin(), counts.end()) {}
 
   operator std::span<const std::size_t>() const noexcept {  // NOLINT(*explicit*): it is used as one

@@ -2,109 +2,21 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
 #include <span>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
 
+#include <hfcomm/call/argument_kinds.hpp>
+#include <hfcomm/call/refusal_reasons.hpp>
 #include <hfcomm/core/concepts.hpp>
 #include <hfcomm/core/reduce_op.hpp>
-#include <hfcomm/group/process_group.hpp>
 #include <hfcomm/serialization/not_serializable.hpp>
 
-/// Reasons why no overload takes a call. Most operations have a deleted overload for such calls, because a compiler's
-/// list of all candidates says neither the reason nor the remedy. Its last parameter is the reason, of which there is
-/// none in valid calls. A requires-expression about a refused call is false, as it is without that overload.
-namespace hfcomm::reason {
-
-/// Elements of type T have no reductions.
-template <class T>
-struct not_reducible {
-  struct pass_a_callable_that_combines_two_or_enable_element_type;
-};
-
-/// The call cannot write to constant elements of type T.
-template <class T>
-struct constant_elements {
-  struct pass_another_buffer_for_the_result;
-  struct they_are_replaced_so_pass_memory_that_is_not_constant;
-};
-
-/// The call cannot write to an object of type T.
-template <class T>
-struct constant_object {
-  struct it_is_replaced_so_pass_a_variable_that_is_not_constant;
-};
-template <class T>
-struct temporary_object {
-  struct what_it_gets_would_be_lost_so_pass_a_variable;
-};
-
-/// R is no memory of elements.
-template <class R>
-struct no_buffer {
-  struct a_pointer_has_no_length_so_pass_std_span_of_the_pointer_and_the_length;
-  struct use_contiguous_memory_of_plain_elements_such_as_a_std_vector_of_numbers;
-  struct this_operation_is_there_for_host_memory_so_copy_the_elements_to_the_host;
-  struct a_byte_from_elsewhere_may_be_no_bool_so_use_elements_of_unsigned_char;
-  struct its_elements_are_not_trivially_copyable_so_use_numbers_or_a_std_array_or_a_struct_of_them;
-  struct its_elements_may_have_padding_or_pointers_so_enable_raw_bytes_or_include_hfcomm_aggregates_hpp;
-};
-
-/// The elements of In cannot become elements of Out.
-template <class In, class Out>
-struct different_memory {
-  struct input_and_output_need_elements_of_the_same_type;
-  struct input_and_output_are_both_in_host_memory_or_both_on_a_device;
-};
-
-/// T is no list of objects.
-template <class T>
-struct no_list_of_objects {
-  struct pass_a_std_vector_that_is_not_constant_or_std_tie_of_the_objects;
-};
-
-/// R is no memory of which a receive knows the length.
-template <class R>
-struct no_memory_to_receive {
-  struct wrap_it_in_std_span_or_receive_an_object_by_recv_of_its_type_as_in_recv_T_of_source;
-};
-
-/// R owns its elements, so that it would be an object.
-template <class R>
-struct owned_memory {
-  struct wrap_both_in_std_span;
-};
-
-/// M is no dictionary.
-template <class M>
-struct no_dictionary {
-  struct use_a_map_with_unique_sortable_keys;
-  struct its_values_need_to_be_numbers_weighted_means_variants_of_these_or_dictionaries;
-};
-
-/// The callable may be meant for T's elements as well as for two T.
-template <class T, class Op>
-struct elements_or_whole {
-  struct wrap_it_in_std_span_for_element_by_element_or_spell_out_the_types_of_the_callable_s_parameters;
-};
-
-/// The callable cannot combine two T into one.
-template <class T, class Op>
-struct not_combined {
-  struct the_callable_takes_two_of_them_and_returns_one;
-};
-
-/// R is a temporary that owns its elements.
-template <class R>
-struct temporary_buffer {
-  struct it_would_be_gone_when_the_operation_runs_so_keep_it_until_the_work_is_done;
-};
-
-}  // namespace hfcomm::reason
-
+/// Most operations have a deleted overload for calls that no other overload takes, because a compiler's list of all
+/// candidates says neither the reason nor the remedy. Its last parameter is the reason, of which there is none in valid
+/// calls. A requires-expression about a refused call is false, as it is without that overload. Each function below
+/// finds the reason for one kind of call.
 namespace hfcomm::detail {
 
 /// What a refused call returns. It converts to anything, so that a compiler says no more about the call.
@@ -124,66 +36,6 @@ template <class First, class... More>
 struct first_type<First, More...> : std::type_identity<First> {};
 template <class... Types>
 using first_type_t = typename first_type<Types...>::type;
-
-template <class R>
-concept device_argument = enable_device_range<std::remove_cvref_t<R>>;
-
-template <class R>
-concept temporary_memory = buffer<R> && !lasting_buffer<R>;
-
-/// A list of buffers, which some collectives take.
-template <class L>
-concept list_of_buffers = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>> &&
-                          writable_buffer<std::ranges::range_reference_t<L>>;
-
-/// The same of buffers that are only read.
-template <class L>
-concept list_of_views = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>>;
-
-template <class R>
-concept buffer_or_list = buffer<R> || list_of_buffers<R>;
-
-/// An argument that is meant as memory, not as a root, an operation, a group or a stream, which is a pointer, too.
-template <class R>
-concept memory_argument =
-    device_argument<R> || std::ranges::range<R> ||
-    (std::is_pointer_v<std::decay_t<R>> && std::is_arithmetic_v<std::remove_pointer_t<std::decay_t<R>>>);
-
-/// An argument that stands where a reduction has its operation, and that is no callable.
-template <class Op>
-concept no_callable = std::is_void_v<Op> || std::convertible_to<Op, reduce_op> ||
-                      std::convertible_to<const Op&, const process_group&> || buffer<Op>;
-
-struct any_call_operator {
-  void operator()();
-};
-/// Has an ambiguous call operator where Op has one or more of its own.
-template <class Op>
-struct call_operators : Op, any_call_operator {};
-
-/// A callable that may take arguments of any type: a generic lambda, std::plus<>, overloads. Whether it takes a certain
-/// type cannot be asked, because the question may be an error in its body.
-template <class Op>
-concept generic_callable = std::is_class_v<Op> && !std::is_final_v<Op> &&
-                           !requires { &call_operators<Op>::operator(); } && !requires { &Op::operator(); };
-
-template <class T>
-inline constexpr bool is_string = false;
-template <class Char, class Traits, class Allocator>
-inline constexpr bool is_string<std::basic_string<Char, Traits, Allocator>> = true;
-
-/// A buffer that is an object to a callable.
-template <class T>
-concept owner_of_elements = buffer<T> && serializable<T> && !is_string<T>;
-
-/// A container and a callable that may be meant for its elements.
-template <class T, class Op>
-concept ambiguous_reduction =
-    owner_of_elements<T> && !no_callable<Op> && (generic_callable<Op> || combines<Op, std::ranges::range_value_t<T>>);
-
-/// A callable that combines two objects into one, and that is not meant for their elements.
-template <class Op, class T>
-concept combines_objects = !ambiguous_reduction<T, Op> && combines<Op, T>;
 
 /// Why an object is refused.
 template <class T>
@@ -428,6 +280,8 @@ template <class T, class Second = void, class Third = void, class... Rest>
 consteval auto refuse_rooted_reduction() {
   if constexpr (memory_argument<Second>) {
     return refuse_reduced_parts<T, Second, Rest...>();
+  } else if constexpr (!std::convertible_to<Second, int>) {
+    return no_reason();  // a function of another library
   } else {
     return refuse_reduction<T, Third, Rest...>();
   }
@@ -436,6 +290,8 @@ template <class T, class Second = void, class Third = void, class... Rest>
 consteval auto refuse_rooted_reduction_later() {
   if constexpr (memory_argument<Second>) {
     return refuse_reduced_parts_later<T, Second, Rest...>();
+  } else if constexpr (!std::convertible_to<Second, int>) {
+    return no_reason();
   } else {
     return refuse_reduction_later<T, Third, Rest...>();
   }
@@ -471,45 +327,6 @@ consteval auto refuse_exclusive_scan_later() {
     return refuse_scan_later<T, Third, Rest...>();
   } else {
     return refuse_scan_later<T, Second, Third, Rest...>();
-  }
-}
-
-/// Receiving objects of type T. A view has its type as an argument of the template, too, where it is named.
-template <class T, class... Rest>
-consteval auto refuse_received_object() {
-  if constexpr ((buffer_view<Rest> || ...)) {
-    return no_reason();
-  } else {
-    return refuse_object<T>();
-  }
-}
-
-/// Receiving into memory.
-template <class R, class... Rest>
-consteval auto refuse_memory_to_receive() {
-  if constexpr (device_argument<R>) {
-    return no_reason();
-  } else if constexpr (buffer_view<R>) {
-    return refuse_to_write<R>();
-  } else {
-    return refuse_as<typename reason::no_memory_to_receive<
-        std::remove_cvref_t<R>>::wrap_it_in_std_span_or_receive_an_object_by_recv_of_its_type_as_in_recv_T_of_source>;
-  }
-}
-
-/// Sending one object or elements, and receiving another or others, behind the destination.
-template <class Out, class Destination = void, class In = void, class... Rest>
-consteval auto refuse_send_receive() {
-  if constexpr (device_argument<Out> || device_argument<In>) {
-    return no_reason();
-  } else if constexpr (!memory_argument<In>) {
-    return refuse_object<Out>();
-  } else if constexpr (!buffer<Out>) {
-    return refuse_contribution<Out>();
-  } else if constexpr (!buffer_view<Out>) {
-    return refuse_as<typename reason::owned_memory<std::remove_cvref_t<Out>>::wrap_both_in_std_span>;
-  } else {
-    return refuse_memory_to_receive<In>();
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hfcomm/call/refused_calls.hpp>
+#include <hfcomm/call/refused_messages.hpp>
 #include <hfcomm/collectives/detail/message.hpp>
 #include <hfcomm/collectives/detail/message_place.hpp>
 #include <hfcomm/core/call_site.hpp>

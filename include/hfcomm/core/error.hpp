@@ -147,7 +147,7 @@ template <class Error, class... More>
 [[gnu::cold]] std::string current_exception_detail();
 
 /// To be called in a handler: throws the exception again. A usage_error of no call, such as one of the encoder, gets
-/// this context.
+/// this context; a class derived from it does not.
 [[noreturn, gnu::cold]] void rethrow_with(const error_context& context);
 
 }  // namespace detail

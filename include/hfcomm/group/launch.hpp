@@ -45,8 +45,8 @@ namespace detail {
 /// `main` returns void or an exit status. With one process it runs in this process.
 ///
 /// A launcher that has started this process comes first (torchrun, mpirun, srun: see detect_environment). Then `main`
-/// runs once, in this process, as the rank that the launcher's variables set, and the options have no effect. So one
-/// program runs alone and under every launcher. A launcher's job of one process counts as none.
+/// runs once, in this process, as the rank that the launcher's variables set, and no option but `max_depth` has an
+/// effect. So one program runs alone and under every launcher. A launcher's job of one process counts as none.
 ///
 /// The first failure is printed with its rank: an exception's text, an exit status or a signal, and what the rank had
 /// called last where another rank has noticed its end. That includes errors of a dropped work or a scope's end that no

@@ -205,7 +205,7 @@ class roster {
         here, because_of_another ? presence::failed_because_of_another : presence::failed);
   }
 
-  /// Returns whether no rank of this machine that ends because of another one has printed that text before.
+  /// Returns whether the last text that a rank of this machine has printed of another one's end is not this.
   [[nodiscard]] bool is_news(std::string_view text) noexcept {
     const auto hash = static_cast<std::uint32_t>(detail::fnv1a(text));
     return entries_[0].printed.exchange(hash) != hash;
@@ -353,7 +353,7 @@ class roster {
     std::atomic<std::int32_t> has_no_agent{0};  // 1: its process connects the machine no more
     std::atomic<std::int32_t> launched_as{-1};  // the rank that launch() gave its process, also in other jobs
     std::atomic<std::int32_t> launched_by{0};   // the process that called launch()
-    std::atomic<std::uint32_t> printed{0};      // of the first rank: of the text that a rank has printed last
+    std::atomic<std::uint32_t> printed{0};  // a hash of the text that was printed last; that of the first entry counts
     char host[64]{};
     failure_text failure;
   };

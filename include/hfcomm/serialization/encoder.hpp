@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 
-#include <hfcomm/core/config.hpp>
+#include <hfcomm/core/nesting_limit.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/serialization/output_bytes.hpp>
 
@@ -31,13 +30,6 @@ void save_standard(encoder& archive, const T& value);
 template <class T>
 void load_standard(decoder& archive, T& value);
 
-/// The maximum nesting depth of objects of the user's classes, in encoding, too: init_options::max_depth. Only such a
-/// class can contain itself, so this bounds the stack that decoding needs.
-HFCOMM_PROCESS_STATE inline std::atomic<std::size_t>& max_depth() noexcept {
-  static std::atomic<std::size_t> depth = 256;
-  return depth;
-}
-
 /// The number of elements that a message may declare beyond one for each of its bytes. Only an element of an empty
 /// class has no bytes.
 inline constexpr std::uint64_t max_elements_without_bytes = 65536;
@@ -51,7 +43,7 @@ class encoder {
   void write_size(std::uint64_t size) { write(&size, sizeof(size)); }
 
   void enter() {
-    if (++depth_ > max_depth()) {
+    if (++depth_ > hfcomm::detail::nesting_limit()) {
       fail_for_depth();
     }
   }
@@ -149,7 +141,7 @@ class decoder {
   }
 
   void enter() {
-    if (++depth_ > max_depth()) {
+    if (++depth_ > hfcomm::detail::nesting_limit()) {
       fail_for_depth();
     }
   }

@@ -66,9 +66,8 @@ concept has_member_named_serialize =
 /// True for classes of the standard library and of hfcomm, to which a user cannot add functions: std::function,
 /// std::mutex, work, process_group.
 template <class T>
-concept library_class =
-    std::is_null_pointer_v<T> || (std::is_class_v<T> && (type_name_of_compiler<T>().starts_with("std::") ||
-                                                         type_name_of_compiler<T>().starts_with("hfcomm::")));
+concept library_class = std::is_class_v<T> && (type_name_of_compiler<T>().starts_with("std::") ||
+                                               type_name_of_compiler<T>().starts_with("hfcomm::"));
 
 /// The result of functions that find a reason.
 template <class Why>
@@ -107,7 +106,7 @@ consteval auto reason_against() {
   } else if constexpr (std::ranges::range<T>) {
     return because<
         typename refused::a_container_s_own_functions_and_its_base_s_are_ambiguous_so_make_the_base_a_member>{};
-  } else if constexpr (library_class<T>) {
+  } else if constexpr (library_class<T> || std::is_null_pointer_v<T>) {
     return because<typename refused::it_means_nothing_in_another_process_so_send_a_value_that_it_stands_for>{};
   } else if constexpr (has_member_named_serialize<T>) {
     return because<

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <typeinfo>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
@@ -65,7 +66,7 @@ HFCOMM_INLINE void rethrow_with(const error_context& context) {
   try {
     throw;
   } catch (const usage_error& problem) {
-    if (problem.operation().empty()) {
+    if (typeid(problem) == typeid(usage_error) && problem.operation().empty()) {
       throw_error<usage_error>(context, {problem.detail()});
     }
     throw;

@@ -19,6 +19,7 @@
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/nesting_limit.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
 #include <hfcomm/group/detail/connect_by.hpp>
@@ -30,7 +31,6 @@
 #include <hfcomm/group/session.hpp>
 #include <hfcomm/rendezvous/address_exchange.hpp>
 #include <hfcomm/rendezvous/local_rendezvous.hpp>
-#include <hfcomm/serialization/encoder.hpp>
 
 namespace hfcomm {
 
@@ -126,7 +126,8 @@ class terminate_reporter {
     const std::string text = current_exception_text();
     const char* const merged = std::getenv("HFCOMM_MERGED_OUTPUT");
     const std::unique_lock lock(reported().mutex, std::try_to_lock);
-    const std::string_view behind_rank = std::string_view(text).substr(std::min(text.find(": "), text.size()));
+    const std::string_view behind_rank =
+        std::string_view(text).substr(text.starts_with("rank ") ? std::min(text.find(": "), text.size()) : 0);
     if (merged == nullptr || merged != std::string_view("1") || !lock || reported().jobs.empty() ||
         reported().jobs[0].roster->is_news(behind_rank)) {
       std::fprintf(stderr, "[hfcomm] %s\n", text.c_str());
@@ -276,7 +277,8 @@ namespace detail {
   return join_here(detail::concat({" For ranks on other machines, ", include_machines}));
 }
 
-/// Returns this process's place in its job, whose limit of nesting it takes. Throws usage_error with `context`.
+/// Returns this process's place in its job, and sets the limit of nesting that the options name. Throws usage_error
+/// with `context`.
 [[gnu::cold]] HFCOMM_INLINE launch_environment find_job(const init_options& options, const error_context& context) {
   launch_environment who = [&] {
     try {
@@ -291,7 +293,7 @@ namespace detail {
         {"the job has ", who.world_size, " ranks; it can have at most ", engines::layout::max_ranks});
   }
   if (options.max_depth != 0) {
-    serialization::max_depth() = options.max_depth;
+    nesting_limit() = options.max_depth;
   }
   return who;
 }

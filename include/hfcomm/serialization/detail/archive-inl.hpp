@@ -33,8 +33,8 @@ HFCOMM_INLINE void output_bytes::grow(std::size_t more) {
 }
 
 [[gnu::cold]] HFCOMM_INLINE std::string too_deep() {
-  return hfcomm::detail::concat(
-      {"objects are nested more than ", max_depth().load(), " deep; init_options::max_depth raises that limit"});
+  return hfcomm::detail::concat({"objects are nested more than ", hfcomm::detail::nesting_limit().load(),
+                                 " deep; init_options::max_depth raises that limit"});
 }
 
 HFCOMM_INLINE void encoder::fail_for_depth() { hfcomm::detail::throw_error<usage_error>({too_deep()}); }
