@@ -12,7 +12,7 @@
 #include <hfcomm/group/process_group.hpp>
 #include <hfcomm/serialization/serializable.hpp>
 
-/// What an argument of a call may be meant for.
+/// Kinds of arguments: memory, lists of memory, operations, callables.
 namespace hfcomm::detail {
 
 template <class R>

@@ -19,13 +19,13 @@
 /// finds the reason for one kind of call.
 namespace hfcomm::detail {
 
-/// What a refused call returns. It converts to anything, so that a compiler says no more about the call.
+/// The result of a refused call. It converts to anything, so that a compiler says no more about the call.
 struct refused_result {
   template <class T>
   operator T() const;
 };
 
-struct no_reason {};
+using no_reason = because<reason::none>;
 template <class Why>
 inline constexpr because<Why> refuse_as{};
 
@@ -40,11 +40,7 @@ using first_type_t = typename first_type<Types...>::type;
 /// Why an object is refused.
 template <class T>
 consteval auto refuse_object() {
-  if constexpr (serializable<std::remove_cvref_t<T>>) {
-    return no_reason();
-  } else {
-    return refuse_as<why_no_object<T>>;
-  }
+  return find_reason_against_object<std::remove_cvref_t<T>>();
 }
 
 template <class R, class T>
@@ -272,7 +268,7 @@ consteval auto refuse_reduction() {
 template <class T, class... Rest>
 consteval auto refuse_reduction_later() {
   using op = std::remove_cvref_t<first_type_t<Rest...>>;
-  return refuse_temporary < T, buffer_view<T> || no_callable < op >> (refuse_reduction<T, Rest...>());
+  return refuse_temporary<T, (buffer_view<T> || no_callable<op>)>(refuse_reduction<T, Rest...>());
 }
 
 /// Reductions with a root behind the memory.
@@ -365,6 +361,7 @@ consteval auto refuse_results() {
 
 /// The type of a reason. Where there is none, there is no such type, and the deleted overload takes no part.
 template <auto found>
+  requires refused<typename decltype(found)::type>
 using reason_of = typename decltype(found)::type;
 
 /// Converts from device memory, and says in a compiler's message what to do. Overloads that take it, and `...`, are

@@ -21,7 +21,7 @@ namespace hfcomm {
 
 /// A list of views of one element type, which are only read.
 template <class L>
-concept readable_buffer_list = std::ranges::forward_range<L> && buffer_view<std::ranges::range_value_t<L>>;
+concept readable_buffer_list = detail::list_of_views<L>;
 
 namespace detail {
 
