@@ -248,6 +248,7 @@ TAKEN = {(call, "string_view") for call in ("send", "isend", "batch send")}
 TABLES = [(OBJECT_CALLS, OBJECTS), (TYPE_CALLS, TYPES), (NO_LIST_CALLS, NO_LISTS), (RECEIVING_CALLS, RECEIVED), (RECV_CALLS, RECEIVED_MEMORY), (SUM_CALLS, SUMMANDS),
           (FOLD_CALLS, FOLDED), (MEMORY_CALLS, MEMORY), (CONTRIBUTION_CALLS, CONTRIBUTIONS), (DICTIONARY_CALLS, DICTIONARIES)]
 
+
 def cells():
     for calls, arguments in TABLES:
         for function, call in calls.items():

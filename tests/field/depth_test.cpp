@@ -17,6 +17,7 @@
 #include <hfcomm/group/connect.hpp>
 #include <hfcomm/group/launch.hpp>
 
+#include "../chain.hpp"
 #include "../process/processes.hpp"
 
 namespace {
@@ -24,33 +25,7 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// Objects within each other.
-struct chain {
-  std::unique_ptr<chain> next;
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(next);
-  }
-};
-
-chain chain_of(std::size_t depth) {
-  chain first;
-  for (std::size_t more = 1; more < depth; ++more) {
-    auto next = std::make_unique<chain>(std::move(first));
-    first.next = std::move(next);
-  }
-  return first;
-}
-
-std::size_t depth_of(const chain& first) {
-  std::size_t depth = 1;
-  for (const chain* link = first.next.get(); link != nullptr; link = link->next.get()) {
-    ++depth;
-  }
-  return depth;
-}
-
-/// What the sender of a too deep object throws from `call`.
+/// Returns the text of the usage_error that `call` throws where an object is too deep.
 template <class Call>
 std::string text_of_error(Call call) {
   try {

@@ -24,6 +24,7 @@
 
 #include <hfcomm/serialization/encoding.hpp>
 
+#include "../chain.hpp"
 #include "encodings.hpp"
 
 namespace {
@@ -191,24 +192,6 @@ struct tree {
 
 int sum(const tree& node) {
   return node.value + (node.left ? sum(*node.left) : 0) + (node.right ? sum(*node.right) : 0);
-}
-
-struct chain {
-  std::unique_ptr<chain> next;
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(next);
-  }
-};
-
-chain chain_of(std::size_t length) {
-  chain result;
-  for (std::size_t i = 1; i < length; ++i) {
-    chain longer;
-    longer.next = std::make_unique<chain>(std::move(result));
-    result = std::move(longer);
-  }
-  return result;
 }
 
 }  // namespace
@@ -485,11 +468,7 @@ TEST_CASE("encode: the cost of appending does not grow with the bytes already th
 
 TEST_CASE("encode: an object nested too deep is a usage_error and leaves no bytes behind") {
   const chain deepest = round_trip(chain_of(hfcomm::detail::nesting_limit()));
-  std::size_t length = 0;
-  for (const chain* link = &deepest; link != nullptr; link = link->next.get()) {
-    ++length;
-  }
-  CHECK(length == hfcomm::detail::nesting_limit());
+  CHECK(depth_of(deepest) == hfcomm::detail::nesting_limit());
 
   std::vector<std::byte> bytes(5);
   CHECK_THROWS_AS(hfcomm::encode(chain_of(hfcomm::detail::nesting_limit() + 1), bytes), hfcomm::usage_error);
