@@ -10,12 +10,18 @@
 #include <memory_resource>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <hfcomm/collectives/all_gather.hpp>
 #include <hfcomm/collectives/broadcast.hpp>
+#include <hfcomm/collectives/broadcast_object_list.hpp>
 #include <hfcomm/collectives/gather.hpp>
 #include <hfcomm/collectives/message_batch.hpp>
+#include <hfcomm/collectives/recv.hpp>
+#include <hfcomm/collectives/scatter.hpp>
+#include <hfcomm/collectives/send.hpp>
+#include <hfcomm/collectives/send_receive.hpp>
 
 namespace {
 
@@ -124,6 +130,28 @@ TEST_CASE("objects: one that is larger than the stack is decoded on the heap") {
     mine->grid[6] = group.rank();
     broadcast(*mine, 1, group);
     CHECK(mine->grid[6] == 1);
+    mine->grid[8] = (*plain)[9] = group.rank() + 3;
+    int step = group.rank();
+    broadcast_object_list(std::tie(*mine, step, *plain), 1, group);
+    CHECK((mine->grid[8] == 4 && step == 1 && (*plain)[9] == 4));
+  });
+}
+
+TEST_CASE("objects: one that is larger than the stack is returned where the caller has room for it") {
+  run_noted(2, {}, [](const process_group& group) {
+    const auto made = [](const auto& call) { return std::unique_ptr<large_state>(new large_state(call())); };
+    std::vector<large_state> all(group.rank() == 0 ? 2 : 0);
+    if (group.rank() == 0) {
+      all[1].name = "second";
+    }
+    CHECK(made([&] { return scatter(all, 0, group); })->name == (group.rank() == 0 ? "" : "second"));
+    const auto mine = std::make_unique<large_state>();
+    mine->name = text_of(group.rank(), 5);
+    const int other = 1 - group.rank();
+    CHECK(made([&] { return send_receive(*mine, other, other, group); })->name == text_of(other, 5));
+    work<void> sent = isend(*mine, other, group);
+    CHECK(made([&] { return recv<large_state>(other, group); })->name == text_of(other, 5));
+    sent.wait();
   });
 }
 

@@ -174,12 +174,17 @@ TEST_CASE("broadcast_object_list: a truncated or overlong message is a decode_er
   std::string name = "five";
   using row = hfcomm::detail::object_sequence<int, std::string>;
   row::encode_to(message, std::tie(number, name));
-  CHECK((row::decoded(message) == std::tuple<int, std::string>(5, "five")));
+  const auto into = std::tie(number, name);
+  number = 0;
+  name.clear();
   for (std::size_t size = 0; size < message.size(); ++size) {
-    (void)error_of<decode_error>([&] { (void)row::decoded(std::span(message).first(size)); });
+    (void)error_of<decode_error>([&] { row::decode_from(std::span(message).first(size), into); });
   }
+  CHECK((number == 0 && name.empty()));
+  row::decode_from(message, into);
+  CHECK((into == std::tuple(5, "five")));
   message.push_back(std::byte{0});
-  CHECK_CONTAINS(error_of<decode_error>([&] { (void)row::decoded(message); }).what(), "1 bytes are left over");
+  CHECK_CONTAINS(error_of<decode_error>([&] { row::decode_from(message, into); }).what(), "1 bytes are left over");
 }
 
 }  // namespace

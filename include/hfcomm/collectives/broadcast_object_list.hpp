@@ -34,12 +34,16 @@ class object_sequence {
     std::apply([&](const auto&... object) { (append(message, object), ...); }, objects);
   }
 
-  static std::tuple<T...> decoded(std::span<const std::byte> message) {
-    std::tuple<T...> objects;
+  /// Replaces all objects, or none where it throws decode_error.
+  static void decode_from(std::span<const std::byte> message, const std::tuple<T&...>& objects) {
+    std::tuple<new_object<T>...> decoded;
     std::size_t index = 0;
-    std::apply([&](auto&... object) { (take(message, object, index++), ...); }, objects);
+    std::apply([&](auto&... object) { (take(message, *object, index++), ...); }, decoded);
     require_end_of_objects(message);
-    return objects;
+    const auto replace = [&]<std::size_t... Index>(std::index_sequence<Index...> /*each*/) {
+      ((std::get<Index>(objects) = std::move(*std::get<Index>(decoded))), ...);
+    };
+    replace(std::index_sequence_for<T...>());
   }
 
  private:
@@ -81,8 +85,7 @@ void broadcast_objects(operation&& call, const std::tuple<T&...>& objects, const
   const std::vector<std::byte> received = exchange_objects(running, call);
   if (group.rank() != call.root) {
     try {
-      auto targets = objects;
-      targets = object_sequence<T...>::decoded(received);
+      object_sequence<T...>::decode_from(received, objects);
     } catch (const decode_error& problem) {
       fail_objects(running, call.root, problem);
     }

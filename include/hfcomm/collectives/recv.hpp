@@ -16,7 +16,7 @@ template <serializable T>
   const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message = detail::incoming_object<T>("recv", source, detail::allowed_peer::other_rank, group, tag, where);
   detail::complete_message(group, message);
-  return detail::take_object<T>(group, *message).value;
+  return detail::take_value<T>(group, *message);
 }
 
 /// Receives the next object with this tag from any rank, and returns it with its sender. Ranks that send continuously
@@ -61,8 +61,8 @@ work<T> irecv(int source, detail::group_or_tag first = {}, detail::group_or_tag 
               call_site where = call_site::current()) {
   const auto& [group, tag] = detail::message_place(first, second, where);
   const auto message = detail::incoming_object<T>("irecv", source, detail::allowed_peer::any_rank, group, tag, where);
-  return detail::start_message(
-      group, message, [group](const engines::transfer& came) { return detail::take_object<T>(group, came).value; });
+  return detail::start_message(group, message,
+                               [group](const engines::transfer& came) { return detail::take_value<T>(group, came); });
 }
 
 /// Starts to receive an object from any rank, this one included; the work's value is the object and its sender. Where

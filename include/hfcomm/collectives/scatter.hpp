@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,8 +27,8 @@ T scatter_objects(operation&& call, const std::vector<T>& values, const process_
   if (group.rank() == call.root) {
     parts = encode_parts(running, call, values);
   }
-  std::optional<T> mine;
-  const auto store = [&](int, T&& received) { mine = std::move(received); };
+  new_object<T> mine;
+  const auto store = [&](int, T&& received) { *mine = std::move(received); };
   object_receiver<T, decltype(store)> received(running, store);
   running.engine().all_to_all_v(call, {.outgoing = parts}, received);
   return std::move(*mine);

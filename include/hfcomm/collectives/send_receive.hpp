@@ -65,7 +65,7 @@ template <serializable T>
         return detail::incoming_object<T>("send_receive", source, any_rank, group, tag, where);
       });
   detail::complete_messages(group, std::array{pair.out, pair.in});
-  return detail::take_object<T>(group, *pair.in).value;
+  return detail::take_value<T>(group, *pair.in);
 }
 
 /// Sends one buffer's elements and receives another's; the buffers must not overlap (usage_error). The length of each

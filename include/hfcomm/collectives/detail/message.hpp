@@ -155,6 +155,14 @@ void take_object(const process_group& group, const transfer& message, T& value) 
 
 /// Returns the object of a transfer that has succeeded; a default-constructed one where nobody has sent any.
 template <class T>
+T take_value(const process_group& group, const transfer& message) {
+  T value{};
+  take_object(group, message, value);
+  return value;
+}
+
+/// Returns the same with its sender.
+template <class T>
 received<T> take_object(const process_group& group, const transfer& message) {
   received<T> result{T{}, message.source};
   take_object(group, message, result.value);
