@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -24,6 +23,7 @@
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::rendezvous {
 
@@ -57,7 +57,7 @@ class roster {
         entries_(reinterpret_cast<entry*>(segment_->data())),
         size_(size),
         index_(index),
-        holders_(std::make_unique<std::atomic<pid_t>[]>(static_cast<std::size_t>(size))) {}
+        seen_(std::make_unique<seen_process[]>(static_cast<std::size_t>(size))) {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int index() const noexcept { return index_; }
@@ -156,8 +156,8 @@ class roster {
     return entries_[0].printed.exchange(hash) != hash;
   }
 
-  /// Returns how rank `index` ended; nullopt while it lives or has not come yet. After a death it may wait up to 60 ms
-  /// for the parent's exit record.
+  /// Returns how rank `index` ended; nullopt while it lives or has not come yet. It may wait for the parent's exit
+  /// record, until 60 ms after this rank has first seen the death.
   [[nodiscard, gnu::cold]] std::optional<rank_ending> ending(int index) const {
     using kind = rank_ending::kind;
     const entry& other = entries_[index];
@@ -217,18 +217,26 @@ class roster {
     return detail::concat({ranks_are_processes() ? "pid " : "thread of pid ", other.pid.load(), " on ", other.host});
   }
 
-  /// Returns who has ended by itself, besides rank `index`, as an addition to its text; empty where nobody has. A rank
-  /// that ends because of another one may be all that a group knows, to which that one does not belong.
-  [[nodiscard, gnu::cold]] std::string other_culprit(int index) const {
+  /// Returns a rank, other than `index`, that has ended by itself and not because of another one; -1 where none has.
+  [[nodiscard, gnu::cold]] int culprit_besides(int index) const {
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == index || entries_[rank].state.load() == presence::left) {
         continue;
       }
       if (const auto end = ending(rank); end && end->how <= rank_ending::kind::failed) {
-        return detail::concat({"; also, rank ", rank, " of the job (", identity(rank), ") ", end->text});
+        return rank;
       }
     }
-    return {};
+    return -1;
+  }
+
+  /// Returns who has ended by itself, besides rank `index`, as an addition to its text; empty where nobody has. A rank
+  /// that ends because of another one may be all that a group knows, to which that one does not belong.
+  [[nodiscard, gnu::cold]] std::string other_culprit(int index) const {
+    const int rank = culprit_besides(index);
+    const auto end = rank < 0 ? std::nullopt : ending(rank);
+    return end ? detail::concat({"; also, rank ", rank, " of the job (", identity(rank), ") ", end->text})
+               : std::string();
   }
 
  private:
@@ -263,7 +271,7 @@ class roster {
   /// Returns the state of the process that holds a rank's lock. A process that was waited for has no number any more;
   /// the number that it had tells that it is gone.
   [[nodiscard]] process_state state_of_holder(int index, pid_t holder) const {
-    std::atomic<pid_t>& last = holders_[static_cast<std::size_t>(index)];
+    std::atomic<pid_t>& last = seen_[static_cast<std::size_t>(index)].holder;
     if (holder > 0) {
       last.store(holder, std::memory_order_relaxed);
     } else {
@@ -321,7 +329,7 @@ class roster {
     }
     if (const exit_record* const record = exit_record_of(index); record != nullptr) {
       // The kernel tells the parent a moment later, or much later where much memory is to be freed.
-      for (int attempt = 0; attempt < 60; ++attempt) {
+      for (const detail::patience patience(seen_[static_cast<std::size_t>(index)].time_left());;) {
         if (record->ended.load() != 0) {
           const auto text = record->failure.read();
           return text ? rank_ending{record->because_of_another.load() != 0 ? kind::failed_because_of_another
@@ -329,7 +337,9 @@ class roster {
                                     detail::concat({"failed: ", *text})}
                       : rank_ending{kind::died, describe_wait_status(record->wait_status.load())};
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (!patience.sleep()) {
+          break;
+        }
       }
     }
     return {kind::died,
@@ -337,11 +347,28 @@ class roster {
                             " without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"})};
   }
 
+  /// A process as this one has seen it.
+  struct seen_process {
+    std::atomic<pid_t> holder{0};           // that was last seen to hold the rank's lock
+    std::atomic<std::int64_t> deadline{0};  // of its exit record, on the steady clock; 0 while no death was seen
+
+    /// Returns for how long its exit record is worth waiting. It has died.
+    [[nodiscard, gnu::cold]] std::chrono::nanoseconds time_left() {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      std::int64_t end = 0;
+      const std::int64_t first = std::chrono::nanoseconds(now + std::chrono::milliseconds(60)).count();
+      if (deadline.compare_exchange_strong(end, first)) {
+        end = first;
+      }
+      return std::chrono::nanoseconds(end) - now;
+    }
+  };
+
   std::shared_ptr<shared_segment> segment_;
   entry* entries_;
   int size_;
   int index_;
-  std::unique_ptr<std::atomic<pid_t>[]> holders_;  // by rank: the process that was last seen to hold its lock
+  std::unique_ptr<seen_process[]> seen_;  // by rank
   fork_guard creator_;
   int agent_ = -1;  // -1: the job has one machine
 };

@@ -150,7 +150,7 @@ class shared_memory_health final : public group_health {
     return found;
   }
 
-  /// Returns how a rank ended or left the group; nullopt while it is there. May wait 300 ms for an exception's text.
+  /// Returns how a rank ended or left the group; nullopt while it is there. May wait for an exception's text.
   [[nodiscard]] std::optional<rendezvous::rank_ending> ending(int rank) const {
     if (auto end = job_->roster->ending(index_of(rank))) {
       return end;
@@ -163,20 +163,20 @@ class shared_memory_health final : public group_health {
       return rendezvous::rank_ending{kind::left, left_group};
     }
     // An exception is unwinding that rank. Its handler (launch, run_ranks) will publish the text.
-    if (auto end = await_ending(rank, std::chrono::milliseconds(300))) {
+    if (auto end = await_ending(rank, time_for_text(rank))) {
       return end;
     }
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
 
-  /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this waits for it.
-  [[nodiscard, gnu::cold]] std::string failure_text_of(int rank, int milliseconds = 300) const {
-    std::string text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
-    for (; milliseconds > 0 && text.empty(); --milliseconds) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      text = job_->roster->failure_text_of(index_of(rank)).value_or(std::string());
+  /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this may wait for it.
+  [[nodiscard, gnu::cold]] std::string failure_text_of(int rank) const {
+    const detail::patience patience(time_for_text(rank));
+    auto text = job_->roster->failure_text_of(index_of(rank));
+    while (!text && patience.sleep()) {
+      text = job_->roster->failure_text_of(index_of(rank));
     }
-    return text.empty() ? "an exception" : text;
+    return text.value_or("an exception");
   }
 
   /// Prints one line about the ranks that are missing and their last calls, with a remedy at its end. So many `more`
@@ -297,11 +297,9 @@ class shared_memory_health final : public group_health {
     const layout::break_record& lost = header().lost;
     const std::string text = lost.text;
     if (lost.culprit >= 0) {
-      // The exception's text is known once it is caught, if ever. A rank waits for it only once.
       std::string why;
       if (lost.by_exception && lost.culprit != this->rank()) {
-        why = detail::concat(
-            {": ", has_waited_.exchange(true) ? failure_text_of(lost.culprit, 0) : failure_text_of(lost.culprit)});
+        why = detail::concat({": ", failure_text_of(lost.culprit)});
       }
       detail::throw_error<peer_error>(context, {text + why}, lost.culprit, true);
     }
@@ -322,15 +320,22 @@ class shared_memory_health final : public group_health {
 
   static constexpr const char* left_group = "has left the group";
 
+  /// Returns for how long the text of the exception that a rank has thrown is worth waiting. It is known once it is
+  /// caught by launch or run_ranks, if ever: not where the program catches it. A rank waits once, and not at all where
+  /// another one is the cause.
+  [[nodiscard, gnu::cold]] std::chrono::milliseconds time_for_text(int rank) const {
+    const bool waits = !has_waited_.exchange(true) && job_->roster->culprit_besides(index_of(rank)) < 0;
+    return std::chrono::milliseconds(waits ? 300 : 0);
+  }
+
   /// Returns how a rank has ended in the job; nullopt where it has not within `limit`.
   [[nodiscard]] std::optional<rendezvous::rank_ending> await_ending(int rank, std::chrono::milliseconds limit) const {
-    for (auto waited = std::chrono::milliseconds(0); waited < limit; ++waited) {
-      if (auto end = job_->roster->ending(index_of(rank))) {
-        return end;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const detail::patience patience(limit);
+    auto end = job_->roster->ending(index_of(rank));
+    while (!end && patience.sleep()) {
+      end = job_->roster->ending(index_of(rank));
     }
-    return job_->roster->ending(index_of(rank));
+    return end;
   }
 
   /// Returns how a lost rank has ended, in words. The news that a rank of another machine has left its group come
@@ -408,7 +413,7 @@ class shared_memory_health final : public group_health {
   group_memory memory_;
   std::shared_ptr<local_job> job_;
   std::vector<int> members_;                     // this group's ranks as indices into the roster
-  mutable std::atomic<bool> has_waited_{false};  // for the failure text of the rank that broke the group
+  mutable std::atomic<bool> has_waited_{false};  // for the text of an exception that another rank has thrown
   rendezvous::fork_guard creator_;
 };
 
