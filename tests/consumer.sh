@@ -84,12 +84,27 @@ case $way in
     run consumer/build/header_only
     run consumer/build/compiled
     ;;
-  fetched)
-    # CMake's FetchContent, which calls add_subdirectory.
+  fetched | fetched_with_torch)
+    # CMake's FetchContent, which calls add_subdirectory; and Debian's LibTorch with it, by hand, too. None of it has
+    # CUDA's and NCCL's headers.
+    with_torch=${way#fetched}
     if ! command -v cmake >/dev/null; then
-      skip 'there is no cmake'
-    else
+      skip 'there is no cmake' "${with_torch:+5}"
+    elif [ -z "$with_torch" ]; then
       build_with_cmake -DHFCOMM_SOURCE="$root" ${cereal:+-DFETCHCONTENT_SOURCE_DIR_CEREAL="${cereal%/include}"}
+    else
+      build_with_cmake -DHFCOMM_SOURCE="$root" ${cereal:+-DFETCHCONTENT_SOURCE_DIR_CEREAL="${cereal%/include}"} \
+        -DWITH_TORCH=ON
+      run consumer/torch_program
+      set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -isystem /usr/include/torch/csrc/api/include \
+        "$root/tests/consumer_meson/torch.cpp" -pthread
+      "$@" -DIS_HEADER_ONLY -o header_only -ltorch_cpu -lc10
+      run ./header_only
+      # What CMake has compiled is what is compiled by hand, too.
+      parts=$(find consumer -name libhfcomm_torch.a && find consumer -name libhfcomm.a)
+      # shellcheck disable=SC2086
+      "$@" -DHFCOMM_COMPILED $parts -o compiled -ltorch_cpu -lc10
+      run ./compiled
     fi
     ;;
   installed)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The smallest program with LibTorch: a pass of a module, and a collective on a tensor.
+// The smallest program with LibTorch: a pass of a module, a collective on a tensor, and a message.
 #include <torch/torch.h>
 
 #include <hfcomm/torch.hpp>
 
-#ifndef HFCOMM_COMPILED
+#if !defined(HFCOMM_COMPILED) && !defined(IS_HEADER_ONLY)
 #error "The flags of the compiled way lack -DHFCOMM_COMPILED"
 #endif
 
@@ -15,6 +15,13 @@ int main() {
     ddp.forward(torch::full({1, 3}, hfcomm::rank() + 1.0)).sum().backward();
     at::Tensor gradient = ddp.module()->weight.grad().clone();  // the average: 1.5
     hfcomm::torch::all_reduce(gradient);
+    if (hfcomm::rank() == 0) {
+      hfcomm::torch::send(gradient, 1);
+    } else {
+      at::Tensor received = torch::zeros({1, 3});
+      hfcomm::torch::recv(received, 0);
+      gradient += received - gradient;
+    }
     return at::equal(gradient, torch::full({1, 3}, 3.0)) ? 0 : 1;
   });
 }
