@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
-#include <optional>
 
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
@@ -51,8 +50,8 @@ class tuner {
     const int size_class = std::clamp<int>(static_cast<int>(std::bit_width(bytes)), least_class, most_class);
     class_state& one = classes_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size_class - least_class)];
     bytes_ = bytes;
-    if (one.chosen) {
-      way_ = *one.chosen;
+    if (one.chosen != none) {
+      way_ = one.chosen;
       if (transfer_ways[way_].medium == transfer_medium::nodes && !may_use_nodes) {
         return {};
       }
@@ -64,7 +63,7 @@ class tuner {
     current_ = &one;
     key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
     begin_ = now();
-    if (!one.chosen) {
+    if (one.chosen == none) {
       choose_try(one);
     }
     return transfer_ways[way_];
@@ -105,27 +104,27 @@ class tuner {
       cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
     }
     first_began_ = first_began_ == 0 ? all_began_ : first_began_;
-    if (one.chosen) {
+    if (one.chosen != none) {
       if (one.watch.add_cost(cost)) {
         begin_again(one);
       }
-      current_ = counts && one.chosen ? current_ : nullptr;
+      current_ = counts && one.chosen != none ? current_ : nullptr;
       return;
     }
     const bool is_first = !one.has_proposals;  // it also touches memory for the first time
     if (is_first) {
       take_proposals(one);
-    } else if (one.pending) {
-      learn(one, *one.pending, cost);
+    } else if (one.pending != none) {
+      learn(one, one.pending, cost);
     }
     if (!counts) {
       current_ = nullptr;
       return;
     }
-    if (is_last_ && !one.chosen) {
+    if (is_last_ && one.chosen == none) {
       choose(one);
     }
-    if (one.chosen) {
+    if (one.chosen != none) {
       current_ = nullptr;
       return;
     }
@@ -154,7 +153,7 @@ class tuner {
     can_read_all_ = false;
     for (auto& kind : classes_) {
       for (class_state& one : kind) {
-        if (one.chosen && transfer_ways[*one.chosen].medium == transfer_medium::kernel) {
+        if (one.chosen != none && transfer_ways[one.chosen].medium == transfer_medium::kernel) {
           one.chosen = default_way;
           one.watch = choice_watch();
           one.own_cost = 0;
@@ -168,13 +167,15 @@ class tuner {
   static constexpr int most_class = 25;  // 16 MiB and more
   static constexpr std::uint64_t most_loss_at_once = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
+  static constexpr std::size_t none = transfer_ways.size();
+
   struct class_state {
     class_state() { costs.fill(unknown_cost); }
 
-    std::optional<std::size_t> chosen;
-    std::optional<std::size_t> before;   // what was chosen until all ways are tried again
-    bool has_proposals = false;          // the ranks have proposed what their tables have
-    std::optional<std::size_t> pending;  // the way of the last operation, whose cost is not known yet
+    std::size_t chosen = none;
+    std::size_t before = none;   // what was chosen until all ways are tried again
+    bool has_proposals = false;  // the ranks have proposed what their tables have
+    std::size_t pending = none;  // the way of the last operation, whose cost is not known yet
     bool pending_is_try = false;
     std::size_t pending_bytes = 0;
     byte_cost own_cost = 0;  // of it
@@ -253,7 +254,7 @@ class tuner {
   void learn(class_state& one, std::size_t way, byte_cost cost) {
     const bool is_first_counted = one.pending_is_try && one.tries[way] == uncounted_tries + 1;
     one.costs[way] = is_first_counted && cost != unknown_cost ? cost : std::min(one.costs[way], cost);
-    one.pending.reset();
+    one.pending = none;
     if (const std::uint64_t best = best_cost(one); one.pending_is_try && cost != unknown_cost && cost > best) {
       // A rank that was held up by something else is no loss.
       loss_ += nanoseconds_of(std::min<std::uint64_t>(cost - best, 3 * best), one.pending_bytes);
@@ -262,7 +263,7 @@ class tuner {
 
   /// Lets all ways be tried again. The chosen one is used in the meantime.
   static void begin_again(class_state& one) {
-    const auto chosen = one.chosen;
+    const std::size_t chosen = one.chosen;
     one = class_state();
     one.has_proposals = true;
     one.before = chosen;
@@ -277,10 +278,10 @@ class tuner {
     if (!one.has_proposals || best == unknown_cost) {
       return;  // a cost is known one operation later
     }
-    const bool is_in_row = one.pending && one.pending_is_try && one.tries[*one.pending] < tries_of_each;
-    if (is_in_row && suits(*one.pending) && !is_hopeless(one, *one.pending, best)) {
+    const bool is_in_row = one.pending != none && one.pending_is_try && one.tries[one.pending] < tries_of_each;
+    if (is_in_row && suits(one.pending) && !is_hopeless(one, one.pending, best)) {
       is_try_ = true;
-      way_ = *one.pending;
+      way_ = one.pending;
       return;
     }
     is_last_ = !is_in_row;
@@ -321,15 +322,15 @@ class tuner {
   [[nodiscard]] std::size_t best_way(const class_state& one) const {
     const std::uint64_t best = best_cost(one);
     if (best == unknown_cost) {
-      if (one.before && suits(*one.before)) {
-        return *one.before;
+      if (one.before != none && suits(one.before)) {
+        return one.before;
       }
       const auto& kind = classes_[static_cast<std::size_t>(key_.kind)];
       const class_state* smaller = &one;
-      while (smaller != kind.data() && !smaller->chosen) {
+      while (smaller != kind.data() && smaller->chosen == none) {
         --smaller;
       }
-      return smaller->chosen && suits(*smaller->chosen) ? *smaller->chosen : default_way;
+      return smaller->chosen != none && suits(smaller->chosen) ? smaller->chosen : default_way;
     }
     std::size_t found = default_way;
     std::uint64_t least = unknown_cost;
