@@ -85,8 +85,8 @@ case $way in
     run consumer/build/compiled
     ;;
   fetched | fetched_with_torch)
-    # CMake's FetchContent, which calls add_subdirectory; and Debian's LibTorch with it, by hand, too. None of it has
-    # CUDA's and NCCL's headers.
+    # CMake's FetchContent, which calls add_subdirectory; and Debian's LibTorch with it, by hand, too. CUDA's and NCCL's
+    # headers are in no path that is named here.
     with_torch=${way#fetched}
     if ! command -v cmake >/dev/null; then
       skip 'there is no cmake' "${with_torch:+5}"
@@ -100,7 +100,7 @@ case $way in
         "$root/tests/consumer_meson/torch.cpp" -pthread
       "$@" -DIS_HEADER_ONLY -o header_only -ltorch_cpu -lc10
       run ./header_only
-      # What CMake has compiled is what is compiled by hand, too.
+      # Links the libraries that CMake has built.
       parts=$(find consumer -name libhfcomm_torch.a && find consumer -name libhfcomm.a)
       # shellcheck disable=SC2086
       "$@" -DHFCOMM_COMPILED $parts -o compiled -ltorch_cpu -lc10

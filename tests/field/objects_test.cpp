@@ -142,9 +142,10 @@ TEST_CASE("objects: one that is larger than the stack is returned where the call
     const auto made = [](const auto& call) { return std::unique_ptr<large_state>(new large_state(call())); };
     std::vector<large_state> all(group.rank() == 0 ? 2 : 0);
     if (group.rank() == 0) {
+      all[0].name = "first";
       all[1].name = "second";
     }
-    CHECK(made([&] { return scatter(all, 0, group); })->name == (group.rank() == 0 ? "" : "second"));
+    CHECK(made([&] { return scatter(all, 0, group); })->name == (group.rank() == 0 ? "first" : "second"));
     const auto mine = std::make_unique<large_state>();
     mine->name = text_of(group.rank(), 5);
     const int other = 1 - group.rank();

@@ -116,7 +116,7 @@ TEST_CASE("subgroup: a rank that catches the error of another one's death itself
         try {
           barrier(rank == 1 ? world() : pair);
         } catch (const peer_error& problem) {
-          const bool is_late = std::chrono::steady_clock::now() - begin > 400ms;
+          const bool is_late = std::chrono::steady_clock::now() - begin > 300ms;
           processes::report((is_late ? "late: " : "told at once: ") + std::string(problem.what()));
           throw;
         }

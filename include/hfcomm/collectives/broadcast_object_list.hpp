@@ -12,6 +12,7 @@
 #include <hfcomm/collectives/broadcast.hpp>
 #include <hfcomm/collectives/detail/sized_part.hpp>
 #include <hfcomm/core/call_site.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace hfcomm {
 
@@ -40,10 +41,8 @@ class object_sequence {
     std::size_t index = 0;
     std::apply([&](auto&... object) { (take(message, *object, index++), ...); }, decoded);
     require_end_of_objects(message);
-    const auto replace = [&]<std::size_t... Index>(std::index_sequence<Index...> /*each*/) {
-      ((std::get<Index>(objects) = std::move(*std::get<Index>(decoded))), ...);
-    };
-    replace(std::index_sequence_for<T...>());
+    const auto replace = [&](T&... to) { std::apply([&](auto&... from) { ((to = std::move(*from)), ...); }, decoded); };
+    std::apply(replace, objects);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <hfcomm/call/uneven_parts.hpp>
 #include <hfcomm/collectives/detail/buffer_collectives.hpp>
 #include <hfcomm/core/call_site.hpp>
+#include <hfcomm/serialization/encoding.hpp>
 
 namespace hfcomm {
 

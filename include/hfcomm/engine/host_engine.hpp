@@ -66,7 +66,7 @@ class host_engine {
 
   /// Takes part without waiting for this operation's ranks; it may wait for those of the one before (see `prepare`).
   /// With `failure`, every rank that takes part throws peer_error with that text. An empty text means that an exception
-  /// is unwinding this rank: the others wait up to 300 ms for the text that its handler publishes.
+  /// is unwinding this rank: the others wait for the text that its handler may publish, up to 300 ms.
   virtual void announce(const operation& call, const std::string* failure) = 0;
 
   /// Takes part and waits for `source` alone.

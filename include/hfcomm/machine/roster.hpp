@@ -157,7 +157,7 @@ class roster {
   }
 
   /// Returns how rank `index` ended; nullopt while it lives or has not come yet. It may wait for the parent's exit
-  /// record, until 60 ms after this rank has first seen the death.
+  /// record, until 60 ms after this process has first seen the death.
   [[nodiscard, gnu::cold]] std::optional<rank_ending> ending(int index) const {
     using kind = rank_ending::kind;
     const entry& other = entries_[index];
@@ -233,10 +233,10 @@ class roster {
   /// Returns who has ended by itself, besides rank `index`, as an addition to its text; empty where nobody has. A rank
   /// that ends because of another one may be all that a group knows, to which that one does not belong.
   [[nodiscard, gnu::cold]] std::string other_culprit(int index) const {
-    const int rank = culprit_besides(index);
-    const auto end = rank < 0 ? std::nullopt : ending(rank);
-    return end ? detail::concat({"; also, rank ", rank, " of the job (", identity(rank), ") ", end->text})
-               : std::string();
+    if (const int rank = culprit_besides(index); rank >= 0) {
+      return detail::concat({"; also, rank ", rank, " of the job (", identity(rank), ") ", ending(rank)->text});
+    }
+    return {};
   }
 
  private:
@@ -329,7 +329,8 @@ class roster {
     }
     if (const exit_record* const record = exit_record_of(index); record != nullptr) {
       // The kernel tells the parent a moment later, or much later where much memory is to be freed.
-      for (const detail::patience patience(seen_[static_cast<std::size_t>(index)].time_left());;) {
+      const auto begin = detail::time_of_first(seen_[static_cast<std::size_t>(index)].ended_at);
+      do {
         if (record->ended.load() != 0) {
           const auto text = record->failure.read();
           return text ? rank_ending{record->because_of_another.load() != 0 ? kind::failed_because_of_another
@@ -337,31 +338,17 @@ class roster {
                                     detail::concat({"failed: ", *text})}
                       : rank_ending{kind::died, describe_wait_status(record->wait_status.load())};
         }
-        if (!patience.sleep()) {
-          break;
-        }
-      }
+      } while (detail::sleep_within(begin, std::chrono::milliseconds(60)));
     }
     return {kind::died,
             detail::concat({state == process_state::ended ? "ended" : "is ending",
                             " without a word: it crashed, called _exit, or was killed (by SIGKILL or out of memory)"})};
   }
 
-  /// A process as this one has seen it.
+  /// Knowledge of this process about another one.
   struct seen_process {
-    std::atomic<pid_t> holder{0};           // that was last seen to hold the rank's lock
-    std::atomic<std::int64_t> deadline{0};  // of its exit record, on the steady clock; 0 while no death was seen
-
-    /// Returns for how long its exit record is worth waiting. It has died.
-    [[nodiscard, gnu::cold]] std::chrono::nanoseconds time_left() {
-      const auto now = std::chrono::steady_clock::now().time_since_epoch();
-      std::int64_t end = 0;
-      const std::int64_t first = std::chrono::nanoseconds(now + std::chrono::milliseconds(60)).count();
-      if (deadline.compare_exchange_strong(end, first)) {
-        end = first;
-      }
-      return std::chrono::nanoseconds(end) - now;
-    }
+    std::atomic<pid_t> holder{0};           // last seen to hold the rank's lock; 0: none was
+    std::atomic<std::int64_t> ended_at{0};  // when its end was first seen, on the steady clock; 0: not yet
   };
 
   std::shared_ptr<shared_segment> segment_;

@@ -74,24 +74,28 @@ inline std::chrono::milliseconds warning_time() noexcept {
   return std::chrono::milliseconds(text != nullptr ? std::clamp(std::atol(text), 1L, 1'000'000'000L) : 30'000L);
 }
 
-/// A limited time in which something is looked for every millisecond. Such a sleep takes several on a busy machine, so
-/// that it is the time that counts, not the looks.
-class patience {
- public:
-  explicit patience(std::chrono::nanoseconds limit) noexcept : end_(std::chrono::steady_clock::now() + limit) {}
-
-  /// Sleeps for a millisecond and returns true; returns false at once where the time is over.
-  [[nodiscard]] bool sleep() const {
-    if (std::chrono::steady_clock::now() >= end_) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return true;
+/// Sleeps for a millisecond and returns true; returns false at once where `limit` has passed since `begin`. For a loop
+/// that looks for something. It counts time, not looks, because on a busy machine each sleep takes several
+/// milliseconds.
+inline bool sleep_within(std::chrono::steady_clock::time_point begin, std::chrono::milliseconds limit) {
+  if (std::chrono::steady_clock::now() - begin >= limit) {
+    return false;
   }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return true;
+}
 
- private:
-  std::chrono::steady_clock::time_point end_;
-};
+/// Returns the time that `first` holds, on the steady clock. Where it holds 0, it is set to the present one. Any thread
+/// may call.
+inline std::chrono::steady_clock::time_point time_of_first(std::atomic<std::int64_t>& first) noexcept {
+  using clock = std::chrono::steady_clock;
+  std::int64_t time = 0;
+  const std::int64_t now = clock::now().time_since_epoch().count();
+  if (first.compare_exchange_strong(time, now)) {
+    time = now;
+  }
+  return clock::time_point(clock::duration(time));
+}
 
 /// The time for which this rank has run since this was made. Counts at most 0.2 s between two updates: a rank that did
 /// not update it was stopped (by Ctrl-Z, a debugger, or the machine's sleep), and nothing that it waits for had a

@@ -161,7 +161,7 @@ T take_value(const process_group& group, const transfer& message) {
   return value;
 }
 
-/// Returns the same with its sender.
+/// Returns the object of a transfer and its sender, in the same way.
 template <class T>
 received<T> take_object(const process_group& group, const transfer& message) {
   received<T> result{T{}, message.source};
@@ -169,11 +169,12 @@ received<T> take_object(const process_group& group, const transfer& message) {
   return result;
 }
 
-/// Returns the same with the tag that it was sent with.
+/// Returns the object of a transfer, its sender and its tag, in the same way.
 template <class T>
 received_with_tag<T> take_object_with_tag(const process_group& group, const transfer& message) {
-  auto object = take_object<T>(group, message);
-  return {std::move(object.value), object.source, static_cast<int>(message.tag)};
+  received_with_tag<T> result{T{}, message.source, static_cast<int>(message.tag)};
+  take_object(group, message, result.value);
+  return result;
 }
 
 /// Throws usage_error for a blocking receive from any rank where there is no other.

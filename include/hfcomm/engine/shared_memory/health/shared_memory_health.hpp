@@ -19,6 +19,7 @@
 #include <hfcomm/engine/group_health.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
 
@@ -27,6 +28,7 @@ namespace hfcomm::engines {
 class shared_memory_health final : public group_health {
  public:
   using kind = rendezvous::rank_ending::kind;
+  using clock = std::chrono::steady_clock;
   struct loss {
     int rank;
     rendezvous::rank_ending end;
@@ -162,21 +164,26 @@ class shared_memory_health final : public group_health {
     if (departed == 1) {
       return rendezvous::rank_ending{kind::left, left_group};
     }
-    // An exception is unwinding that rank. Its handler (launch, run_ranks) will publish the text.
-    if (auto end = await_ending(rank, time_for_text(rank))) {
+    // An exception is unwinding that rank. Where launch or run_ranks catch it, they publish its text.
+    const auto begin = detail::time_of_first(first_departure_);
+    auto end = job_->roster->ending(index_of(rank));
+    while (!end && awaits_text(rank, begin)) {
+      end = job_->roster->ending(index_of(rank));
+    }
+    if (end) {
       return end;
     }
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
 
-  /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this may wait for it.
-  [[nodiscard, gnu::cold]] std::string failure_text_of(int rank) const {
-    const detail::patience patience(time_for_text(rank));
+  /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this may wait for it,
+  /// from `begin` on.
+  [[nodiscard, gnu::cold]] std::string failure_text_of(int rank, clock::time_point begin = clock::now()) const {
     auto text = job_->roster->failure_text_of(index_of(rank));
-    while (!text && patience.sleep()) {
+    while (!text && awaits_text(rank, begin)) {
       text = job_->roster->failure_text_of(index_of(rank));
     }
-    return text.value_or("an exception");
+    return text && !text->empty() ? *text : "an exception";
   }
 
   /// Prints one line about the ranks that are missing and their last calls, with a remedy at its end. So many `more`
@@ -297,9 +304,11 @@ class shared_memory_health final : public group_health {
     const layout::break_record& lost = header().lost;
     const std::string text = lost.text;
     if (lost.culprit >= 0) {
+      // A rank waits only once for the exception's text.
       std::string why;
       if (lost.by_exception && lost.culprit != this->rank()) {
-        why = detail::concat({": ", failure_text_of(lost.culprit)});
+        const auto begin = has_waited_.exchange(true) ? clock::time_point() : clock::now();
+        why = detail::concat({": ", failure_text_of(lost.culprit, begin)});
       }
       detail::throw_error<peer_error>(context, {text + why}, lost.culprit, true);
     }
@@ -320,22 +329,13 @@ class shared_memory_health final : public group_health {
 
   static constexpr const char* left_group = "has left the group";
 
-  /// Returns for how long the text of the exception that a rank has thrown is worth waiting. It is known once it is
-  /// caught by launch or run_ranks, if ever: not where the program catches it. A rank waits once, and not at all where
-  /// another one is the cause.
-  [[nodiscard, gnu::cold]] std::chrono::milliseconds time_for_text(int rank) const {
-    const bool waits = !has_waited_.exchange(true) && job_->roster->culprit_besides(index_of(rank)) < 0;
-    return std::chrono::milliseconds(waits ? 300 : 0);
-  }
-
-  /// Returns how a rank has ended in the job; nullopt where it has not within `limit`.
-  [[nodiscard]] std::optional<rendezvous::rank_ending> await_ending(int rank, std::chrono::milliseconds limit) const {
-    const detail::patience patience(limit);
-    auto end = job_->roster->ending(index_of(rank));
-    while (!end && patience.sleep()) {
-      end = job_->roster->ending(index_of(rank));
-    }
-    return end;
+  /// Waits a moment for the text of an exception that another rank has thrown; returns false where the time is over,
+  /// which began at `begin`: 300 ms, or 20 ms where a rank of the job has ended by itself. The exception is probably a
+  /// consequence of that, and the program may have caught it, so that nobody publishes a text.
+  [[nodiscard, gnu::cold]] bool awaits_text(int rank, clock::time_point begin) const {
+    return detail::sleep_within(begin, std::chrono::milliseconds(20)) ||
+           (job_->roster->culprit_besides(index_of(rank)) < 0 &&
+            detail::sleep_within(begin, std::chrono::milliseconds(300)));
   }
 
   /// Returns how a lost rank has ended, in words. The news that a rank of another machine has left its group come
@@ -343,9 +343,12 @@ class shared_memory_health final : public group_health {
   [[nodiscard, gnu::cold]] std::string settled_text(const loss& lost) const {
     const bool is_elsewhere = job_->machine(index_of(lost.rank)) != job_->machine(index_of(this->rank()));
     if (is_elsewhere && lost.end.text == left_group) {
-      if (const auto end = await_ending(lost.rank, std::chrono::milliseconds(60))) {
-        return end->text;
-      }
+      const auto begin = clock::now();
+      do {
+        if (const auto end = job_->roster->ending(index_of(lost.rank))) {
+          return end->text;
+        }
+      } while (detail::sleep_within(begin, std::chrono::milliseconds(60)));
     }
     return lost.end.text;
   }
@@ -412,8 +415,9 @@ class shared_memory_health final : public group_health {
 
   group_memory memory_;
   std::shared_ptr<local_job> job_;
-  std::vector<int> members_;                     // this group's ranks as indices into the roster
-  mutable std::atomic<bool> has_waited_{false};  // for the text of an exception that another rank has thrown
+  std::vector<int> members_;                              // this group's ranks as indices into the roster
+  mutable std::atomic<bool> has_waited_{false};           // for the text of the exception that broke the group
+  mutable std::atomic<std::int64_t> first_departure_{0};  // when a rank was first seen to have left by an exception
   rendezvous::fork_guard creator_;
 };
 
