@@ -303,7 +303,7 @@ TEST_CASE("broadcast: a buffer of more than 4 GiB arrives complete") {
       throw std::runtime_error("wrong bytes");
     }
   });
-  for (const auto& outcome : children.wait(120s)) {
+  for (const auto& outcome : children.wait(280s)) {
     INFO(outcome.output);
     CHECK(outcome.exited_with(0));
   }
