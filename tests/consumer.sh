@@ -90,21 +90,21 @@ case $way in
     with_torch=${way#fetched}
     if ! command -v cmake >/dev/null; then
       skip 'there is no cmake' "${with_torch:+5}"
-    elif [ -z "$with_torch" ]; then
-      build_with_cmake -DHFCOMM_SOURCE="$root" ${cereal:+-DFETCHCONTENT_SOURCE_DIR_CEREAL="${cereal%/include}"}
     else
       build_with_cmake -DHFCOMM_SOURCE="$root" ${cereal:+-DFETCHCONTENT_SOURCE_DIR_CEREAL="${cereal%/include}"} \
-        -DWITH_TORCH=ON
-      run consumer/torch_program
-      set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -isystem /usr/include/torch/csrc/api/include \
-        "$root/tests/consumer_meson/torch.cpp" -pthread
-      "$@" -DIS_HEADER_ONLY -o header_only -ltorch_cpu -lc10
-      run ./header_only
-      # Links the libraries that CMake has built.
-      parts=$(find consumer -name libhfcomm_torch.a && find consumer -name libhfcomm.a)
-      # shellcheck disable=SC2086
-      "$@" -DHFCOMM_COMPILED $parts -o compiled -ltorch_cpu -lc10
-      run ./compiled
+        ${with_torch:+-DWITH_TORCH=ON}
+      if [ -n "$with_torch" ]; then
+        run consumer/torch_program
+        set -- "$@" -std=c++20 -I "$root/include" ${cereal:+-I"$cereal"} -isystem /usr/include/torch/csrc/api/include \
+          "$root/tests/consumer_meson/torch.cpp" -pthread
+        "$@" -DIS_HEADER_ONLY -o header_only -ltorch_cpu -lc10
+        run ./header_only
+        # Links the libraries that CMake has built.
+        parts=$(find consumer -name libhfcomm_torch.a && find consumer -name libhfcomm.a)
+        # shellcheck disable=SC2086
+        "$@" -DHFCOMM_COMPILED $parts -o compiled -ltorch_cpu -lc10
+        run ./compiled
+      fi
     fi
     ;;
   installed)

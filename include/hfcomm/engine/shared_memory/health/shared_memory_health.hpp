@@ -166,24 +166,23 @@ class shared_memory_health final : public group_health {
     }
     // An exception is unwinding that rank. Where launch or run_ranks catch it, they publish its text.
     const auto begin = detail::time_of_first(first_departure_);
-    auto end = job_->roster->ending(index_of(rank));
-    while (!end && awaits_text(rank, begin)) {
-      end = job_->roster->ending(index_of(rank));
-    }
-    if (end) {
-      return end;
-    }
+    do {
+      if (auto end = job_->roster->ending(index_of(rank))) {
+        return end;
+      }
+    } while (awaits_text(rank, begin));
     return rendezvous::rank_ending{kind::failed_because_of_another, "left the group because of an exception"};
   }
 
   /// Returns the text of the exception that ended a rank's scope. Only its handler knows it, so this may wait for it,
   /// from `begin` on.
   [[nodiscard, gnu::cold]] std::string failure_text_of(int rank, clock::time_point begin = clock::now()) const {
-    auto text = job_->roster->failure_text_of(index_of(rank));
-    while (!text && awaits_text(rank, begin)) {
-      text = job_->roster->failure_text_of(index_of(rank));
-    }
-    return text && !text->empty() ? *text : "an exception";
+    do {
+      if (const auto text = job_->roster->failure_text_of(index_of(rank))) {
+        return text->empty() ? "an exception" : *text;
+      }
+    } while (awaits_text(rank, begin));
+    return "an exception";
   }
 
   /// Prints one line about the ranks that are missing and their last calls, with a remedy at its end. So many `more`

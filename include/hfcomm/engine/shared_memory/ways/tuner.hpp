@@ -167,8 +167,7 @@ class tuner {
   static constexpr int most_class = 25;  // 16 MiB and more
   static constexpr std::uint64_t most_loss_at_once = std::chrono::nanoseconds(std::chrono::milliseconds(20)).count();
 
-  /// Number of no way. Optionals would cost every program that makes a group 15 functions.
-  static constexpr std::size_t none = transfer_ways.size();
+  static constexpr std::size_t none = transfer_ways.size();  // no way; optionals would cost each program 15 functions
 
   struct class_state {
     class_state() { costs.fill(unknown_cost); }
