@@ -19,6 +19,14 @@ namespace hfcomm::engines {
 
 class group_health;
 
+/// What the thread does that gives a group its operations, and to which another thread may perform them (see
+/// host_engine::set_caller).
+enum class caller_state : std::uint8_t {
+  works,  ///< It may have operations under way, and does something else.
+  waits,  ///< It waits for its operations.
+  rests,  ///< It has none under way, and does something else.
+};
+
 /// Carries bytes between the ranks of one group. The typed surface turns a call into an `operation` and bytes, and
 /// hands both to one of these functions. The group's health tells which ranks are alive.
 ///
@@ -127,6 +135,11 @@ class host_engine {
 
   /// Prefers sleeping to spinning, for a communication thread that shares its core with computation.
   virtual void set_yields_core(bool /*yields*/) noexcept {}
+
+  /// Says what the calling thread does, which alone gives this group its operations. Where it waits for a rank whose
+  /// thread rests here and waits for this rank in another group, no rank ever comes: that breaks the group. Across
+  /// machines this is not found.
+  void set_caller(caller_state state) noexcept;
 
   /// Returns memory in which this group's operations are fastest: memory that its ranks share, where they share a
   /// machine. It allocates zeros, and may outlive the engine. Any thread may call.

@@ -23,6 +23,7 @@
 #include <hfcomm/machine/fork_guard.hpp>
 #include <hfcomm/machine/process_state.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/wait_record.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::rendezvous {
@@ -208,6 +209,9 @@ class roster {
     }
   }
 
+  /// Returns what a rank of this machine waits for.
+  [[nodiscard]] wait_record& wait_of(int index) const noexcept { return entries_[index].wait; }
+
   /// Returns the rank's process for error texts: "pid 4711 on node3".
   [[nodiscard, gnu::cold]] std::string identity(int index) const {
     const entry& other = entries_[index];
@@ -309,6 +313,7 @@ class roster {
     std::atomic<std::uint32_t> printed{0};  // a hash of the text that was printed last; that of the first entry counts
     char host[64]{};
     failure_text failure;
+    wait_record wait;
   };
   static_assert(std::atomic<presence>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 

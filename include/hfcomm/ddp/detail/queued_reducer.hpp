@@ -43,6 +43,7 @@ class queued_reducer : public reducer {
   /// engine_error where there is no thread for the reductions.
   template <class Begin>
   void start_thread(std::source_location where, const Begin& begin) {
+    group_access::engine(group_).set_caller(engines::caller_state::rests);
     if (!has_thread_) {
       return;
     }
@@ -118,7 +119,9 @@ class queued_reducer : public reducer {
 
   /// Waits for the jobs. Throws the failure of the pass, if there is one.
   void wait_for_jobs() {
+    group_access::engine(group_).set_caller(engines::caller_state::waits);
     queued_reducer::wait_for_started();
+    group_access::engine(group_).set_caller(engines::caller_state::rests);
     if (failure_ != nullptr) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
     }
@@ -140,6 +143,7 @@ class queued_reducer : public reducer {
 
  private:
   void push(job next) {
+    group_access::engine(group_).set_caller(engines::caller_state::works);
     if (!has_thread_) {
       keep_failure(next, perform_unless_failed(next));
       return;

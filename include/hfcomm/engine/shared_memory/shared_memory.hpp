@@ -62,6 +62,7 @@ class shared_memory final : public host_engine {
     return share_buffers(ranges_, heap_, steps_.sizes().spans_machines(), buffers, context);
   }
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
+  void set_caller(caller_state state) noexcept { steps_.set_caller(state); }
 
   /// The algorithms of the group's operations. The first operation makes each, so only a program that calls it has its
   /// code.

@@ -95,6 +95,12 @@ HFCOMM_INLINE bool host_engine::withdraw(const transfer& one) {
   return kinds::with_messages(*this, is_self(), [&](const auto& messages) { return messages->withdraw(one); });
 }
 
+HFCOMM_INLINE void host_engine::set_caller(caller_state state) noexcept {
+  if (!is_self()) {
+    kinds::as_shared_memory(*this).set_caller(state);
+  }
+}
+
 HFCOMM_INLINE std::shared_ptr<void> host_engine::share(std::span<const std::span<std::byte>> buffers,
                                                        const error_context& context) {
   return is_self() ? nullptr : kinds::as_shared_memory(*this).share(buffers, context);

@@ -152,6 +152,11 @@ class shared_memory_health final : public group_health {
     return found;
   }
 
+  /// Returns what a rank waits for, in any group.
+  [[nodiscard]] rendezvous::wait_record& wait_of(int rank) const noexcept {
+    return job_->roster->wait_of(index_of(rank));
+  }
+
   /// Returns how a rank ended or left the group; nullopt while it is there. May wait for an exception's text.
   [[nodiscard]] std::optional<rendezvous::rank_ending> ending(int rank) const {
     if (auto end = job_->roster->ending(index_of(rank))) {
@@ -199,7 +204,8 @@ class shared_memory_health final : public group_health {
                             : detail::concat({", as ", more, more == 1 ? " other message is" : " other messages are"}),
                   ':'}))});
     for (const int rank : missing) {
-      detail::append(line, {' ', rank, ' ', last_call(rank), ';'});
+      const std::string wait = wait_of(rank).call();
+      detail::append(line, {' ', rank, ' ', last_call(rank), wait.empty() ? "" : ", and waits in ", wait, ';'});
     }
     line.back() = remedy.empty() ? '\n' : '.';
     if (!remedy.empty()) {

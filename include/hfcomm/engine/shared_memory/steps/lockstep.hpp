@@ -222,6 +222,7 @@ class lockstep {
   [[nodiscard]] bool shares_cores() const noexcept { return waiter_.shares_cores(); }
 
   void set_yields_core(bool yields) noexcept { waiter_.set_yields_core(yields); }
+  void set_caller(caller_state state) noexcept { waiter_.set_caller(state); }
 
   [[nodiscard]] error_context context(const operation& call) const {
     return {rank_, size(), call_name(call), operations(), call.where};

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/call_text.hpp>
+#include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/health.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
@@ -78,8 +80,17 @@ class step_waiter {
 
   void set_yields_core(bool yields) noexcept { spin_limits_ = yields ? detail::spin_limits{} : awake_limits(); }
 
+  /// See host_engine.
+  void set_caller(caller_state state) noexcept {
+    const auto thread = static_cast<std::uint32_t>(::gettid());
+    caller_.store(thread);
+    caller_waits_.store(state == caller_state::waits);
+    memory_.block(health_.rank()).resting_caller.store(state == caller_state::rests ? thread : 0);
+  }
+
  private:
   static constexpr std::chrono::milliseconds check_interval{20};
+  static constexpr std::chrono::milliseconds longest_mutual_wait{5000};
 
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
@@ -132,6 +143,7 @@ class step_waiter {
   [[gnu::cold]] void wait_long(const operation& call, std::uint64_t number, const awaited_step& awaited) {
     detail::running_time waiting;
     auto next_check = waiting.update() + check_interval;
+    auto last_progress = waiting.update();  // in which it was not seen that nobody can come
     bool warned = false;
     int first = 0;
     while (true) {
@@ -158,25 +170,60 @@ class step_waiter {
         continue;
       }
       next_check = waited + check_interval;
+      const error_context here = context(call, number);
       const auto missing = missing_ranks(awaited);
-      if (const auto loss = health_.find_loss(missing, [&](int rank) { return has_come(rank, awaited.step); })) {
-        health_.break_group(context(call, number), *loss);
+      if (missing.empty()) {
+        continue;  // they have come just now
       }
+      if (const auto loss = health_.find_loss(missing, [&](int rank) { return has_come(rank, awaited.step); })) {
+        health_.break_group(here, *loss);
+      }
+      check_mutual_wait(here, missing, waited, last_progress);
       if (!warned && waited >= warn_after_) {
         warned = true;
-        health_.warn(context(call, number), missing, waited);
+        health_.warn(here, missing, waited);
       }
       if (call.timeout.count() > 0 && waited >= call.timeout) {
         if (has_arrived(awaited, first)) {
           return;
         }
         health_.break_group(
-            context(call, number), missing,
+            here, missing,
             detail::concat({list_ranks(missing), " did not arrive at ", call_name(call), " #", number, " (",
                             detail::describe(call.where), ") within ", format_duration(call.timeout),
                             " (timed out), so rank ", health_.rank(), " gave up."}));
       }
     }
+  }
+
+  /// Tells the ranks of this machine what this one waits for. Breaks the group where this holds up the caller's thread
+  /// (see host_engine::set_caller), and a missing rank's waits for this rank in another group. `last_progress` is when
+  /// that was seen not to be so.
+  [[gnu::cold]] void check_mutual_wait(const error_context& here, const std::vector<int>& missing,
+                                       std::chrono::nanoseconds waited, std::chrono::nanoseconds& last_progress) const {
+    const std::uint32_t caller = caller_.load();
+    const auto thread = static_cast<std::uint32_t>(::gettid());
+    const bool holds_up_caller = caller_waits_.load() || caller == thread;
+    health_.wait_of(here.rank).write(
+        holds_up_caller ? caller : thread, health_.members()[static_cast<std::size_t>(missing.front())],
+        detail::concat({here.operation, " #", here.sequence, " (", detail::describe(here.where), ')'}));
+    const int index = health_.members()[static_cast<std::size_t>(here.rank)];
+    for (const int rank : missing) {
+      const std::uint32_t theirs = memory_.block(rank).resting_caller.load();
+      if (holds_up_caller && theirs != 0 && health_.wait_of(rank).is_of(theirs, index)) {
+        if (waited - last_progress >= mutual_after_) {
+          const std::string call = health_.wait_of(rank).call();
+          health_.break_group(
+              here, {rank,
+                     {shared_memory_health::kind::failed,
+                      detail::concat({"waits for rank ", here.rank, " in ", call, " while rank ", here.rank,
+                                      " waits for it here: it has left a loop before the others, or they call in "
+                                      "another order"})}});
+        }
+        return;
+      }
+    }
+    last_progress = waited;
   }
 
   /// Counts this rank among those that have to be woken: by the last rank that publishes a step, or by `awaited` alone.
@@ -203,8 +250,12 @@ class step_waiter {
   const bool shares_cores_;
   detail::spin_limits spin_limits_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
+  // Another thread of this rank might come to where the other rank waits, so both are given time.
+  std::chrono::milliseconds mutual_after_ = warn_after_ < longest_mutual_wait ? warn_after_ : longest_mutual_wait;
   const std::shared_ptr<agent_port> agent_;  // of this machine, where it is in this process
   const std::vector<int> neighbours_;        // ranks on this machine
+  std::atomic<std::uint32_t> caller_{0};     // the thread that gives this group its operations; 0: any may
+  std::atomic<bool> caller_waits_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> unwinding_{false};  // it was an exception that cancelled it
 };
