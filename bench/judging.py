@@ -17,6 +17,7 @@ MARKS = {AHEAD: '', BEHIND: '', UNDECIDED: '~', NOT_JUDGED: '?'}
 LEAST_ROUNDS = 6
 # One round in so many may be an outlier, on each side.
 ROUNDS_PER_OUTLIER = 10
+AGAIN = ' again'  # Ends the name of a way's second column.
 WAY = 'way:'  # Begins the name of a system that is hfcomm with one way of transfer only: way:slots:32K.
 SHARED = ('shared', 'registered')  # buffers in memory that hfcomm's ranks share
 WORST_CELLS = 5
@@ -148,7 +149,7 @@ def table(records, systems):
     lines = []
     head = f'{"operation":<14} {"buffer":<8} {"type":<13} {"ranks":>5} {"bytes":>6} {"hfcomm":>9}'
     head += ''.join(f' {TITLES[system]:>9}' for system in peers) + f' {"ratio":>7} '
-    head += ''.join(f' {system.removeprefix(WAY):>13}' for system in ways)
+    head += ''.join(f' {system.removeprefix(WAY):>13}' for system in ways) + (f' {"choice":>6}' if ways else '')
     lines.append((head + (f' {"limit":>9} {"of limit":>8}' if 'limit' in systems else '')).rstrip())
     for one in (record for record in records if record['system'] == 'hfcomm'):
         line = (f'{one["operation"]:<14} {one["buffer"]:<8} {one["type"]:<13} {one["ranks"]:>5} '
@@ -159,6 +160,7 @@ def table(records, systems):
         line += f' {cell.ratio:>7.2f}{MARKS[cell.verdict] or " "}' if cell else ' ' * 9
         found = {other['system']: other['median_us'] for other in ways_of(records, one)}
         line += ''.join(f' {number(found[system]) if system in found else "":>13}' for system in ways)
+        line += (f' {choice_of(records, one):>6.2f}' if found else ' ' * 7) if ways else ''
         limit = limit_of(records, one) if one['buffer'] != 'object' else None
         if limit:
             line += f' {number(limit["median_us"]):>9} {limit["median_us"] / one["median_us"]:>8.2f}'
@@ -184,20 +186,34 @@ def summary(records):
     return [*lines, *choice_beside_ways(records), *decisions([cell for cells in groups.values() for cell in cells])]
 
 
+def choice_of(records, one):
+    """The time of the quickest single way at hfcomm's record `one` / that of what hfcomm chose; None without ways."""
+    return min((other['median_us'] for other in ways_of(records, one)), default=0) / one['median_us'] or None
+
+
 def choice_beside_ways(records):
-    """Lines of text: the mean ratio of the lines with single ways of transfer, and what it would be if hfcomm had always
-    taken the quickest of them. That is the lowest of several measurements, so noise lets it look a little better."""
+    """Lines of text: how the ways that hfcomm chose compare with the quickest one of each line. That is the lowest of
+    several measurements, so noise makes it look too quick: two columns of one way (kernel:32K and kernel:32K again) show
+    by how much."""
     lines = []
+    mean = statistics.geometric_mean
     for ranks in sorted({one['ranks'] for one in records}):
-        cells = [(cell, min(other['median_us'] for other in ways)) for cell in cells_of(records)
-                 if cell.record['ranks'] == ranks and (ways := ways_of(records, cell.record))]
-        if not cells:
+        found = [(choice, one) for one in records if one['ranks'] == ranks and one['system'] == 'hfcomm' and
+                 (choice := choice_of(records, one))]
+        if not found:
             continue
-        mean = statistics.geometric_mean
-        chosen = mean(cell.ratio for cell, _ in cells)
-        quickest = mean(cell.ratio * cell.record['median_us'] / time for cell, time in cells)
-        lines.append(f'{len(cells)} lines among {ranks} ranks, mean ratio: {chosen:.2f} with what hfcomm chose, '
-                     f'{quickest:.2f} with the way that was quickest at each line')
+        lowest, where = min(found, key=lambda pair: pair[0])
+        line = (f'{len(found)} lines among {ranks} ranks, chosen / quickest: mean {mean(choice for choice, _ in found):.3f}, '
+                f'lowest {lowest:.2f} ({Cell(where, "", 0, "").work_text()})')
+        cells = [cell for _, one in found if (cell := cell_of(records, one))]
+        if cells:
+            quickest = mean(cell.ratio / choice_of(records, cell.record) for cell in cells)
+            line += f'; mean ratio {mean(cell.ratio for cell in cells):.2f}, with the quickest {quickest:.2f}'
+        lines.append(line)
+        twins = [[first['median_us'], again['median_us']] for _, one in found for again in ways_of(records, one)
+                 for first in ways_of(records, one) if again['system'] == first['system'] + AGAIN]
+        if twins:
+            lines.append(f'the lower of two equal columns / the first: mean {mean(min(pair) / pair[0] for pair in twins):.3f}')
     return ['', *lines] if lines else []
 
 

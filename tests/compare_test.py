@@ -174,13 +174,25 @@ class Ways(unittest.TestCase):
 
     def test_the_table_has_their_times(self):
         lines = judging.table(self.records, ["hfcomm", "mpich", "way:slots:32K", "way:kernel"])
-        self.assertEqual(lines[0].split()[-3:], ["ratio", "slots:32K", "kernel"])
-        self.assertEqual([line.split()[-3:] for line in lines[1:]], [["1.50", "1.00", "2.00"], ["1.50", "8.00", "4.00"]])
+        self.assertEqual(lines[0].split()[-4:], ["ratio", "slots:32K", "kernel", "choice"])
+        self.assertEqual([line.split()[-4:] for line in lines[1:]],
+                         [["1.50", "1.00", "2.00", "0.50"], ["1.50", "8.00", "4.00", "2.00"]])
 
     def test_the_summary_has_the_means_of_the_choice_and_of_the_quickest(self):
-        self.assertIn("2 lines among 2 ranks, mean ratio: 1.50 with what hfcomm chose, 1.50 with the way that was quickest "
-                      "at each line", judging.summary(self.records))  # (3 / 1) and (3 / 4)
+        line = "2 lines among 2 ranks, chosen / quickest: mean 1.000, lowest 0.50 (broadcast of 8, float32)"
+        self.assertIn(line + "; mean ratio 1.50, with the quickest 1.50", judging.summary(self.records))  # (3 / 1) and (3 / 4)
         self.assertFalse(judging.choice_beside_ways([one for one in self.records if not one["system"].startswith("way:")]))
+
+    def test_they_are_compared_without_peers(self):
+        records = [one for one in self.records if one["system"] != "mpich"]
+        self.assertIn("2 lines among 2 ranks, chosen / quickest: mean 1.000, lowest 0.50 (broadcast of 8, float32)",
+                      judging.summary(records))
+
+    def test_a_way_that_is_named_twice_shows_the_noise(self):
+        self.assertEqual([system for system, *_ in compare.ways_of(["kernel:32K", "slots:32K", "kernel:32K"])],
+                         ["way:kernel:32K", "way:slots:32K", "way:kernel:32K again"])
+        again = [record("way:slots:32K again", [[time] * 3] * 2, bytes=size) for size, time in ((8, 0.25), (64, 9.0))]
+        self.assertIn("the lower of two equal columns / the first: mean 0.500", judging.summary(self.records + again))
 
     def test_a_table_names_one_way_for_everything(self):
         with tempfile.TemporaryDirectory() as name:
