@@ -143,13 +143,18 @@ def number(value):
     return f'{value:.2f}' if value < 100 else f'{value:.0f}'
 
 
+def width_of(way):
+    """Of a way's column."""
+    return max(13, len(way.removeprefix(WAY)))
+
+
 def table(records, systems):
     peers = [system for system in systems if is_peer(system)]
     ways = [system for system in systems if system.startswith(WAY)]
     lines = []
     head = f'{"operation":<14} {"buffer":<8} {"type":<13} {"ranks":>5} {"bytes":>6} {"hfcomm":>9}'
     head += ''.join(f' {TITLES[system]:>9}' for system in peers) + f' {"ratio":>7} '
-    head += ''.join(f' {system.removeprefix(WAY):>13}' for system in ways) + (f' {"choice":>6}' if ways else '')
+    head += ''.join(f' {system.removeprefix(WAY):>{width_of(system)}}' for system in ways) + (f' {"choice":>6}' if ways else '')
     lines.append((head + (f' {"limit":>9} {"of limit":>8}' if 'limit' in systems else '')).rstrip())
     for one in (record for record in records if record['system'] == 'hfcomm'):
         line = (f'{one["operation"]:<14} {one["buffer"]:<8} {one["type"]:<13} {one["ranks"]:>5} '
@@ -159,7 +164,7 @@ def table(records, systems):
         cell = cell_of(records, one)
         line += f' {cell.ratio:>7.2f}{MARKS[cell.verdict] or " "}' if cell else ' ' * 9
         found = {other['system']: other['median_us'] for other in ways_of(records, one)}
-        line += ''.join(f' {number(found[system]) if system in found else "":>13}' for system in ways)
+        line += ''.join(f' {number(found[system]) if system in found else "":>{width_of(system)}}' for system in ways)
         line += (f' {choice_of(records, one):>6.2f}' if found else ' ' * 7) if ways else ''
         limit = limit_of(records, one) if one['buffer'] != 'object' else None
         if limit:
@@ -194,7 +199,7 @@ def choice_of(records, one):
 def choice_beside_ways(records):
     """Lines of text: how the ways that hfcomm chose compare with the quickest one of each line. That is the lowest of
     several measurements, so noise makes it look too quick: two columns of one way (kernel:32K and kernel:32K again) show
-    by how much."""
+    the least by which, because the lowest of more columns is lower still."""
     lines = []
     mean = statistics.geometric_mean
     for ranks in sorted({one['ranks'] for one in records}):
@@ -203,7 +208,7 @@ def choice_beside_ways(records):
         if not found:
             continue
         lowest, where = min(found, key=lambda pair: pair[0])
-        line = (f'{len(found)} lines among {ranks} ranks, chosen / quickest: mean {mean(choice for choice, _ in found):.3f}, '
+        line = (f'{len(found)} lines among {ranks} ranks, time of the quickest way / of the chosen: mean {mean(choice for choice, _ in found):.3f}, '
                 f'lowest {lowest:.2f} ({Cell(where, "", 0, "").work_text()})')
         cells = [cell for _, one in found if (cell := cell_of(records, one))]
         if cells:

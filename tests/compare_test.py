@@ -179,14 +179,14 @@ class Ways(unittest.TestCase):
                          [["1.50", "1.00", "2.00", "0.50"], ["1.50", "8.00", "4.00", "2.00"]])
 
     def test_the_summary_has_the_means_of_the_choice_and_of_the_quickest(self):
-        line = "2 lines among 2 ranks, chosen / quickest: mean 1.000, lowest 0.50 (broadcast of 8, float32)"
+        line = "2 lines among 2 ranks, time of the quickest way / of the chosen: mean 1.000, lowest 0.50 (broadcast of 8, float32)"
         self.assertIn(line + "; mean ratio 1.50, with the quickest 1.50", judging.summary(self.records))  # (3 / 1) and (3 / 4)
         self.assertFalse(judging.choice_beside_ways([one for one in self.records if not one["system"].startswith("way:")]))
 
     def test_they_are_compared_without_peers(self):
         records = [one for one in self.records if one["system"] != "mpich"]
-        self.assertIn("2 lines among 2 ranks, chosen / quickest: mean 1.000, lowest 0.50 (broadcast of 8, float32)",
-                      judging.summary(records))
+        self.assertIn("2 lines among 2 ranks, time of the quickest way / of the chosen: mean 1.000, lowest 0.50 "
+                      "(broadcast of 8, float32)", judging.summary(records))
 
     def test_a_way_that_is_named_twice_shows_the_noise(self):
         self.assertEqual([system for system, *_ in compare.ways_of(["kernel:32K", "slots:32K", "kernel:32K"])],

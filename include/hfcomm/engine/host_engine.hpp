@@ -137,8 +137,9 @@ class host_engine {
   virtual void set_yields_core(bool /*yields*/) noexcept {}
 
   /// Says what the calling thread does, which alone gives this group its operations. Where it waits for a rank whose
-  /// thread rests here and waits for this rank in another group, no rank ever comes: that breaks the group. Across
-  /// machines this is not found.
+  /// thread rests here, and that one waits for it in a collective of another group, neither ever comes: that breaks
+  /// this group after 5 s. The thread that did a group's last operation counts as the only one that can come to it.
+  /// Between machines such waits are not found.
   void set_caller(caller_state state) noexcept;
 
   /// Returns memory in which this group's operations are fastest: memory that its ranks share, where they share a

@@ -24,6 +24,7 @@
 #include <hfcomm/ddp/detail/share_model.hpp>
 #include <hfcomm/ddp/parameter.hpp>
 #include <hfcomm/ddp/pass_record.hpp>
+#include <hfcomm/group/detail/group_state.hpp>
 
 namespace hfcomm::detail {
 
@@ -42,6 +43,7 @@ class ddp_state {
     share_values(0, where);
     share_buffers(0, where);
     reducer_ = make_reducer(own_group_, model_.parameters(), options_, ring_, where);
+    group_access::engine(own_group_).set_caller(engines::caller_state::rests);
   }
   ddp_state(const ddp_state&) = delete;
   ddp_state& operator=(const ddp_state&) = delete;
@@ -62,6 +64,7 @@ class ddp_state {
         share_buffers_if_wanted(0, where);
       }
     }
+    group_access::engine(own_group_).set_caller(engines::caller_state::rests);
     stage_ = stage::begun;
     pass_averages_ = synchronizes();
   }

@@ -43,7 +43,6 @@ class queued_reducer : public reducer {
   /// engine_error where there is no thread for the reductions.
   template <class Begin>
   void start_thread(std::source_location where, const Begin& begin) {
-    group_access::engine(group_).set_caller(engines::caller_state::rests);
     if (!has_thread_) {
       return;
     }
@@ -142,7 +141,7 @@ class queued_reducer : public reducer {
   }
 
  private:
-  void push(job next) {
+  [[gnu::noinline]] void push(job next) {
     group_access::engine(group_).set_caller(engines::caller_state::works);
     if (!has_thread_) {
       keep_failure(next, perform_unless_failed(next));

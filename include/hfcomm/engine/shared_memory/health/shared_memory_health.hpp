@@ -219,7 +219,7 @@ class shared_memory_health final : public group_health {
     const std::string end = settled_text(lost);
     break_group(context, lost.rank, {}, false, [&] {
       const std::string call = last_call(lost.rank);
-      if (call != no_call) {
+      if (call != no_call && lost.end.how != rendezvous::rank_ending::kind::left) {
         job_->roster->record_last_call(index_of(lost.rank), call);
       }
       const bool has_followed = lost.end.how == rendezvous::rank_ending::kind::failed_because_of_another;

@@ -222,6 +222,7 @@ struct alignas(128) rank_block {
   flag_cell cells[cell_count];
   std::atomic<std::uint32_t> departed{0};        // 1: the rank gave up its handle; 2: while an exception was unwinding
   std::atomic<std::uint32_t> awaited{0};         // sleeping ranks that wait for a step of this rank alone
+  std::atomic<std::uint32_t> caller{0};          // the thread that did its last operation
   std::atomic<std::uint32_t> resting_caller{0};  // the thread of its caller_state::rests; 0: it is in another state
   memory_probe probe;
   std::uint32_t has_heaps = 0;  // 1: the rank has mapped the heaps

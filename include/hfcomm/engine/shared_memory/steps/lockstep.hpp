@@ -26,6 +26,7 @@
 #include <hfcomm/engine/shared_memory/steps/cell_checks.hpp>
 #include <hfcomm/engine/shared_memory/steps/root_lists.hpp>
 #include <hfcomm/engine/shared_memory/steps/step_waiter.hpp>
+#include <hfcomm/machine/wait_record.hpp>
 
 namespace hfcomm::engines {
 
@@ -222,7 +223,7 @@ class lockstep {
   [[nodiscard]] bool shares_cores() const noexcept { return waiter_.shares_cores(); }
 
   void set_yields_core(bool yields) noexcept { waiter_.set_yields_core(yields); }
-  void set_caller(caller_state state) noexcept { waiter_.set_caller(state); }
+  [[gnu::always_inline]] void set_caller(caller_state state) noexcept { waiter_.set_caller(state); }
 
   [[nodiscard]] error_context context(const operation& call) const {
     return {rank_, size(), call_name(call), operations(), call.where};
@@ -306,6 +307,7 @@ class lockstep {
                                         {"cancelled: this rank is destroying the group or the object that uses it"});
     }
     throw_if_broken(call);
+    memory_.block(rank_).caller.store(rendezvous::this_thread(), std::memory_order_relaxed);
     if (leaves_early) {
       check_arrived(call);
       return;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
@@ -21,6 +20,7 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/shared_memory/health.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/machine/wait_record.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
 namespace hfcomm::engines {
@@ -81,16 +81,19 @@ class step_waiter {
   void set_yields_core(bool yields) noexcept { spin_limits_ = yields ? detail::spin_limits{} : awake_limits(); }
 
   /// See host_engine.
-  void set_caller(caller_state state) noexcept {
-    const auto thread = static_cast<std::uint32_t>(::gettid());
+  [[gnu::always_inline]] void set_caller(caller_state state) noexcept {
+    const std::uint32_t thread = rendezvous::this_thread();
     caller_.store(thread);
     caller_waits_.store(state == caller_state::waits);
-    memory_.block(health_.rank()).resting_caller.store(state == caller_state::rests ? thread : 0);
+    layout::rank_block& mine = memory_.block(health_.rank());
+    mine.caller.store(thread);  // another one may have performed the last operation
+    mine.resting_caller.store(state == caller_state::rests ? thread : 0);
   }
 
  private:
   static constexpr std::chrono::milliseconds check_interval{20};
   static constexpr std::chrono::milliseconds longest_mutual_wait{5000};
+  static constexpr std::chrono::nanoseconds longest_gap{1'000'000'000};  // in which it need not be seen
 
   [[nodiscard]] layout::group_header& header() const noexcept { return memory_.header(); }
   [[nodiscard]] error_context context(const operation& call, std::uint64_t number) const {
@@ -143,7 +146,8 @@ class step_waiter {
   [[gnu::cold]] void wait_long(const operation& call, std::uint64_t number, const awaited_step& awaited) {
     detail::running_time waiting;
     auto next_check = waiting.update() + check_interval;
-    auto last_progress = waiting.update();  // in which it was not seen that nobody can come
+    mutual_wait mutual;
+    bool has_shown = false;
     bool warned = false;
     int first = 0;
     while (true) {
@@ -154,6 +158,9 @@ class step_waiter {
       }
       count_sleeper(awaited, -1);
       if (has_arrived(awaited, first)) {
+        if (has_shown) {
+          health_.wait_of(health_.rank()).clear();
+        }
         return;
       }
       if (cancelled_.load()) {
@@ -178,7 +185,8 @@ class step_waiter {
       if (const auto loss = health_.find_loss(missing, [&](int rank) { return has_come(rank, awaited.step); })) {
         health_.break_group(here, *loss);
       }
-      check_mutual_wait(here, missing, waited, last_progress);
+      check_mutual_wait(here, missing, waited, mutual);
+      has_shown = true;
       if (!warned && waited >= warn_after_) {
         warned = true;
         health_.warn(here, missing, waited);
@@ -196,34 +204,45 @@ class step_waiter {
     }
   }
 
-  /// Tells the ranks of this machine what this one waits for. Breaks the group where this holds up the caller's thread
-  /// (see host_engine::set_caller), and a missing rank's waits for this rank in another group. `last_progress` is when
-  /// that was seen not to be so.
+  /// How long this rank and another one have waited for each other, in terms of a wait here.
+  struct mutual_wait {
+    std::chrono::nanoseconds begin{};
+    std::chrono::nanoseconds last_seen = std::chrono::seconds(-2);  // never
+  };
+
+  /// Shows the ranks of this machine what this one waits for. Breaks the group where no rank can come: where this wait
+  /// holds up the caller's thread (see host_engine::set_caller), and the thread of a missing one waits for this rank
+  /// where only this thread can come.
   [[gnu::cold]] void check_mutual_wait(const error_context& here, const std::vector<int>& missing,
-                                       std::chrono::nanoseconds waited, std::chrono::nanoseconds& last_progress) const {
+                                       std::chrono::nanoseconds waited, mutual_wait& mutual) const {
     const std::uint32_t caller = caller_.load();
-    const auto thread = static_cast<std::uint32_t>(::gettid());
-    const bool holds_up_caller = caller_waits_.load() || caller == thread;
-    health_.wait_of(here.rank).write(
-        holds_up_caller ? caller : thread, health_.members()[static_cast<std::size_t>(missing.front())],
-        detail::concat({here.operation, " #", here.sequence, " (", detail::describe(here.where), ')'}));
-    const int index = health_.members()[static_cast<std::size_t>(here.rank)];
+    const bool holds_up_caller = caller_waits_.load() || caller == rendezvous::this_thread();
+    const auto& members = health_.members();
+    const auto& job = health_.job();
+    const int index = members[static_cast<std::size_t>(here.rank)];
+    int shown = missing.front();  // better one on this machine, which can see it
     for (const int rank : missing) {
+      shown = job->machine(members[static_cast<std::size_t>(shown)]) == job->machine(index) ? shown : rank;
       const std::uint32_t theirs = memory_.block(rank).resting_caller.load();
-      if (holds_up_caller && theirs != 0 && health_.wait_of(rank).is_of(theirs, index)) {
-        if (waited - last_progress >= mutual_after_) {
-          const std::string call = health_.wait_of(rank).call();
-          health_.break_group(
-              here, {rank,
-                     {shared_memory_health::kind::failed,
-                      detail::concat({"waits for rank ", here.rank, " in ", call, " while rank ", here.rank,
-                                      " waits for it here: it has left a loop before the others, or they call in "
-                                      "another order"})}});
-        }
-        return;
+      if (!holds_up_caller || theirs == 0 || !health_.wait_of(rank).is_of(theirs, index, caller)) {
+        continue;
+      }
+      mutual.begin = waited - mutual.last_seen > longest_gap ? waited : mutual.begin;
+      mutual.last_seen = waited;
+      if (waited - mutual.begin >= mutual_after_) {
+        const std::string call = health_.wait_of(rank).call();
+        health_.break_group(
+            here, {rank,
+                   {shared_memory_health::kind::left,
+                    detail::concat({"waits in ", call, " for rank ", here.rank,
+                                    " of this group, which waits for it: it has left a loop before the others, or "
+                                    "calls in another order"})}});
       }
     }
-    last_progress = waited;
+    health_.wait_of(here.rank).write(
+        holds_up_caller ? caller : rendezvous::this_thread(), members[static_cast<std::size_t>(shown)],
+        memory_.block(shown).caller.load(std::memory_order_relaxed),
+        detail::concat({here.operation, " #", here.sequence, " (", detail::describe(here.where), ')'}));
   }
 
   /// Counts this rank among those that have to be woken: by the last rank that publishes a step, or by `awaited` alone.
@@ -250,7 +269,6 @@ class step_waiter {
   const bool shares_cores_;
   detail::spin_limits spin_limits_;
   std::chrono::milliseconds warn_after_ = detail::warning_time();
-  // Another thread of this rank might come to where the other rank waits, so both are given time.
   std::chrono::milliseconds mutual_after_ = warn_after_ < longest_mutual_wait ? warn_after_ : longest_mutual_wait;
   const std::shared_ptr<agent_port> agent_;  // of this machine, where it is in this process
   const std::vector<int> neighbours_;        // ranks on this machine
