@@ -230,13 +230,12 @@ class step_waiter {
       mutual.begin = waited - mutual.last_seen > longest_gap ? waited : mutual.begin;
       mutual.last_seen = waited;
       if (waited - mutual.begin >= mutual_after_) {
+        constexpr const char* cause =
+            " of this group, which waits for it: it has left a loop before the others, or calls in another order";
         const std::string call = health_.wait_of(rank).call();
-        health_.break_group(
-            here, {rank,
-                   {shared_memory_health::kind::left,
-                    detail::concat({"waits in ", call, " for rank ", here.rank,
-                                    " of this group, which waits for it: it has left a loop before the others, or "
-                                    "calls in another order"})}});
+        health_.break_group(here, {rank,
+                                   {shared_memory_health::kind::left,
+                                    detail::concat({"waits in ", call, " for rank ", here.rank, cause})}});
       }
     }
     health_.wait_of(here.rank).write(
