@@ -208,8 +208,8 @@ def choice_beside_ways(records):
         if not found:
             continue
         lowest, where = min(found, key=lambda pair: pair[0])
-        line = (f'{len(found)} lines among {ranks} ranks, time of the quickest way / of the chosen: mean {mean(choice for choice, _ in found):.3f}, '
-                f'lowest {lowest:.2f} ({Cell(where, "", 0, "").work_text()})')
+        line = (f'{len(found)} lines among {ranks} ranks, time of the quickest way / of the chosen: '
+                f'mean {mean(choice for choice, _ in found):.3f}, lowest {lowest:.2f} ({Cell(where, "", 0, "").work_text()})')
         cells = [cell for _, one in found if (cell := cell_of(records, one))]
         if cells:
             quickest = mean(cell.ratio / choice_of(records, cell.record) for cell in cells)

@@ -19,7 +19,7 @@ namespace hfcomm::engines {
 
 class group_health;
 
-/// What the thread does that gives a group its operations, and to which another thread may perform them (see
+/// A state of the thread that gives a group its operations. Another thread may perform them (see
 /// host_engine::set_caller).
 enum class caller_state : std::uint8_t {
   works,  ///< It may have operations under way, and does something else.

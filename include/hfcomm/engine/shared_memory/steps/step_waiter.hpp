@@ -204,7 +204,7 @@ class step_waiter {
     }
   }
 
-  /// How long this rank and another one have waited for each other, in terms of a wait here.
+  /// The time in which this rank and another one have waited for each other, counted from the begin of a wait here.
   struct mutual_wait {
     std::chrono::nanoseconds begin{};
     std::chrono::nanoseconds last_seen = std::chrono::seconds(-2);  // never
