@@ -57,9 +57,9 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
   return wanted;
 }
 
-/// Does one operation until its way is found.
+/// Does one operation until its way is found: each way is tried twice.
 inline void tune(const std::function<void()>& operation) {
-  for (int call = 0; call < hfcomm::engines::most_tuning_calls; ++call) {
+  for (int call = 0; call < 2 * hfcomm::engines::most_tuning_calls; ++call) {
     operation();
   }
 }
@@ -70,6 +70,8 @@ inline void tune_all() {
   const auto ranks = static_cast<std::size_t>(hfcomm::world_size());
   std::vector<float> in(most / sizeof(float), 1.0F);
   std::vector<float> out(most / sizeof(float), 1.0F);
+  std::vector<hfcomm::bfloat16> narrow_in(most / sizeof(hfcomm::bfloat16), hfcomm::bfloat16(1.0F));
+  std::vector<hfcomm::bfloat16> narrow_out = narrow_in;
   hfcomm::barrier();
   for (std::size_t bytes = 256; bytes <= most; bytes *= 2) {
     const std::size_t count = bytes / sizeof(float);
@@ -79,6 +81,10 @@ inline void tune_all() {
     tune([&] { hfcomm::all_reduce(all_in, all_out); });
     tune([&] { hfcomm::reduce(all_in, all_out, 0); });
     tune([&] { hfcomm::broadcast(all_out); });
+    const std::span<const hfcomm::bfloat16> narrow_all_in(narrow_in.data(), 2 * count);
+    const std::span<hfcomm::bfloat16> narrow_all_out(narrow_out.data(), 2 * count);
+    tune([&] { hfcomm::all_reduce(narrow_all_in, narrow_all_out); });
+    tune([&] { hfcomm::reduce(narrow_all_in, narrow_all_out, 0); });
     if (part == 0) {
       continue;
     }
@@ -91,6 +97,7 @@ inline void tune_all() {
     tune([&] { hfcomm::scatter(parts_in, part_out); });
     tune([&] { hfcomm::all_to_all(parts_in, parts_out); });
     tune([&] { hfcomm::reduce_scatter(parts_in, part_out); });
+    tune([&] { hfcomm::reduce_scatter(narrow_all_in.first(2 * part * ranks), narrow_all_out.first(2 * part)); });
   }
 }
 

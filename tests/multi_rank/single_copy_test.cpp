@@ -155,10 +155,9 @@ TEST_CASE("single copy: results in memory that only its owner can read go throug
   engines::tuning_table& table = engines::tuning_table::of_process();
   for (const int size : rank_counts_from(2)) {
     constexpr std::size_t count = 50'000;
-    constexpr engines::transfer_way by_kernel{engines::transfer_medium::kernel, engines::layout::piece_bytes};
     table.reset(engines::tuning_mode::brief);
     for (const bool shares_cores : {false, true}) {
-      table.set({size, shares_cores, engines::tuned_operation::all_reduce, 18}, {by_kernel, 1});
+      table.set({size, shares_cores, engines::tuned_operation::all_reduce, 18}, {engines::kernel_way, 1});
     }
     run_ranks(size, [](const process_group& world) {
       barrier();

@@ -4,7 +4,6 @@
 /// The ways by which bytes go from one rank's memory to another's, and the choice among them.
 
 // IWYU pragma: begin_exports
-#include <hfcomm/engine/shared_memory/ways/choice_watch.hpp>
 #include <hfcomm/engine/shared_memory/ways/kernel_reads.hpp>
 #include <hfcomm/engine/shared_memory/ways/peer_memory.hpp>
 #include <hfcomm/engine/shared_memory/ways/rank_nodes.hpp>

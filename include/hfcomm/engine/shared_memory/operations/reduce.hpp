@@ -61,8 +61,8 @@ class reduce {
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
   [[nodiscard]] transfer_way choose_way(const operation& call, std::size_t bytes) {
-    const tuned_operation kind =
-        call.pattern == movement::to_root ? tuned_operation::reduce : tuned_operation::all_reduce;
+    const tuned_operation kind = tuned_reduction(
+        call.pattern == movement::to_root ? tuned_operation::reduce : tuned_operation::all_reduce, call.element);
     const bool is_tuned = bytes > layout::small_slot_bytes;
     const bool may_use_nodes = is_tuned && nodes_.suits(call, bytes);
     const transfer_way tuned = ways_.begin(kind, is_tuned ? bytes : 0, may_use_nodes);

@@ -44,7 +44,8 @@ class reduce_scatter {
     }
     const bool in_cell = in.size() <= layout::inline_bytes;
     const bool is_tuned = in.size() > layout::small_slot_bytes;
-    const transfer_way way = ways_.begin(tuned_operation::reduce_scatter, is_tuned ? in.size() : 0);
+    const transfer_way way =
+        ways_.begin(tuned_reduction(tuned_operation::reduce_scatter, call.element), is_tuned ? in.size() : 0);
     // All parts at once where they fit. A part then lies in the slot where it lies in the input.
     const std::size_t chunk = steps_.sizes().chunk_bytes(ranks, way.piece);
     const bool at_once = in.size() <= chunk;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <hfcomm/core/element_type.hpp>
+#include <hfcomm/engine/chooser.hpp>
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 
@@ -21,9 +23,20 @@ enum class tuned_operation : std::uint8_t {
   reduce,
   all_reduce,
   reduce_scatter,
+  narrow_reduce,  ///< Of floats of 8 and 16 bits, which take longer for each byte; and so on.
+  narrow_all_reduce,
+  narrow_reduce_scatter,
 };
-inline constexpr std::array<std::string_view, 8> tuned_operation_names{
-    "broadcast", "gather", "all_gather", "scatter", "all_to_all", "reduce", "all_reduce", "reduce_scatter"};
+inline constexpr std::array<std::string_view, 11> tuned_operation_names{
+    "broadcast",  "gather",         "all_gather",    "scatter",           "all_to_all",           "reduce",
+    "all_reduce", "reduce_scatter", "narrow_reduce", "narrow_all_reduce", "narrow_reduce_scatter"};
+
+/// Returns the one of a reduction that is tuned: reduce, all_reduce or reduce_scatter of such elements.
+[[nodiscard]] constexpr tuned_operation tuned_reduction(tuned_operation wide, element_type element) noexcept {
+  constexpr int narrow = static_cast<int>(tuned_operation::narrow_reduce) - static_cast<int>(tuned_operation::reduce);
+  const bool is_narrow = is_floating_point(element) && size_of(element) < 4;
+  return static_cast<tuned_operation>(static_cast<int>(wide) + (is_narrow ? narrow : 0));
+}
 
 /// How the bytes of ordinary buffers get from rank to rank.
 enum class transfer_medium : std::uint8_t {
@@ -52,23 +65,24 @@ struct transfer_way {
 };
 
 /// The ways between which the ranks choose.
-inline constexpr std::size_t large_piece_bytes = 4 * layout::piece_bytes;
-inline constexpr std::array<transfer_way, 6> transfer_ways{{
+inline constexpr std::array<transfer_way, 7> transfer_ways{{
     {transfer_medium::streamed, layout::piece_bytes},
-    {transfer_medium::streamed, large_piece_bytes},
+    {transfer_medium::streamed, 4 * layout::piece_bytes},
     {transfer_medium::kernel, layout::piece_bytes},
     {transfer_medium::slots, layout::piece_bytes},
-    {transfer_medium::slots, large_piece_bytes},
+    {transfer_medium::slots, 2 * layout::piece_bytes},
+    {transfer_medium::slots, 4 * layout::piece_bytes},
     {transfer_medium::nodes, layout::piece_bytes},
 }};
-inline constexpr std::size_t default_way = 3;
+inline constexpr int kernel_way = 2;
+inline constexpr int default_way = 3;
+inline constexpr int nodes_way = 6;
+static_assert(transfer_ways[kernel_way].medium == transfer_medium::kernel &&
+              transfer_ways[nodes_way].medium == transfer_medium::nodes);
 
-/// So many tries in a row of a way by the tuner do not count: each may use a slot for the first time, and its lines are
-/// where another way has left them.
-inline constexpr unsigned uncounted_tries = layout::depth;
-/// So many tries in a row each way gets.
-inline constexpr unsigned tries_of_each = 2 * uncounted_tries;
-/// After so many operations of a kind and size its way is chosen, if no try had to wait.
-inline constexpr int most_tuning_calls = static_cast<int>(tries_of_each * transfer_ways.size()) + 4;
+/// After so many operations of a kind and size every way has been tried, if no try had to wait.
+inline constexpr int most_tuning_calls =
+    chooser::first_uses + static_cast<int>(transfer_ways.size() + 1) * (chooser::uncounted + chooser::counted + 1) +
+    chooser::uncounted_if_slow;
 
 }  // namespace hfcomm::engines

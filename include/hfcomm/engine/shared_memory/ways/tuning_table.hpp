@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include <hfcomm/core/plain_list.hpp>
@@ -40,7 +39,7 @@ enum class tuning_mode : std::uint8_t {
 class tuning_table {
  public:
   struct choice {
-    transfer_way way;
+    int way = default_way;    ///< Of `transfer_ways`.
     double microseconds = 0;  ///< Of the operation that was measured; 0: unknown.
   };
 
@@ -50,12 +49,14 @@ class tuning_table {
 
   [[nodiscard]] tuning_mode mode() const noexcept { return mode_.load(); }
 
-  [[nodiscard]] std::optional<transfer_way> find(const tuning_key& key) const;
+  /// Returns the number of the way that is chosen; -1 where there is none.
+  [[nodiscard]] int find(const tuning_key& key) const;
+  /// Adds a choice, or replaces it. Throws std::bad_alloc; then nothing has changed.
   void set(const tuning_key& key, const choice& chosen);
   /// Forgets all. To be called while there are no groups.
   void reset(tuning_mode mode);
 
-  [[nodiscard]] std::string text() const;
+  [[nodiscard, gnu::cold]] std::string text() const;
   /// Adds what a file of such text has. In the mode `brief`, the mode becomes `pinned`. Throws usage_error that names
   /// the file, and the line that is wrong.
   [[gnu::cold]] void load(const std::string& path);
@@ -67,9 +68,6 @@ class tuning_table {
   };
 
   tuning_table() = default;
-
-  /// Adds a choice, or replaces it. The caller holds the lock.
-  void set_entry(const entry& one);
 
   mutable std::mutex mutex_;
   hfcomm::detail::plain_list<entry> choices_;  // by key

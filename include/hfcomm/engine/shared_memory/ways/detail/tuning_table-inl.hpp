@@ -12,7 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -31,13 +31,13 @@ namespace hfcomm::engines {
 namespace tuning {
 
 /// Returns the number of a name in a list; throws where it is not there.
-template <std::size_t Count>
-std::size_t index_of(const std::array<std::string_view, Count>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
-    detail::throw_error<usage_error>({"\"", name, "\" is not known here"});
+[[gnu::cold]] inline std::size_t index_of(std::span<const std::string_view> names, const std::string& name) {
+  for (std::size_t index = 0; index < names.size(); ++index) {
+    if (names[index] == name) {
+      return index;
+    }
   }
-  return static_cast<std::size_t>(found - names.begin());
+  detail::throw_error<usage_error>({"\"", name, "\" is not known here"});
 }
 
 /// Reads one line of a table's text.
@@ -48,9 +48,10 @@ std::size_t index_of(const std::array<std::string_view, Count>& names, const std
   std::string medium;
   std::string rest;
   std::int64_t bytes = 0;
+  transfer_way way;
   tuning_key key;
   tuning_table::choice chosen;
-  if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> chosen.way.piece >> chosen.microseconds) ||
+  if (!(words >> operation >> bytes >> key.ranks >> cores >> medium >> way.piece >> chosen.microseconds) ||
       words >> rest) {
     detail::throw_error<usage_error>(
         {"it is not: operation, least bytes, ranks, \"own\" or \"shared\", medium, piece, microseconds"});
@@ -64,10 +65,12 @@ std::size_t index_of(const std::array<std::string_view, Count>& names, const std
   key.kind = static_cast<tuned_operation>(index_of(tuned_operation_names, operation));
   key.shares_cores = index_of(std::array<std::string_view, 2>{"own", "shared"}, cores) == 1;
   key.size_class = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bytes)));
-  chosen.way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
-  if (std::find(transfer_ways.begin(), transfer_ways.end(), chosen.way) == transfer_ways.end()) {
-    detail::throw_error<usage_error>({"there is no such way: ", medium, " with pieces of ", chosen.way.piece});
+  way.medium = static_cast<transfer_medium>(index_of(transfer_medium_names, medium));
+  const auto known = std::find(transfer_ways.begin(), transfer_ways.end(), way);
+  if (known == transfer_ways.end()) {
+    detail::throw_error<usage_error>({"there is no such way: ", medium, " with pieces of ", way.piece});
   }
+  chosen.way = static_cast<int>(known - transfer_ways.begin());
   return {key, chosen};
 }
 
@@ -90,31 +93,26 @@ HFCOMM_INLINE tuning_table& tuning_table::of_process() {
   return *table;
 }
 
-HFCOMM_INLINE std::optional<transfer_way> tuning_table::find(const tuning_key& key) const {
+HFCOMM_INLINE int tuning_table::find(const tuning_key& key) const {
   const std::scoped_lock lock(mutex_);
   for (const auto& [known, chosen] : choices_) {
     if (known == key) {
       return chosen.way;
     }
   }
-  return std::nullopt;
+  return -1;
 }
 
 HFCOMM_INLINE void tuning_table::set(const tuning_key& key, const choice& chosen) {
   const std::scoped_lock lock(mutex_);
-  set_entry({key, chosen});
-}
-
-HFCOMM_INLINE void tuning_table::set_entry(const entry& one) {
   std::size_t place = 0;
-  while (place < choices_.size() && choices_[place].key < one.key) {
+  while (place < choices_.size() && choices_[place].key < key) {
     ++place;
   }
-  if (place < choices_.size() && choices_[place].key == one.key) {
-    choices_[place] = one;
-  } else {
-    choices_.insert(place, one);
+  if (place == choices_.size() || choices_[place].key != key) {
+    choices_.insert(place, {});
   }
+  choices_[place] = {key, chosen};
 }
 
 HFCOMM_INLINE void tuning_table::reset(tuning_mode mode) {
@@ -135,8 +133,9 @@ HFCOMM_INLINE std::string tuning_table::text() const {
     text += tuned_operation_names[static_cast<std::size_t>(key.kind)];
     detail::append(text, {' ', std::size_t{1} << (key.size_class - 1), ' ', key.ranks});
     text += key.shares_cores ? " shared " : " own ";
-    text += transfer_medium_names[static_cast<std::size_t>(chosen.way.medium)];
-    detail::append(text, {' ', chosen.way.piece, ' '});
+    const transfer_way& way = transfer_ways[static_cast<std::size_t>(chosen.way)];
+    text += transfer_medium_names[static_cast<std::size_t>(way.medium)];
+    detail::append(text, {' ', way.piece, ' '});
     text += time;
     text += '\n';
   }
@@ -163,9 +162,8 @@ HFCOMM_INLINE void tuning_table::load(const std::string& path) {
     detail::throw_error<usage_error>({"the table ", path, " cannot be read (", std::strerror(failure),
                                       "); HFCOMM_TUNING is \"off\", \"thorough\" or the path of a file"});
   }
-  const std::scoped_lock lock(mutex_);
-  for (const entry& one : found) {
-    set_entry(one);
+  for (const auto& [key, chosen] : found) {
+    set(key, chosen);
   }
   tuning_mode brief = tuning_mode::brief;
   mode_.compare_exchange_strong(brief, tuning_mode::pinned);
