@@ -57,9 +57,9 @@ inline std::optional<settings> parse(const std::vector<std::string>& words) {
   return wanted;
 }
 
-/// Does one operation until its way is found: each way is tried twice.
+/// Does one operation until each of its ways has been tried.
 inline void tune(const std::function<void()>& operation) {
-  for (int call = 0; call < 2 * hfcomm::engines::most_tuning_calls; ++call) {
+  for (int call = 0; call < hfcomm::engines::most_tuning_calls; ++call) {
     operation();
   }
 }

@@ -297,7 +297,9 @@ TEST_CASE("numa: a choice of the chain does not hold for types that the chain ca
   engines::tuning_table& table = engines::tuning_table::of_process();
   table.reset(engines::tuning_mode::brief);
   for (const bool shares_cores : {false, true}) {
-    table.set({4, shares_cores, engines::tuned_operation::all_reduce, 17}, {engines::nodes_way, 1});
+    for (const auto kind : {engines::tuned_operation::all_reduce, engines::tuned_operation::narrow_all_reduce}) {
+      table.set({4, shares_cores, kind, 17}, {engines::nodes_way, 1});
+    }
   }
   run_ranks(4, [](const process_group& world) {
     barrier(world);

@@ -8,20 +8,21 @@
 
 namespace hfcomm::engines {
 
-/// The cost of doing something once, in any unit.
+/// The cost of doing something once, in any unit. A use that was held up counts as four of the leader's.
 using use_cost = std::uint32_t;
 inline constexpr use_cost unknown_cost = std::numeric_limits<use_cost>::max();
 
 /// Finds the quickest of a few candidates while they are used, from what the uses cost, and goes on looking.
 ///
 /// One candidate leads and is used. Now and then another one has a row of uses. The median of the row's last uses is
-/// compared with medians of the leader's uses just before and just after, so that a busy moment hits both. The mean of
-/// a candidate's ratios decides whether it leads. A row's first uses do not count: another candidate has left the
-/// caches to them.
+/// compared with medians of the leader's uses, from before the row and just after it, so that a busy moment hits both.
+/// The mean of a candidate's ratios decides whether it leads. A row's first uses do not count: another candidate has
+/// left the caches to them.
 ///
-/// First each candidate has a row, but those that are taken for much slower. Later one has the fewer rows the more they
-/// lose, by themselves and in the leader's first uses after them: a hundredth of the uses before its second row, a two
-/// hundredth before the next two, and then a thousandth.
+/// First each candidate has a row, but those that are expected to be much slower. Later one has the fewer rows the more
+/// they lose, by themselves and in the leader's first uses after them. Before the second row that is a hundredth of the
+/// uses, before the next two a two hundredth, and then a thousandth. It is a fiftieth where the leader has become
+/// slower than the candidate was, and before the first row of a candidate that is expected to be much slower.
 ///
 /// It knows nothing of what the candidates are, and counts in integers: whoever is told the same costs in the same
 /// order chooses alike, also in a program that is compiled otherwise.
@@ -30,7 +31,7 @@ class chooser {
   static constexpr int most_candidates = 8;
   static constexpr int counted = 5;             ///< Uses of a row that count.
   static constexpr int uncounted = 2;           ///< Uses of a row before these.
-  static constexpr int uncounted_if_slow = 10;  ///< The same of a slow starter.
+  static constexpr int uncounted_if_slow = 10;  ///< Uses of a slow starter's row before these.
   static constexpr int first_uses = 13;         ///< Uses before the first row.
 
   /// One use.
@@ -44,7 +45,7 @@ class chooser {
   [[gnu::cold]] explicit chooser(std::uint32_t candidates = 1, int leader = 0, std::uint32_t slow_starters = 0) noexcept
       : candidates_(candidates), slow_starters_(slow_starters), leader_(leader) {}
 
-  /// Takes what another one has found for likely. It counts like a row, and what is much slower is tried later.
+  /// Expects what another chooser has found. It counts like a row, and candidates that are much slower are tried later.
   void expect(const chooser& like) noexcept {
     for (int number = 0; number < most_candidates; ++number) {
       const state& its = like.states_[number];
@@ -57,7 +58,8 @@ class chooser {
       one = {.ratio = even + even / 10, .rows = 1, .cost = unknown_cost, .lost = std::uint64_t{8} * even};
     }
   }
-  /// Returns one that has not tried anything yet, and lacks a candidate. `instead` leads where that one did.
+  /// Returns a chooser without one of the candidates, which has not tried anything yet. It has the same leader, or
+  /// `instead` where that candidate led.
   [[nodiscard]] chooser without(int candidate, int instead) const noexcept {
     return chooser(candidates_ & ~(std::uint32_t{1} << candidate), leader_ == candidate ? instead : leader_,
                    slow_starters_);
@@ -100,7 +102,7 @@ class chooser {
       return;  // it leads, or its row has been ended
     }
     if (done.place == 0) {
-      row_limit_ = std::min(affordable, 2 * loss_of(done.candidate) + std::uint64_t{12} * level_);
+      row_limit_ = std::min(affordable, most_uses_lost * level_);
       row_loss_ = 0;
       size_ = 0;
       is_fresh_ = false;
@@ -131,7 +133,7 @@ class chooser {
     }
     if (gives_up || done.place + 1 == row_length(done.candidate)) {
       state& its = states_[done.candidate];
-      its.found = std::max<use_cost>(costs_[size_ / 2], 1);
+      its.found = costs_[size_ / 2];
       its.since = spent_;
       set_lost(its);
       end_row();
@@ -144,7 +146,8 @@ class chooser {
   static constexpr std::uint32_t most_ratio = 16 * even;
   static constexpr std::uint32_t first_rows = 4;
   static constexpr std::uint64_t curious_uses = 2000;
-  static constexpr std::uint32_t most_rows = 32;  // of which the mean is taken
+  static constexpr std::uint64_t most_uses_lost = 16;  // by a row: then it ends
+  static constexpr std::uint32_t most_rows = 32;       // of which the mean is taken
 
   struct state {
     std::uint32_t ratio = even;  // of its cost to the leader's
@@ -170,17 +173,16 @@ class chooser {
   }
   [[nodiscard]] int row_length(int number) const noexcept { return uncounted_of(number) + counted; }
 
-  /// Returns what a row will probably lose, as a ratio to the leader's cost, if as much as `slower` loses nothing.
+  /// Returns what a row will probably lose, as a ratio to the leader's cost. Before the first row, a candidate that is
+  /// slower by up to `slower` loses nothing.
   [[nodiscard]] std::uint64_t uses_lost(int number, std::uint32_t slower) const noexcept {
     const state& its = states_[number];
     const std::uint64_t excess = its.ratio - std::min(its.ratio, even + slower);
     return its.rows != 0 ? its.lost : static_cast<std::uint64_t>(row_length(number)) * excess;
   }
-  /// Returns it as a cost. A candidate of which nothing is known is taken for slower by a fourth.
+  /// Returns what a row will probably lose, as a cost. Two uses are for the caches.
   [[nodiscard]] std::uint64_t loss_of(int number) const noexcept {
-    const bool is_unknown = states_[number].rows == 0 && !states_[number].is_expected;
-    const std::uint64_t guess = is_unknown ? static_cast<std::uint64_t>(row_length(number)) * even / 4 : 0;
-    return level_ * (uses_lost(number, 0) + guess) / even;
+    return level_ * (uses_lost(number, 0) + std::uint64_t{2} * even) / even;
   }
   /// Returns whether it is time for a row. The first one comes at once, unless the candidate is taken for slower by
   /// more than a fourth.
@@ -188,14 +190,15 @@ class chooser {
     if (one.found != 0 || (one.rows != 0 && !is_fresh_)) {
       return false;
     }
-    const bool may_lead = one.rows == 0 || one.cost < level_;  // the leader was quicker then
+    // It may lead where the leader has become slower since then.
+    const bool may_lead = one.rows == 0 || one.cost < level_ - level_ / 8;
     const std::uint64_t uses_for_each = may_lead ? 50 : one.rows == 1 ? 100 : one.rows < first_rows ? 200 : 1000;
     return hurries ? one.rows < first_rows : (spent_ - one.since) * even >= uses_lost(number, even / 4) * uses_for_each;
   }
 
   /// Takes note of what a use has cost more than the leader's. One that was held up counts as four.
   std::int64_t lose(use_cost cost) noexcept {
-    const std::int64_t lost = std::int64_t{std::min(cost, 4 * level_)} - level_;
+    const std::int64_t lost = std::min(std::int64_t{cost}, 4 * std::int64_t{level_}) - level_;
     row_loss_ += lost;
     return lost;
   }
@@ -214,7 +217,7 @@ class chooser {
     for (; place > 0 && costs_[place - 1] > cost; --place) {
       costs_[place] = costs_[place - 1];
     }
-    costs_[place] = cost;
+    costs_[place] = std::max<use_cost>(cost, 1);
   }
   /// Adds a cost of the leader, whose first ones after a row are a part of what that loses.
   std::int64_t add_leading(use_cost cost) noexcept {
@@ -228,7 +231,7 @@ class chooser {
     }
     count(cost);
     if (size_ == counted) {
-      take_level(std::max<use_cost>(costs_[counted / 2], 1));
+      take_level(costs_[counted / 2]);
     }
     return 0;
   }
@@ -250,13 +253,12 @@ class chooser {
       is_fresh_ = false;
       return;
     }
-    const std::uint64_t during = (std::uint64_t{level_} + now) / 2;  // the rows
-    level_ = static_cast<use_cost>((std::uint64_t{level_} * 3 + now) / 4);
+    level_ = static_cast<use_cost>((std::uint64_t{level_} + now) / 2);  // during the rows
     int best = leader_;
     for (int number = 0; number < most_candidates; ++number) {
       state& its = states_[number];
       if (its.found != 0) {
-        add_ratio(its, bounded(its.found * std::uint64_t{even} / during));
+        add_ratio(its, bounded(its.found * std::uint64_t{even} / level_));
         its.cost = its.found;
         its.found = 0;
         best = its.ratio < (best == leader_ ? even : states_[best].ratio) ? number : best;
@@ -268,7 +270,7 @@ class chooser {
   }
 
   [[nodiscard]] static std::uint32_t bounded(std::uint64_t ratio) noexcept {
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(ratio, most_ratio));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(ratio, 1, most_ratio));
   }
   /// Adds a row's ratio to the mean. What is expected counts as a row. That and the first row, for which memory may not
   /// have been ready, do not count where the next one is far from them.
@@ -290,7 +292,7 @@ class chooser {
       const bool is_known = one.rows != 0 || one.is_expected;
       one.ratio = is_known ? bounded(one.ratio * std::uint64_t{even} / to_old) : one.ratio;
     }
-    level_ = static_cast<use_cost>(level_ * to_old / even);
+    level_ = std::max<use_cost>(static_cast<use_cost>(level_ * to_old / even), 1);
     leader_ = number;
     left_cold_ = uncounted_of(number);
     is_fresh_ = false;

@@ -234,10 +234,10 @@ struct alignas(128) rank_block {
 
 /// A rank's part in finding the quickest way of an operation (see tuner), at the end of the cell that begins it.
 struct tuning_report {
-  std::uint64_t begin = 0;        // when it began this operation, in nanoseconds
-  std::uint32_t cost = 0;         // of its last operation of this kind and size: picoseconds for a byte; 0: unknown
-  std::uint8_t proposal = 0;      // a way's number, from 1; 0: none
-  std::uint8_t mode = 0;          // a tuning_mode
+  std::uint64_t begin = 0;    // when it began this operation, in nanoseconds
+  std::uint32_t cost = 0;     // of its last operation of this kind and size: nanoseconds for 100,000 bytes; 0: unknown
+  std::uint8_t proposal = 0;  // a way's number, from 1; 0: none
+  std::uint8_t mode = 0;      // a tuning_mode
   std::uint8_t can_read_all = 0;  // 1: it can read the memory of all others
   std::uint8_t shares_cores = 0;  // 1: its job has more ranks on the machine than cores
 };

@@ -23,7 +23,7 @@ enum class tuned_operation : std::uint8_t {
   reduce,
   all_reduce,
   reduce_scatter,
-  narrow_reduce,  ///< Of floats of 8 and 16 bits, which take longer for each byte; and so on.
+  narrow_reduce,  ///< A reduce of floats of 8 and 16 bits, which takes longer for each byte.
   narrow_all_reduce,
   narrow_reduce_scatter,
 };
@@ -74,6 +74,7 @@ inline constexpr std::array<transfer_way, 7> transfer_ways{{
     {transfer_medium::slots, 4 * layout::piece_bytes},
     {transfer_medium::nodes, layout::piece_bytes},
 }};
+static_assert(transfer_ways.size() <= chooser::most_candidates);
 inline constexpr int kernel_way = 2;
 inline constexpr int default_way = 3;
 inline constexpr int nodes_way = 6;
@@ -82,7 +83,7 @@ static_assert(transfer_ways[kernel_way].medium == transfer_medium::kernel &&
 
 /// After so many operations of a kind and size every way has been tried, if no try had to wait.
 inline constexpr int most_tuning_calls =
-    chooser::first_uses + static_cast<int>(transfer_ways.size() + 1) * (chooser::uncounted + chooser::counted + 1) +
+    chooser::first_uses + static_cast<int>(transfer_ways.size() + 2) * (chooser::uncounted + chooser::counted + 1) +
     chooser::uncounted_if_slow;
 
 }  // namespace hfcomm::engines

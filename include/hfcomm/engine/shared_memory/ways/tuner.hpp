@@ -24,12 +24,13 @@ namespace hfcomm::engines {
 ///
 /// In each operation that is measured every rank tells when it began, and what its last one of that class cost, in the
 /// cell that it publishes anyway. All ranks see the same cells, so all know the same costs and choose the same ways
-/// (see chooser). The cost of an operation is the slowest rank's, from when the last rank began it. While what the
-/// tries have lost is more than 20 ms and 1 % of the time since the first operation that was measured, slower ways
-/// wait. Where all ways are known well, one operation for each 500 us is measured, but no fewer than one of 64.
+/// (see chooser). The cost of an operation is the slowest rank's, from when the last rank began it. No row of tries
+/// begins that would probably make the tries' losses more than 20 ms and 1 % of the time since the first operation that
+/// was measured. After a class's first 2000 operations, only one for each 500 us is measured outside of rows, but no
+/// fewer than one of 64.
 ///
-/// What leads goes into the process's table. The first operation of a class takes what leads the class for fewer bytes,
-/// or the default way. In it the ranks propose what their tables have. Where all propose the same, that leads.
+/// The way that leads goes into the process's table. The first operation of a class takes the way that leads for fewer
+/// bytes, or the default way. In it the ranks propose what their tables have. Where all propose the same, that leads.
 ///
 /// An operation calls `begin`, `report` before it publishes its first step, `agree` once that is checked, and `end`.
 class tuner {
@@ -62,58 +63,25 @@ class tuner {
     if (way.medium == transfer_medium::nodes && !may_use_nodes) {
       current_ = nullptr;
       is_measured_ = false;
-      return {};
+      return use_.place < 0 ? transfer_way{} : transfer_ways[static_cast<std::size_t>(one.choice.leader())];
     }
     return way;
   }
 
   /// Writes what this rank tells the others into its cell of the next step.
   void report() {
-    if (!is_measured_) {
-      return;
+    if (is_measured_) {
+      write_report();
     }
-    layout::tuning_report mine{.begin = begin_, .cost = current_->own_cost};
-    if (!current_->has_proposals) {
-      mine.proposal = static_cast<std::uint8_t>(table_.find(key_) + 1);
-      mine.mode = static_cast<std::uint8_t>(table_.mode());
-      mine.can_read_all = peers_.can_read_all() ? 1 : 0;
-      mine.shares_cores = steps_.shares_cores() ? 1 : 0;
-    }
-    current_->own_cost = 0;
-    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload + layout::report_offset, &mine, sizeof(mine));
   }
 
   /// Takes what the ranks told in the current step. `counts` is false where the operation did not go the chosen way, on
   /// all ranks: nothing is learned from it then.
-  void agree(bool counts = true) {
-    if (current_ == nullptr) {
-      return;
-    }
-    class_state& one = *current_;
-    if (!is_measured_) {
-      one.unmeasured += counts ? 1 : 0;
-      return;
-    }
-    use_cost cost = 0;
-    all_began_ = 0;
-    for (int rank = 0; rank < steps_.size(); ++rank) {
-      const layout::tuning_report theirs = report_of(rank);
-      all_began_ = std::max(all_began_, theirs.begin);
-      cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
-    }
-    first_began_ = first_began_ == 0 ? all_began_ : first_began_;
-    if (!one.has_proposals) {
-      take_proposals(one);  // the operation also touches memory for the first time
-      counts = false;
-    } else {
-      learn(one, cost);
-    }
-    is_measured_ = counts;
-    one.pending = counts ? use_ : chooser::use();
-    one.pending_bytes = bytes_;
-    if (counts) {
-      one.choice.start(use_, affordable_, one.unmeasured);
-      one.unmeasured = 0;
+  [[gnu::noinline]] void agree(bool counts = true) {
+    if (is_measured_) {
+      read_reports(counts);
+    } else if (current_ != nullptr && counts) {
+      ++current_->unmeasured;
     }
   }
 
@@ -177,6 +145,43 @@ class tuner {
     return theirs;
   }
 
+  [[gnu::cold]] void write_report() {
+    layout::tuning_report mine{.begin = begin_, .cost = current_->own_cost};
+    if (!current_->has_proposals) {
+      mine.proposal = static_cast<std::uint8_t>(table_.find(key_) + 1);
+      mine.mode = static_cast<std::uint8_t>(table_.mode());
+      mine.can_read_all = peers_.can_read_all() ? 1 : 0;
+      mine.shares_cores = steps_.shares_cores() ? 1 : 0;
+    }
+    current_->own_cost = 0;
+    std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload + layout::report_offset, &mine, sizeof(mine));
+  }
+
+  void read_reports(bool counts) {
+    class_state& one = *current_;
+    use_cost cost = 0;
+    all_began_ = 0;
+    for (int rank = 0; rank < steps_.size(); ++rank) {
+      const layout::tuning_report theirs = report_of(rank);
+      all_began_ = std::max(all_began_, theirs.begin);
+      cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
+    }
+    first_began_ = first_began_ == 0 ? all_began_ : first_began_;
+    if (!one.has_proposals) {
+      take_proposals(one);  // the operation also touches memory for the first time
+      counts = false;
+    } else {
+      learn(one, cost);
+    }
+    is_measured_ = counts;
+    one.pending = counts ? use_ : chooser::use();
+    one.pending_bytes = bytes_;
+    if (counts) {
+      one.choice.start(use_, affordable_, one.unmeasured);
+      one.unmeasured = 0;
+    }
+  }
+
   /// Returns what tries may lose, as the cost of one operation. All ranks know the same times.
   [[nodiscard]] std::uint64_t affordable_cost() const {
     const std::uint64_t most = std::max(most_loss_at_once, (all_began_ - first_began_) / 100);
@@ -195,7 +200,8 @@ class tuner {
   }
   [[nodiscard]] int likely_way(const class_state& one) const {
     const class_state* const near = nearest(one);
-    return near == nullptr ? default_way : near->choice.leader();
+    const int likely = near == nullptr ? default_way : near->choice.leader();
+    return likely == nodes_way && !may_use_nodes_ ? default_way : likely;
   }
 
   /// Returns the ways that make sense for what is being tuned, a bit for each.

@@ -32,7 +32,7 @@ enum class tuning_mode : std::uint8_t {
   pinned,    ///< They try as in `brief`, but keep what they have chosen or taken from the table.
 };
 
-/// The ways that this process's groups have chosen. New groups propose them to each other, instead of measuring again.
+/// The ways that this process's groups have chosen. New groups propose them to each other and begin with them.
 ///
 /// Any thread may call. The text has a line for each choice: operation, smallest bytes, ranks, "own" or "shared" cores,
 /// medium, bytes of a piece, the microseconds that were measured.
