@@ -232,7 +232,7 @@ struct simulation {
       const auto affordable = static_cast<std::uint64_t>(std::max(0.0, budget - lost) / nanoseconds);
       const chooser::use next = one.next(affordable, false);
       lost = std::max(0.0, lost + static_cast<double>(one.add(before, cost)) * nanoseconds);
-      // What is settled is measured once in 500 us, but no less than once in 64 uses.
+      // Later uses are measured once in 500 us, but no less than once in 64 uses.
       const double usual = costs[static_cast<std::size_t>(one.leader())] * nanoseconds;
       const int unmeasured = !one.is_curious() && next.place < 0 ? static_cast<int>(std::min(63.0, 500e3 / usual)) : 0;
       one.start(next, affordable, static_cast<unsigned>(unmeasured));

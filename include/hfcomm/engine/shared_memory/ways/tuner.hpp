@@ -119,8 +119,8 @@ class tuner {
   struct class_state {
     chooser choice;
     bool has_proposals = false;  // the ranks have proposed what their tables have, and `choice` has the ways
-    bool stays = false;          // it will, once it is settled
-    bool is_fixed = false;       // what leads stays
+    bool stays = false;          // the leading way stays once it is settled
+    bool is_fixed = false;       // the leading way stays
     chooser::use pending;        // the last one that was measured, whose cost is not known yet
     std::size_t pending_bytes = 0;
     use_cost own_cost = 0;    // of it
