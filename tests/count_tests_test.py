@@ -16,15 +16,21 @@ def summary(passed, failed, left_out=0):
     return f"[doctest] test cases: {passed + failed:2} | {passed:2} passed | {failed} failed | {left_out} skipped\n"
 
 
-def run(*entries, status=0):
-    """The closing line and the exit status for these results."""
+def output(*entries, status=0):
+    """The lines for these results, and the exit status."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
         for entry in entries:
             log.write((entry if isinstance(entry, str) else json.dumps(entry)) + "\n")
         log.flush()
         command = [sys.executable, COUNT_TESTS, "--status", str(status), log.name]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return done.stdout.splitlines()[-1], done.returncode
+    return done.stdout.splitlines(), done.returncode
+
+
+def run(*entries, status=0):
+    """The closing line and the exit status for these results."""
+    lines, code = output(*entries, status=status)
+    return lines[-1], code
 
 
 def entry(result, stdout="", stderr=""):
@@ -72,6 +78,13 @@ class Counting(unittest.TestCase):
         self.assertEqual(run(entry("OK", counted)), ("5 passed, 0 failed, 1 skipped", 0))
         self.assertEqual(run(entry("FAIL", counted)), ("5 passed, 1 failed, 1 skipped", 1))
         self.assertEqual(run(entry("OK", "9 passed, 0 failed, 0 skipped\n" + summary(1, 0))), ("1 passed, 0 failed, 0 skipped", 0))
+
+    def test_shows_the_end_of_what_failed(self):
+        failed = dict(entry("FAIL", "".join(f"line {number}\n" for number in range(50)), "a reason\n"), name="wrong")
+        lines, _ = output(entry("OK", "all is well\n"), failed)
+        self.assertEqual(lines[0], "failed: wrong (FAIL)")
+        self.assertEqual(lines[-3:], ["    line 49", "    a reason", "1 passed, 1 failed, 0 skipped"])
+        self.assertEqual(len(lines), 42)
 
     def test_nothing_ran(self):
         self.assertEqual(run(), ("0 passed, 0 failed, 0 skipped", 1))
