@@ -357,6 +357,34 @@ TEST_CASE("tuning: the choices of a file stay") {
   tuning_table::of_process().reset(tuning_mode::brief);
 }
 
+TEST_CASE("tuning: a piece that is longer than what there is counts as the shortest such one") {
+  constexpr int longest = 5;
+  REQUIRE(engines::transfer_ways[longest] == engines::transfer_way{.piece = 131'072});
+  tuning_table& table = tuning_table::of_process();
+  table.reset(tuning_mode::brief);
+  for (const bool shares_cores : {false, true}) {
+    table.set({4, shares_cores, engines::tuned_operation::all_reduce, 17}, {longest, 1.0});
+  }
+  run_ranks(4, [&](const process_group& world) {
+    barrier();
+    for (int call = 0; call < 4 * enough_calls; ++call) {
+      std::vector<std::int32_t> data = values(world.rank(), call, 20'000);
+      all_reduce(data, reduce_op::sum, world);
+    }
+  });
+  const auto text = tuning_text();
+  const auto choice = text.find("all_reduce 65536 4 ");
+  REQUIRE(choice != std::string::npos);
+  int found = 0;
+  for (const bool shares_cores : {false, true}) {
+    const int way = table.find({4, shares_cores, engines::tuned_operation::all_reduce, 17});
+    found += way != longest ? 1 : 0;
+    CHECK((way == longest || engines::transfer_ways[as_index(way)].piece == 32'768));
+  }
+  CHECK(found == 1);  // the other one is for ranks with cores of their own, or without
+  table.reset(tuning_mode::brief);
+}
+
 TEST_CASE("tuning: a call that does not fit leaves ranks agreed that limit what tries lose") {
   tuning_table::of_process().reset(tuning_mode::brief);
   mix_in_calls_that_do_not_fit(250, 20'000, 30'000);

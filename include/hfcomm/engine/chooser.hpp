@@ -87,7 +87,7 @@ class chooser {
     const bool may_begin = !is_in_row_ && level_ != unknown_cost;
     for (int turn = 1; turn <= most_candidates && may_begin; ++turn) {
       const int number = (trying_ + turn) % most_candidates;
-      if (is_other(number) && is_due(states_[number], number, hurries) && loss_of(number) <= affordable) {
+      if (is_other(number) && is_due(number, hurries) && loss_of(number) <= affordable) {
         return {number, 0};
       }
     }
@@ -186,7 +186,8 @@ class chooser {
   }
   /// Returns whether it is time for a row. The first one comes at once, unless the candidate is taken for slower by
   /// more than a fourth.
-  [[nodiscard]] bool is_due(const state& one, int number, bool hurries) const noexcept {
+  [[nodiscard]] bool is_due(int number, bool hurries) const noexcept {
+    const state& one = states_[number];
     if (one.found != 0 || (one.rows != 0 && !is_fresh_)) {
       return false;
     }

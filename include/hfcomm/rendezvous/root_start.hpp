@@ -274,7 +274,7 @@ class root_start {
   }
 
   /// Sorts the machines, and the connections with them.
-  job_plan make_plan() {
+  [[gnu::cold]] job_plan make_plan() {
     if (!parts_.empty() && mine_.link == nullptr) {
       mine_.link = mine_.options.make_link();
     }

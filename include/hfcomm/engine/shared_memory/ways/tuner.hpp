@@ -56,7 +56,13 @@ class tuner {
     if (is_measured_) {
       key_ = {steps_.size(), steps_.shares_cores(), kind, size_class};
       affordable_ = affordable_cost();
-      use_ = one.has_proposals ? one.choice.next(affordable_, is_thorough_) : chooser::use{likely_way(one), -1};
+      if (one.has_proposals) {
+        use_ = one.choice.next(affordable_, is_thorough_);
+      } else {
+        nearest_ = nearest(one);
+        use_.candidate = nearest_ == nullptr ? default_way : nearest_->choice.leader();
+        use_.candidate = use_.candidate == nodes_way && !may_use_nodes ? default_way : use_.candidate;
+      }
       begin_ = now();
     }
     const transfer_way& way = transfer_ways[static_cast<std::size_t>(use_.candidate)];
@@ -78,10 +84,33 @@ class tuner {
   /// Takes what the ranks told in the current step. `counts` is false where the operation did not go the chosen way, on
   /// all ranks: nothing is learned from it then.
   [[gnu::noinline]] void agree(bool counts = true) {
-    if (is_measured_) {
-      read_reports(counts);
-    } else if (current_ != nullptr && counts) {
-      ++current_->unmeasured;
+    if (!is_measured_) {
+      if (current_ != nullptr && counts) {
+        ++current_->unmeasured;
+      }
+      return;
+    }
+    class_state& one = *current_;
+    use_cost cost = 0;
+    all_began_ = 0;
+    for (int rank = 0; rank < steps_.size(); ++rank) {
+      const layout::tuning_report theirs = report_of(rank);
+      all_began_ = std::max(all_began_, theirs.begin);
+      cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
+    }
+    first_began_ = first_began_ == 0 ? all_began_ : first_began_;
+    if (!one.has_proposals) {
+      take_proposals(one);  // the operation also touches memory for the first time
+      counts = false;
+    } else {
+      learn(one, cost);
+    }
+    is_measured_ = counts;
+    one.pending = counts ? use_ : chooser::use();
+    one.pending_bytes = bytes_;
+    if (counts) {
+      one.choice.start(use_, affordable_, one.unmeasured);
+      one.unmeasured = 0;
     }
   }
 
@@ -157,31 +186,6 @@ class tuner {
     std::memcpy(steps_.cell(steps_.rank(), steps_.next()).payload + layout::report_offset, &mine, sizeof(mine));
   }
 
-  void read_reports(bool counts) {
-    class_state& one = *current_;
-    use_cost cost = 0;
-    all_began_ = 0;
-    for (int rank = 0; rank < steps_.size(); ++rank) {
-      const layout::tuning_report theirs = report_of(rank);
-      all_began_ = std::max(all_began_, theirs.begin);
-      cost = std::max(cost, theirs.cost == 0 ? unknown_cost : theirs.cost);
-    }
-    first_began_ = first_began_ == 0 ? all_began_ : first_began_;
-    if (!one.has_proposals) {
-      take_proposals(one);  // the operation also touches memory for the first time
-      counts = false;
-    } else {
-      learn(one, cost);
-    }
-    is_measured_ = counts;
-    one.pending = counts ? use_ : chooser::use();
-    one.pending_bytes = bytes_;
-    if (counts) {
-      one.choice.start(use_, affordable_, one.unmeasured);
-      one.unmeasured = 0;
-    }
-  }
-
   /// Returns what tries may lose, as the cost of one operation. All ranks know the same times.
   [[nodiscard]] std::uint64_t affordable_cost() const {
     const std::uint64_t most = std::max(most_loss_at_once, (all_began_ - first_began_) / 100);
@@ -198,21 +202,27 @@ class tuner {
     }
     return nullptr;
   }
-  [[nodiscard]] int likely_way(const class_state& one) const {
-    const class_state* const near = nearest(one);
-    const int likely = near == nullptr ? default_way : near->choice.leader();
-    return likely == nodes_way && !may_use_nodes_ ? default_way : likely;
-  }
 
-  /// Returns the ways that make sense for what is being tuned, a bit for each.
-  [[nodiscard]] std::uint32_t suitable_ways(bool can_read_all) const {
-    const bool is_long = (std::size_t{1} << key_.size_class) > layout::piece_bytes;
-    const bool has_root = key_.kind == tuned_operation::reduce || key_.kind == tuned_operation::narrow_reduce;
+  /// Returns the ways that make sense for what is being tuned, a bit for each. Of those that come to the same, because
+  /// neither a slot nor the bytes are longer, only the shortest piece.
+  [[nodiscard, gnu::cold]] std::uint32_t suitable_ways(bool can_read_all) const {
+    const std::size_t most = std::size_t{1} << key_.size_class;
+    const auto ranks = static_cast<std::size_t>(steps_.size());
+    const bool reduces = key_.kind >= tuned_operation::reduce;
+    const bool has_parts = key_.kind == tuned_operation::scatter || key_.kind == tuned_operation::all_to_all;
+    const std::size_t readers = reduces ? ranks : has_parts ? ranks - 1 : 1;
+    const bool can_read = can_read_all && most > layout::piece_bytes && key_.kind != tuned_operation::reduce &&
+                          key_.kind != tuned_operation::narrow_reduce;
     std::uint32_t ways = 0;
+    std::size_t last_chunk = 0;
     for (std::size_t number = 0; number < transfer_ways.size(); ++number) {
-      bool suits = is_long || transfer_ways[number].piece == layout::piece_bytes;
-      switch (transfer_ways[number].medium) {
-        case transfer_medium::kernel: suits = can_read_all && is_long && !has_root; break;
+      const transfer_way& way = transfer_ways[number];
+      const std::size_t chunk =
+          std::min(steps_.sizes().chunk_bytes(readers, way.piece), reduces ? most : readers * most);
+      bool suits = chunk != last_chunk || !is_longer(number);
+      last_chunk = chunk;
+      switch (way.medium) {
+        case transfer_medium::kernel: suits = can_read; break;
         case transfer_medium::streamed: suits = suits && detail::has_streaming_stores; break;
         case transfer_medium::nodes: suits = may_use_nodes_; break;
         case transfer_medium::slots: break;
@@ -221,11 +231,15 @@ class tuner {
     }
     return ways;
   }
+  /// Returns whether a way is the one before it with a longer piece.
+  [[nodiscard]] static constexpr bool is_longer(std::size_t number) noexcept {
+    return number != 0 && transfer_ways[number].medium == transfer_ways[number - 1].medium;
+  }
 
   /// Takes the ranks' proposals.
   [[gnu::cold]] void take_proposals(class_state& one) {
-    const int proposal = report_of(0).proposal - 1;
-    bool all_agree = proposal >= 0;
+    std::size_t proposal = report_of(0).proposal;  // a way's number and 1; 0: none
+    bool all_agree = proposal - 1 < transfer_ways.size();
     bool is_off = false;
     bool is_brief = true;
     bool can_read_all = true;
@@ -233,7 +247,7 @@ class tuner {
     is_thorough_ = true;
     for (int rank = 0; rank < steps_.size(); ++rank) {
       const layout::tuning_report theirs = report_of(rank);
-      all_agree = all_agree && theirs.proposal == proposal + 1;
+      all_agree = all_agree && theirs.proposal == proposal;
       is_off = is_off || theirs.mode == static_cast<std::uint8_t>(tuning_mode::off);
       is_thorough_ = is_thorough_ && theirs.mode == static_cast<std::uint8_t>(tuning_mode::thorough);
       is_brief = is_brief && theirs.mode == static_cast<std::uint8_t>(tuning_mode::brief);
@@ -241,20 +255,24 @@ class tuner {
       share_cores = share_cores || theirs.shares_cores != 0;
     }
     const std::uint32_t ways = suitable_ways(can_read_all);
-    const int likely = likely_way(one);
+    --proposal;
+    while (all_agree && (ways >> proposal & 1) == 0 && is_longer(proposal)) {
+      --proposal;
+    }
     one.stays = !is_brief;
     if (is_off) {
       const int only = default_for_class(share_cores, ways);
       one.choice = chooser(1U << only, only);
       one.is_fixed = true;
-    } else if (all_agree && proposal < static_cast<int>(transfer_ways.size()) && (ways >> proposal & 1) != 0) {
-      one.choice = chooser(is_brief ? ways : 1U << proposal, proposal, 1U << kernel_way);
+    } else if (all_agree && (ways >> proposal & 1) != 0) {
+      one.choice = chooser(is_brief ? ways : 1U << proposal, static_cast<int>(proposal), 1U << kernel_way);
       one.choice.trust();
       one.is_fixed = !is_brief;
     } else {
+      const int likely = use_.candidate;
       one.choice = chooser(ways, (ways >> likely & 1) != 0 ? likely : default_way, 1U << kernel_way);
-      if (const class_state* const near = nearest(one)) {
-        one.choice.expect(near->choice);
+      if (nearest_ != nullptr) {
+        one.choice.expect(nearest_->choice);
       }
     }
     one.has_proposals = true;
@@ -300,6 +318,7 @@ class tuner {
   tuning_key key_;
   std::size_t bytes_ = 0;
   chooser::use use_;
+  const class_state* nearest_ = nullptr;  // for fewer bytes, where the class is new
   std::uint64_t affordable_ = 0;
   std::uint64_t begin_ = 0;
   std::uint64_t all_began_ = 0;
