@@ -196,29 +196,50 @@ def choice_of(records, one):
     return min((other['median_us'] for other in ways_of(records, one)), default=0) / one['median_us'] or None
 
 
-def choice_beside_ways(records):
-    """Lines of text: how the ways that hfcomm chose compare with the quickest one of each line. That is the lowest of
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """How the ways that hfcomm chose among so many ranks compare with the quickest one of each line. That is the lowest of
     several measurements, so noise makes it look too quick: two columns of one way (kernel:32K and kernel:32K again) show
     the least by which, because the lowest of more columns is lower still."""
-    lines = []
+    ranks: int
+    count: int  # lines
+    mean: float
+    lowest: float
+    lowest_record: dict
+    twins: float | None  # the lower of two equal columns / the first, the mean; None without such columns
+
+    def lowest_text(self):
+        return Cell(self.lowest_record, '', 0, '').work_text()
+
+
+def choices_of(records):
+    """The `Choices` of each number of ranks that has records of single ways."""
     mean = statistics.geometric_mean
     for ranks in sorted({one['ranks'] for one in records}):
         found = [(choice, one) for one in records if one['ranks'] == ranks and one['system'] == 'hfcomm' and
                  (choice := choice_of(records, one))]
-        if not found:
-            continue
-        lowest, where = min(found, key=lambda pair: pair[0])
-        line = (f'{len(found)} lines among {ranks} ranks, time of the quickest way / of the chosen: '
-                f'mean {mean(choice for choice, _ in found):.3f}, lowest {lowest:.2f} ({Cell(where, "", 0, "").work_text()})')
-        cells = [cell for _, one in found if (cell := cell_of(records, one))]
+        if found:
+            lowest, where = min(found, key=lambda pair: pair[0])
+            twins = [min(first['median_us'], again['median_us']) / first['median_us'] for _, one in found
+                     for again in ways_of(records, one) for first in ways_of(records, one)
+                     if again['system'] == first['system'] + AGAIN]
+            yield Choices(ranks, len(found), mean(choice for choice, _ in found), lowest, where, mean(twins) if twins else None)
+
+
+def choice_beside_ways(records):
+    """The `Choices` as lines of text."""
+    lines = []
+    mean = statistics.geometric_mean
+    for one in choices_of(records):
+        line = (f'{one.count} lines among {one.ranks} ranks, time of the quickest way / of the chosen: '
+                f'mean {one.mean:.3f}, lowest {one.lowest:.2f} ({one.lowest_text()})')
+        cells = [cell for cell in cells_of(records) if cell.record['ranks'] == one.ranks and choice_of(records, cell.record)]
         if cells:
             quickest = mean(cell.ratio / choice_of(records, cell.record) for cell in cells)
             line += f'; mean ratio {mean(cell.ratio for cell in cells):.2f}, with the quickest {quickest:.2f}'
         lines.append(line)
-        twins = [[first['median_us'], again['median_us']] for _, one in found for again in ways_of(records, one)
-                 for first in ways_of(records, one) if again['system'] == first['system'] + AGAIN]
-        if twins:
-            lines.append(f'the lower of two equal columns / the first: mean {mean(min(pair) / pair[0] for pair in twins):.3f}')
+        if one.twins:
+            lines.append(f'the lower of two equal columns / the first: mean {one.twins:.3f}')
     return ['', *lines] if lines else []
 
 

@@ -294,12 +294,24 @@ class Kept(unittest.TestCase):
             with self.assertRaises(subprocess.CalledProcessError):
                 self.result_tables("--results", name, "--document")
 
+    def test_runs_with_ways_have_a_row_in_a_page_of_their_own(self):
+        with tempfile.TemporaryDirectory() as name:
+            page = pathlib.Path(name) / "ways.md"
+            (pathlib.Path(name) / "README.md").write_text("<!-- runs -->\n<!-- end -->\n<!-- worst cells -->\n<!-- end -->\n")
+            page.write_text("<!-- ways -->\n<!-- end -->\n")
+            records = [record(system, [[time] * 3] * 2) for system, time in
+                       (("hfcomm", 1.0), ("way:slots:32K", 2.0), ("way:slots:32K again", 1.0), ("way:kernel:32K", 0.5))]
+            kept_results.keep(pathlib.Path(name) / "epyc-2-cores", "2-ranks-ways", "# 2026-11-25\n", records)
+            self.result_tables("--results", name, "--document", "--ways-page", str(page))
+            self.assertIn("2-ranks-ways.txt) | 2026-11-25 | 2 | 1 | 0.500 | 0.50 (broadcast of 1K, float32) | 0.500 |\n",
+                          page.read_text())
+
     def test_the_page_of_results_has_the_tables_of_the_kept_runs(self):
         printed = self.result_tables()
         self.assertGreater(len(printed.splitlines()), 6)
-        page = (ROOT / "bench" / "results" / "README.md").read_text()
+        pages = [(ROOT / page).read_text() for page in ("bench/results/README.md", "docs/shared-memory.md")]
         for table in printed.split("\n\n"):
-            self.assertTrue(table.strip() in page, f"bench/result_tables --document has not written these lines:\n{table}")
+            self.assertTrue(table.strip() in pages["<!-- ways -->" in table], f"bench/result_tables --document has not written these lines:\n{table}")
 
     def result_tables(self, *arguments):
         return subprocess.run([sys.executable, ROOT / "bench" / "result_tables", *arguments], check=True, text=True,
