@@ -422,6 +422,9 @@ TEST_CASE("copy_bytes: it copies as memcpy does and writes nothing else") {
       check([](std::byte* out, const std::byte* in, std::size_t bytes) {
         hfcomm::detail::copy_streamed(out, in, bytes);
       });
+      check([](std::byte* out, const std::byte* in, std::size_t bytes) {
+        hfcomm::detail::copy_by_instruction(out, in, bytes);
+      });
       for (const vector_unit unit : units()) {
         check([&](std::byte* out, const std::byte* in, std::size_t bytes) {
           hfcomm::detail::copy_bytes(out, in, bytes, unit);

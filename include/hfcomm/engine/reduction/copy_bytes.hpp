@@ -16,17 +16,21 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcep
 /// Copies with one vector unit. The machine must have it.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes, vector_unit unit) noexcept;
 
-/// Whether this processor has stores that go past its caches.
+/// Whether this processor has stores that go past its caches, and an instruction that copies.
 #if defined(__x86_64__)
-inline constexpr bool has_streaming_stores = true;
+inline constexpr bool has_other_copies = true;
 #else
-inline constexpr bool has_streaming_stores = false;
+inline constexpr bool has_other_copies = false;
 #endif
 
 /// Copies past this core's caches, without reading the lines that it writes. Where another core has those lines in its
 /// cache, ordinary stores wait for each of them: they can be ten times slower. The reader then gets the bytes from a
 /// cache that cores share, or from memory. It is `copy_bytes` where the processor has no such stores.
 void copy_streamed(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+
+/// Copies by the instruction `rep movs`. It takes over whole lines that another core has, without waiting for what they
+/// hold, but needs some time to begin. It is `copy_bytes` where the processor has no such instruction.
+void copy_by_instruction(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 /// Copies within this rank's own memory; `to` may be `from` itself (in place). Many bytes are left to memcpy, which is
 /// faster where no cache line moves between cores. A few are in this core's cache already, because they were just sent.

@@ -44,8 +44,9 @@ enum class transfer_medium : std::uint8_t {
   streamed,  ///< Through slots, by stores past the caches: see copy_streamed.
   kernel,    ///< The kernel copies from the owner's memory: one copy, and a system call for each piece.
   nodes,     ///< Through slots, from NUMA node to NUMA node: see node_chain.
+  moved,     ///< Through slots, by the instruction that copies: see copy_by_instruction.
 };
-inline constexpr std::array<std::string_view, 4> transfer_medium_names{"slots", "streamed", "kernel", "nodes"};
+inline constexpr std::array<std::string_view, 5> transfer_medium_names{"slots", "streamed", "kernel", "nodes", "moved"};
 
 /// A way to do an operation. All ranks of a group use the same one, and all ways give the same bits.
 struct transfer_way {
@@ -56,6 +57,8 @@ struct transfer_way {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) const noexcept {
     if (medium == transfer_medium::streamed) {
       detail::copy_streamed(to, from, bytes);
+    } else if (medium == transfer_medium::moved) {
+      detail::copy_by_instruction(to, from, bytes);
     } else {
       detail::copy_bytes(to, from, bytes);
     }
@@ -65,7 +68,7 @@ struct transfer_way {
 };
 
 /// The ways between which the ranks choose.
-inline constexpr std::array<transfer_way, 7> transfer_ways{{
+inline constexpr std::array<transfer_way, 8> transfer_ways{{
     {transfer_medium::streamed, layout::piece_bytes},
     {transfer_medium::streamed, 4 * layout::piece_bytes},
     {transfer_medium::kernel, layout::piece_bytes},
@@ -73,6 +76,7 @@ inline constexpr std::array<transfer_way, 7> transfer_ways{{
     {transfer_medium::slots, 2 * layout::piece_bytes},
     {transfer_medium::slots, 4 * layout::piece_bytes},
     {transfer_medium::nodes, layout::piece_bytes},
+    {transfer_medium::moved, layout::piece_bytes},
 }};
 static_assert(transfer_ways.size() <= chooser::most_candidates);
 inline constexpr int kernel_way = 2;

@@ -223,7 +223,8 @@ class tuner {
       last_chunk = chunk;
       switch (way.medium) {
         case transfer_medium::kernel: suits = can_read; break;
-        case transfer_medium::streamed: suits = suits && detail::has_streaming_stores; break;
+        case transfer_medium::streamed:
+        case transfer_medium::moved: suits = suits && detail::has_other_copies; break;
         case transfer_medium::nodes: suits = may_use_nodes_; break;
         case transfer_medium::slots: break;
       }
