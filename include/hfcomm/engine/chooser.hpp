@@ -28,7 +28,7 @@ inline constexpr use_cost unknown_cost = std::numeric_limits<use_cost>::max();
 /// order chooses alike, also in a program that is compiled otherwise.
 class chooser {
  public:
-  static constexpr int most_candidates = 8;
+  static constexpr int most_candidates = 10;
   static constexpr int counted = 5;             ///< Uses of a row that count.
   static constexpr int uncounted = 2;           ///< Uses of a row before these.
   static constexpr int uncounted_if_slow = 10;  ///< Uses of a slow starter's row before these.

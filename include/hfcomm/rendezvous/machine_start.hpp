@@ -155,7 +155,7 @@ class machine_start {
   // NOLINTEND(*non-private-member*)
 
  private:
-  [[gnu::cold]] std::shared_ptr<engines::machine_agent> start_agent(const job_plan& plan) {
+  std::shared_ptr<engines::machine_agent> start_agent(const job_plan& plan) {
     std::vector<std::optional<side_connection>> by_machine(plan.machines.size());
     for (std::size_t index = 0; index < connections.size(); ++index) {
       by_machine[self_ == 0 ? index + 1 : 0] = std::move(connections[index]);

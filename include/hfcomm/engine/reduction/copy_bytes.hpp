@@ -30,7 +30,13 @@ void copy_streamed(std::byte* to, const std::byte* from, std::size_t bytes) noex
 
 /// Copies by the instruction `rep movs`. It takes over whole lines that another core has, without waiting for what they
 /// hold, but needs some time to begin. It is `copy_bytes` where the processor has no such instruction.
-void copy_by_instruction(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+inline void copy_by_instruction(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+#if defined(__x86_64__)
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+#else
+  copy_bytes(to, from, bytes);
+#endif
+}
 
 /// Copies within this rank's own memory; `to` may be `from` itself (in place). Many bytes are left to memcpy, which is
 /// faster where no cache line moves between cores. A few are in this core's cache already, because they were just sent.

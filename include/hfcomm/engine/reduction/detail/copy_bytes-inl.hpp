@@ -102,14 +102,6 @@ HFCOMM_INLINE void copy_streamed(std::byte* to, const std::byte* from, std::size
 #endif
 }
 
-HFCOMM_INLINE void copy_by_instruction(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-#if defined(__x86_64__)
-  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-#else
-  copy_bytes(to, from, bytes);
-#endif
-}
-
 HFCOMM_INLINE void copy_own_bytes(std::byte* to, std::span<const std::byte> from) noexcept {
   constexpr std::size_t little = std::size_t{64} << 10;
   constexpr std::size_t large = std::size_t{1} << 20;

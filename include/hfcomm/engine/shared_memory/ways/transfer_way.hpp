@@ -67,8 +67,8 @@ struct transfer_way {
   [[nodiscard]] friend bool operator==(const transfer_way&, const transfer_way&) = default;
 };
 
-/// The ways between which the ranks choose.
-inline constexpr std::array<transfer_way, 8> transfer_ways{{
+/// The ways between which the ranks choose. Those of one medium follow one another, with longer and longer pieces.
+inline constexpr std::array<transfer_way, 10> transfer_ways{{
     {transfer_medium::streamed, layout::piece_bytes},
     {transfer_medium::streamed, 4 * layout::piece_bytes},
     {transfer_medium::kernel, layout::piece_bytes},
@@ -76,6 +76,8 @@ inline constexpr std::array<transfer_way, 8> transfer_ways{{
     {transfer_medium::slots, 2 * layout::piece_bytes},
     {transfer_medium::slots, 4 * layout::piece_bytes},
     {transfer_medium::nodes, layout::piece_bytes},
+    {transfer_medium::moved, layout::piece_bytes / 8},
+    {transfer_medium::moved, layout::piece_bytes / 4},
     {transfer_medium::moved, layout::piece_bytes},
 }};
 static_assert(transfer_ways.size() <= chooser::most_candidates);

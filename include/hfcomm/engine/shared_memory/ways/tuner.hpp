@@ -210,6 +210,9 @@ class tuner {
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const bool reduces = key_.kind >= tuned_operation::reduce;
     const bool has_parts = key_.kind == tuned_operation::scatter || key_.kind == tuned_operation::all_to_all;
+    // Short pieces let one rank read while another one writes. Where all do both, they only cost steps.
+    const bool flows_one_way = key_.kind == tuned_operation::broadcast || key_.kind == tuned_operation::gather ||
+                               key_.kind == tuned_operation::scatter;
     const std::size_t readers = reduces ? ranks : has_parts ? ranks - 1 : 1;
     const bool can_read = can_read_all && most > layout::piece_bytes && key_.kind != tuned_operation::reduce &&
                           key_.kind != tuned_operation::narrow_reduce;
@@ -219,8 +222,10 @@ class tuner {
       const transfer_way& way = transfer_ways[number];
       const std::size_t chunk =
           std::min(steps_.sizes().chunk_bytes(readers, way.piece), reduces ? most : readers * most);
-      bool suits = chunk != last_chunk || !is_longer(number);
-      last_chunk = chunk;
+      const bool is_short = way.piece < layout::piece_bytes;
+      last_chunk = is_longer(number) ? last_chunk : 0;
+      bool suits = chunk != last_chunk && (!is_short || (flows_one_way && most <= 16 * way.piece));
+      last_chunk = suits ? chunk : last_chunk;
       switch (way.medium) {
         case transfer_medium::kernel: suits = can_read; break;
         case transfer_medium::streamed:
