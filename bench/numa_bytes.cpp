@@ -118,7 +118,8 @@ void print(const std::vector<std::uint64_t>& bytes) {
   }
 }
 
-/// Counts an all_reduce in place of `length` bytes among `nodes` times `local` ranks.
+/// Counts an all_reduce of integers, which any nodes may chain, in place of `length` bytes among `nodes` times `local`
+/// ranks.
 void measure(int nodes, int local, bool is_shared, bool chains, std::size_t length) {
   std::vector<int> node_of;
   for (int rank = 0; rank < nodes * local; ++rank) {
@@ -127,15 +128,16 @@ void measure(int nodes, int local, bool is_shared, bool chains, std::size_t leng
   const numa::pretended_nodes pretended(node_of);
   std::vector<bench::counts> all(node_of.size());
   bench::all_memory.clear();
-  std::vector<std::vector<float>> ordinary(node_of.size(), std::vector<float>(is_shared ? 0 : length / sizeof(float)));
+  std::vector<std::vector<std::int32_t>> ordinary(
+      node_of.size(), std::vector<std::int32_t>(is_shared ? 0 : length / sizeof(std::int32_t)));
   for (std::size_t rank = 0; rank < ordinary.size(); ++rank) {
     const auto bytes = std::as_bytes(std::span(ordinary[rank]));
     bench::all_memory.push_back({bytes.data(), bytes.size(), node_of[rank]});
   }
   hfcomm::testing::run_ranks(nodes * local, [&](const hfcomm::process_group& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
-    auto shared = world.allocate<float>(is_shared ? length / sizeof(float) : 1);
-    const std::span<float> values = is_shared ? std::span<float>(shared) : std::span(ordinary[rank]);
+    auto shared = world.allocate<std::int32_t>(is_shared ? length / sizeof(std::int32_t) : 1);
+    const std::span<std::int32_t> values = is_shared ? std::span<std::int32_t>(shared) : std::span(ordinary[rank]);
     add_memory(world, node_of[rank]);
     numa::chain_from(chains ? 1 : SIZE_MAX, world);
     hfcomm::barrier(world);

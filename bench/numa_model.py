@@ -55,7 +55,7 @@ def slot_bytes(ranks):
 
 class Traffic:
     """The bytes of one reduction: `read[rank][node]` and `written[rank][node]`, and the turns that it takes. `cached` are
-    those that a rank has just written itself, and reads again.
+    those that a rank has just written itself, and reads again; `cached_writes` are replaced at once.
 
     `busy` are the turns in which a rank has work; the others fill and empty the pipeline. Slots live in caches, so only
     `memory[node]` is what a node's memory has to move.
@@ -66,6 +66,7 @@ class Traffic:
         self.read = [collections.Counter() for _ in range(self.ranks)]
         self.written = [collections.Counter() for _ in range(self.ranks)]
         self.cached = [0.0] * self.ranks
+        self.cached_writes = [0.0] * self.ranks
         self.memory = collections.Counter()
         self.turns = self.busy = 1
 
@@ -128,7 +129,7 @@ def count_turns(done, size, is_in_place):
 
 
 def chain_in_place(nodes, local, size):
-    """Node after node folds its ranks' buffers onto the sums of the node before; results are fetched once by each node."""
+    """Node after node folds its ranks' buffers, and adds the sums of the node before; each node fetches results once."""
     done = Traffic(nodes, local)
     lane = size / local  # what a rank carries
     for rank in range(done.ranks):
@@ -136,6 +137,8 @@ def chain_in_place(nodes, local, size):
         done.read[rank][here] += local * lane
         if here > 0:
             done.read[rank][here - 1] += lane  # sums
+            done.cached_writes[rank] += lane  # its own ones, to which they are added
+            done.cached[rank] += lane
         if here < nodes - 1:
             done.written[rank][here] += lane
             done.read[rank][nodes - 1] += lane  # results
@@ -162,6 +165,8 @@ def chain(nodes, local, size, is_placed=True):
         done.written[rank][here] += size
         if here > 0:
             done.read[rank][home(here - 1)] += lane
+            done.cached_writes[rank] += lane  # its own sums, to which they are added
+            done.cached[rank] += lane
         if not is_last:
             done.read[rank][home(nodes - 1)] += lane
             done.cached[rank] += lane  # its results, passed on

@@ -596,8 +596,9 @@ def traffic(order, machines, local):
 
 
 def today(machines, local):
-    """How the engine reduces large buffers in the order of ranks (machine_chain::suits)."""
-    return 'chain' if traffic('chain', machines, local) < traffic('slices', machines, local) else 'slices'
+    """The algorithm of large reductions of floats (machine_tree::run)."""
+    is_tree = local > 1 and local & (local - 1) == 0 and machines * local <= 32
+    return 'tree' if is_tree else 'slices'
 
 
 def all_reduce(parameters, machines, local, size, order='today'):

@@ -4,7 +4,6 @@
 //   scale_probe start                 a rank of a job, by the HFCOMM variables: when its start began and ended, and
 //   what
 //                                     it has open then
-//   scale_probe tree BYTES            a rank of such a job: an all_reduce in reduction_order::tree
 //   scale_probe sizes RANKS           the memory of a group of so many ranks on each of several machines
 
 #include <algorithm>
@@ -234,27 +233,6 @@ int start_rank() {
   return 0;
 }
 
-/// Prints the time of an all_reduce of floats that is combined machine by machine.
-int reduce_as_tree(std::size_t bytes) {
-  const auto session = hfcomm::init();
-  const auto group = hfcomm::world().with_order(hfcomm::reduction_order::tree);
-  std::vector<float> data(bytes / sizeof(float), 1.0F);
-  std::vector<double> times;
-  for (int turn = 0; turn < 6; ++turn) {
-    std::fill(data.begin(), data.end(), 1.0F);
-    hfcomm::barrier();
-    const double begin = now_us();
-    hfcomm::all_reduce(std::span(data), hfcomm::reduce_op::sum, group);
-    double time = now_us() - begin;
-    hfcomm::all_reduce(std::span(&time, 1), hfcomm::reduce_op::max);
-    if (turn != 0) {  // the first one warms up
-      times.push_back(time);
-    }
-  }
-  print("tree_us", median(std::move(times)));
-  return data.back() == static_cast<float>(hfcomm::world_size()) ? 0 : 1;
-}
-
 /// Prints the size of the memory of a group across machines.
 void print_memory(int ranks) {
   print("mirror_bytes", static_cast<double>(hfcomm::engines::layout::dimensions::for_machines(ranks).total_bytes()));
@@ -270,12 +248,10 @@ int main(int count, char** arguments) {
       link_measurement(std::atoi(arguments[2]), arguments[3]).run();
     } else if (task == "start") {
       return start_rank();
-    } else if (task == "tree" && count == 3) {
-      return reduce_as_tree(std::strtoull(arguments[2], nullptr, 10));
     } else if (task == "sizes" && count == 3) {
       print_memory(std::atoi(arguments[2]));
     } else {
-      std::fputs("scale_probe link MACHINE FOLDER | start | tree BYTES | sizes RANKS\n", stderr);
+      std::fputs("scale_probe link MACHINE FOLDER | start | sizes RANKS\n", stderr);
       return 2;
     }
   } catch (const std::exception& problem) {

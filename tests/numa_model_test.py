@@ -38,6 +38,7 @@ class Bytes(unittest.TestCase):
                 reads = [done.read[rank][node] for node in range(nodes)]
                 reads[done.node(rank)] += done.cached[rank]
                 writes = [done.written[rank][node] for node in range(nodes)]
+                writes[done.node(rank)] += done.cached_writes[rank]
                 counted = [int(number) for number in numbers if number != "written"]
                 for count, wanted in zip(counted, reads + writes, strict=True):
                     # Lanes and shares are whole multiples of some elements.

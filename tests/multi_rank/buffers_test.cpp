@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 #include <type_traits>
+
+#include "../tree.hpp"
 
 #include <hfcomm/data/detail/splitmix64.hpp>
 
@@ -39,7 +42,7 @@ std::vector<std::vector<T>> random_inputs(int ranks, std::size_t count) {
 /// The factor of a premultiplied sum: different on every rank, with products that need rounding.
 double factor_of(std::size_t rank) { return (rank % 2 == 0 ? 0.3 : -1.7) * static_cast<double>(rank + 1); }
 
-/// Reduces element `i` in rank order, the plain way.
+/// Reduces element `i`, the plain way.
 template <class T>
 T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size_t i) {
   // 16-bit floats are accumulated in float; integers without a sign, so that they wrap around.
@@ -56,13 +59,13 @@ T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size
       return result;
     }
   } else if (op == reduce_kind::premultiplied_sum) {
-    wide result{};
+    std::vector<wide> products;
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
       // Through memory, so that no compiler makes one rounding of two.
       const volatile wide product = static_cast<wide>(inputs[rank][i]) * static_cast<wide>(factor_of(rank));
-      result = rank == 0 ? product : result + product;
+      products.push_back(wide(product));
     }
-    return static_cast<T>(result);
+    return static_cast<T>(combine_in_tree(std::span<const wide>(products), std::plus<>()));
   }
   if (op == reduce_op::min || op == reduce_op::max) {
     T best = inputs[0][i];
@@ -71,11 +74,12 @@ T reference(reduce_kind op, const std::vector<std::vector<T>>& inputs, std::size
     }
     return best;
   }
-  auto result = static_cast<wide>(inputs[0][i]);
-  for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
-    const auto next = static_cast<wide>(inputs[rank][i]);
-    result = op == reduce_op::product ? result * next : result + next;
+  std::vector<wide> values;
+  for (const auto& input : inputs) {
+    values.push_back(static_cast<wide>(input[i]));
   }
+  const wide result = combine_in_tree(std::span<const wide>(values),
+                                      [op](wide a, wide b) { return op == reduce_op::product ? a * b : a + b; });
   return static_cast<T>(op == reduce_op::average ? result / static_cast<wide>(inputs.size()) : result);
 }
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "../tree.hpp"
+
 #include <hfcomm/collectives/exclusive_scan.hpp>
 #include <hfcomm/collectives/scan.hpp>
 
@@ -68,14 +70,16 @@ std::vector<std::complex<Real>> complex_elements(int rank, std::size_t count) {
   return all;
 }
 
-/// Folds all ranks' elements in rank order.
+/// Reduces all ranks' elements.
 template <class Real, class Op>
-std::vector<std::complex<Real>> folded_complex(int ranks, std::size_t count, Op op) {
-  auto result = complex_elements<Real>(0, count);
-  for (int rank = 1; rank < ranks; ++rank) {
-    for (std::size_t i = 0; i < count; ++i) {
-      result[i] = op(result[i], complex_element<Real>(rank, i));
+std::vector<std::complex<Real>> reduced_complex(int ranks, std::size_t count, Op op) {
+  std::vector<std::complex<Real>> result;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::complex<Real>> column;
+    for (int rank = 0; rank < ranks; ++rank) {
+      column.push_back(complex_element<Real>(rank, i));
     }
+    result.push_back(combine_in_tree(std::span<const std::complex<Real>>(column), op));
   }
   return result;
 }
@@ -93,8 +97,8 @@ TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and n
     const int n = world.size();
     for (const std::size_t count : each_of(0, 1, 129, 100'000)) {
       const auto mine = complex_elements<Real>(world.rank(), count);
-      const auto sums = folded_complex<Real>(n, count, std::plus<>());
-      const auto products = folded_complex<Real>(n, count, std::multiplies<>());
+      const auto sums = reduced_complex<Real>(n, count, std::plus<>());
+      const auto products = reduced_complex<Real>(n, count, std::multiplies<>());
       auto data = mine;
       all_reduce(data);
       CHECK((data == sums));
@@ -113,14 +117,14 @@ TEST_CASE_TEMPLATE("complex: sums, products and averages of spans, vectors and n
       all_reduce(std::vector{std::span(list)}, reduce_op::product);
       CHECK((list == products));
     }
-    CHECK(all_reduce(complex_element<Real>(world.rank(), 3)) == folded_complex<Real>(n, 4, std::plus<>())[3]);
+    CHECK(all_reduce(complex_element<Real>(world.rank(), 3)) == reduced_complex<Real>(n, 4, std::plus<>())[3]);
   });
 }
 
 TEST_CASE("complex: sums of as many elements as slots hold, among any number of ranks") {
   for (const int ranks : {3, 5, 7, 9, 12, 31}) {
     const std::size_t count = 32'768;
-    const auto sums = folded_complex<double>(ranks, count, std::plus<>());
+    const auto sums = reduced_complex<double>(ranks, count, std::plus<>());
     run_ranks(ranks, [&](const process_group& world) {
       for (int repetition = 0; repetition < 3; ++repetition) {
         auto data = complex_elements<double>(world.rank(), count);
@@ -137,7 +141,7 @@ TEST_CASE("complex: reduce_scatter and dictionaries") {
     const auto mine = complex_elements<double>(world.rank(), as_index(n));
     std::complex<double> own;
     reduce_scatter(mine, std::span(&own, 1), reduce_op::product);
-    CHECK(own == folded_complex<double>(n, as_index(n), std::multiplies<>())[as_index(world.rank())]);
+    CHECK(own == reduced_complex<double>(n, as_index(n), std::multiplies<>())[as_index(world.rank())]);
     const std::map<std::string, std::complex<float>> values{{"z", {1, static_cast<float>(world.rank())}}};
     CHECK(all_reduce_dict(values, reduce_op::sum).at("z") ==
           std::complex<float>(static_cast<float>(n), static_cast<float>(n * (n - 1) / 2)));

@@ -3,6 +3,10 @@
 #include "toy_model.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <span>
+
+#include "../tree.hpp"
 
 #include <hfcomm/ddp.hpp>
 
@@ -48,24 +52,18 @@ std::vector<float> train_alone(const std::vector<int>& counts, int every, bool w
   for (int epoch = 0; epoch < epochs; ++epoch) {
     std::vector<std::vector<float>> sums(counts.size());  // of each rank; empty if there is none
     const auto step = [&](int pass) {
-      std::vector<float> total;
-      int adding = 0;
-      for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-        if (sums[rank].empty()) {
-          continue;
-        }
-        ++adding;
-        for (std::size_t i = 0; i < element_count; ++i) {
-          total.resize(element_count, -0.0F);
-          total[i] += sums[rank][i];
-        }
-        sums[rank].clear();
-      }
+      const auto adding = static_cast<int>(
+          std::count_if(sums.begin(), sums.end(), [](const std::vector<float>& sum) { return !sum.empty(); }));
       CHECK((adding > 0 || pass == passes));
       const auto by = static_cast<float>(divisor == divide_by::live_ranks ? adding : static_cast<int>(counts.size()));
       for (std::size_t i = 0; adding > 0 && i < element_count; ++i) {
-        values[i] = stepped(values[i], total[i] / by);
+        std::vector<float> column;
+        for (const std::vector<float>& sum : sums) {
+          column.push_back(sum.empty() ? -0.0F : sum[i]);
+        }
+        values[i] = stepped(values[i], combine_in_tree(std::span<const float>(column), std::plus<>()) / by);
       }
+      sums.assign(counts.size(), {});
     };
     for (int pass = 0; pass < passes; ++pass) {
       for (std::size_t rank = 0; rank < counts.size(); ++rank) {

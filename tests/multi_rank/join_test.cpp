@@ -86,10 +86,11 @@ std::vector<std::vector<float>> train_alone(const std::vector<int>& counts, divi
     for (std::size_t index = 0; index < join_sizes.size(); ++index) {
       for (std::size_t i = 0; i < join_sizes[index]; ++i) {
         float& value = values[index][i];
-        float sum = gradient_of(value, live[0], index, i, pass);
-        for (std::size_t one = 1; one < live.size(); ++one) {
-          sum += gradient_of(value, live[one], index, i, pass);
+        std::vector<float> gradients(counts.size(), -0.0F);
+        for (const int rank : live) {
+          gradients[as_index(rank)] = gradient_of(value, rank, index, i, pass);
         }
+        const float sum = combine_in_tree(std::span<const float>(gradients), std::plus<>());
         value = updated(value, sum / by);
       }
     }
@@ -249,10 +250,11 @@ void check_narrow(const process_group& world) {
   bool equal = true;
   const auto compare = [&](std::size_t i, T got) {
     using wide = std::conditional_t<std::same_as<T, double>, double, float>;
-    auto sum = static_cast<wide>(element(first, i));
-    for (int rank = first + 1; rank < world.size(); ++rank) {
-      sum += static_cast<wide>(element(rank, i));
+    std::vector<wide> elements(as_index(world.size()), wide(-0.0));
+    for (int rank = first; rank < world.size(); ++rank) {
+      elements[as_index(rank)] = static_cast<wide>(element(rank, i));
     }
+    const wide sum = combine_in_tree(std::span<const wide>(elements), std::plus<>());
     const T expected(sum / static_cast<wide>(live));
     equal = equal && std::memcmp(&expected, &got, sizeof(T)) == 0;
   };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "machines.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <complex>
 #include <cstdint>
-#include <numeric>
 
 namespace machine_tree {
 namespace {
@@ -11,166 +13,148 @@ namespace {
 using namespace hfcomm;
 using namespace multi_rank;
 
-/// The ranks of a group's machines, in rank order.
-using machine_ranks = std::vector<std::vector<int>>;
+/// Elements of 4 bytes: several chunks and an odd rest. A sanitizer gets one chunk.
+constexpr std::size_t many = (under_thread_sanitizer ? std::size_t{1} << 18 : std::size_t{9} << 17) + 13;
 
-/// Elements of 4 bytes: for one step, for a few, and for a pipeline of several chunks with an odd rest.
-const std::vector<std::size_t> lengths = under_thread_sanitizer
-                                             ? std::vector<std::size_t>{5, 9000, (std::size_t{1} << 18) + 13}
-                                             : std::vector<std::size_t>{1, 5, 9000, (std::size_t{9} << 17) + 13};
-const std::vector<machine_layout> layouts = under_thread_sanitizer
-                                                ? std::vector<machine_layout>{{2, 2}, {1, 2, 1}}
-                                                : std::vector<machine_layout>{{2, 2}, {3, 1}, {1, 2, 1}, {2, 1, 3}};
+/// One machine, and the same ranks on several: each with a whole subtree of the order, and otherwise.
+const std::vector<machine_layout> layouts =
+    under_thread_sanitizer ? std::vector<machine_layout>{{4}, {2, 2}, {1, 2, 1}}
+                           : std::vector<machine_layout>{{4},       {2, 2}, {3, 1}, {1, 3},       {1, 2, 1},
+                                                         {2, 1, 1}, {7},    {4, 3}, {2, 2, 2, 1}, {3, 4}};
 
-/// The sums that the order promises, of values times the rank's factor.
-template <class T>
-std::vector<T> sums_of(const machine_ranks& machines, std::size_t count, const std::vector<T>& factors) {
-  const std::size_t period = period_of(count);
-  std::vector<T> sums;
-  for (const auto& ranks : machines) {
-    std::vector<T> partial;
-    for (const int rank : ranks) {
-      std::vector<T> values = values_of<T>(rank, period);
-      for (std::size_t i = 0; i < period; ++i) {
-        const volatile T product = values[i] * factors[as_index(rank)];  // rounded before it is added
-        values[i] = partial.empty() ? T(product) : partial[i] + product;
+/// Calls `reduce_all(in, group)` on each layout, and compares the results with those on one machine.
+template <class T, class ReduceAll>
+void check_all_layouts(ReduceAll reduce_all) {
+  std::vector<T> wanted;
+  for (const auto& machines : layouts) {
+    on_machines(machines, [&](const process_group& world) {
+      const std::vector<T> result = reduce_all(values_of<T>(world.rank(), many), world);
+      if (machines.size() == 1 && world.rank() == 0) {
+        wanted = result;
       }
-      partial = values;
-    }
-    for (std::size_t i = 0; i < period && !sums.empty(); ++i) {
-      partial[i] = sums[i] + partial[i];
-    }
-    sums = partial;
+      barrier(world);
+      CHECK(have_same_bits<T>(result, wanted));
+    });
   }
-  sums.resize(count);
-  repeat_period(std::span(sums));
-  return sums;
-}
-
-machine_ranks ranks_of(const machine_layout& layout) {
-  machine_ranks machines;
-  int next = 0;
-  for (const int count : layout) {
-    machines.emplace_back(as_index(count));
-    std::iota(machines.back().begin(), machines.back().end(), next);
-    next += count;
-  }
-  return machines;
 }
 
 template <class T>
-void check_sums() {
-  for (const auto& layout : layouts) {
-    const std::size_t size = as_index(ranks_in(layout));
-    for (const std::size_t count : lengths) {
-      CAPTURE(count);
-      const std::vector<T> wanted = sums_of(ranks_of(layout), count, std::vector<T>(size, 1));
-      std::vector<T> divided = wanted;
-      for (T& value : divided) {
-        value = value / static_cast<T>(size);
-      }
-      on_machines(layout, [&](const process_group& world) {
-        const process_group group = world.with_order(reduction_order::tree);
-        const std::vector<T> values = values_of<T>(world.rank(), count);
-        std::vector<T> sums = values;
-        all_reduce(sums, reduce_op::sum, group);
-        CHECK(have_same_bits<T>(sums, wanted));
-
-        std::vector<T> averages = values;
-        all_reduce(averages, reduce_op::average, group);
-        CHECK(have_same_bits<T>(averages, divided));
-      });
-    }
-  }
+void check_all_reduce(reduce_op op) {
+  CAPTURE(to_string(op));
+  check_all_layouts<T>([&](std::vector<T> values, const process_group& world) {
+    all_reduce(values, op, world);
+    return values;
+  });
 }
 
 }  // namespace
 
-TEST_CASE("tree order: sums and averages combine each machine first, whatever the length") {
-  check_sums<float>();
-  check_sums<double>();
+TEST_CASE("machine tree: an all_reduce has the bits of one machine") {
+  check_all_reduce<float>(reduce_op::sum);
+  check_all_reduce<float>(reduce_op::average);
+  check_all_reduce<double>(reduce_op::product);
+  check_all_reduce<std::int32_t>(reduce_op::max);
+  check_all_reduce<std::uint64_t>(reduce_op::bit_xor);
+  check_all_reduce<std::complex<float>>(reduce_op::product);
+  check_all_reduce<std::complex<double>>(reduce_op::average);
 }
 
-TEST_CASE("tree order: each rank has its own factor of a premultiplied sum") {
-  for (const auto& layout : layouts) {
-    std::vector<double> factors;
-    for (int rank = 0; rank < ranks_in(layout); ++rank) {
-      factors.push_back(0.25 + rank / 3.0);
-    }
-    for (const std::size_t count : lengths) {
-      const std::vector<double> wanted = sums_of(ranks_of(layout), count, factors);
-      on_machines(layout, [&](const process_group& world) {
-        std::vector<double> values = values_of<double>(world.rank(), count);
-        all_reduce(values, reduce_op::premultiplied_sum(factors[as_index(world.rank())]),
-                   world.with_order(reduction_order::tree));
-        CHECK(have_same_bits<double>(values, wanted));
+TEST_CASE("machine tree: elements that are rounded once at the end have the bits of one machine") {
+  check_all_reduce<float16>(reduce_op::sum);
+  check_all_reduce<bfloat16>(reduce_op::average);
+}
+
+TEST_CASE("machine tree: each rank has its own factor of a premultiplied sum") {
+  check_all_layouts<float>([](std::vector<float> values, const process_group& world) {
+    all_reduce(values, reduce_op::premultiplied_sum(0.1 + world.rank() / 3.0), world);
+    return values;
+  });
+}
+
+TEST_CASE("machine tree: infinities and NaNs have the bits of one machine") {
+  for (const reduce_op op : {reduce_op{reduce_op::sum}, reduce_op{reduce_op::min}}) {
+    check_all_layouts<float>([&](std::vector<float> values, const process_group& world) {
+      for (std::size_t i = 0; i < values.size(); i += 7) {
+        const std::uint32_t nan = 0xffc00001U + static_cast<std::uint32_t>(world.rank());
+        values[i] = i % 4 == as_index(world.rank()) ? std::bit_cast<float>(nan) : i % 3 == 0 ? HUGE_VALF : -HUGE_VALF;
+      }
+      all_reduce(values, op, world);
+      return values;
+    });
+  }
+}
+
+TEST_CASE("machine tree: a reduce gives any root the bits of one machine, and leaves the other outputs alone") {
+  for (const int root : {0, 1, 3}) {
+    CAPTURE(root);
+    std::vector<float> wanted;
+    for (const auto& machines : layouts) {
+      on_machines(machines, [&](const process_group& world) {
+        const auto values = values_of<float>(world.rank(), many);
+        std::vector<float> out(values.size(), 5);
+        reduce(values, out, root, reduce_op::sum, world);
+        if (world.rank() != root) {
+          CHECK(std::all_of(out.begin(), out.end(), [](float value) { return value == 5; }));
+        } else if (machines.size() == 1) {
+          wanted = out;
+        } else {
+          CHECK(have_same_bits<float>(out, wanted));
+        }
       });
     }
   }
 }
 
-TEST_CASE("tree order: reduce and reduce_scatter combine as all_reduce does") {
-  for (const auto& layout : layouts) {
-    for (const std::size_t count : lengths) {
-      on_machines(layout, [&](const process_group& world) {
-        const process_group group = world.with_order(reduction_order::tree);
-        const std::size_t all = count * as_index(world.size());
-        const auto values = values_of<float>(world.rank(), all);
-        std::vector<float> wanted = values;
-        all_reduce(wanted, reduce_op::sum, group);
-
-        std::vector<float> reduced(all, 5);
-        const int root = world.size() - 1;
-        reduce(values, reduced, root, reduce_op::sum, group);
-        CHECK(have_same_bits<float>(reduced, world.rank() == root ? wanted : std::vector<float>(all, 5)));
-
-        std::vector<float> part(count);
-        reduce_scatter(values, part, reduce_op::sum, group);
-        CHECK(have_same_bits<float>(part, std::span(wanted).subspan(count * as_index(world.rank()), count)));
-      });
-    }
+TEST_CASE("machine tree: many reductions in a row, of changing lengths, keep apart") {
+  std::vector<std::vector<float>> wanted(6);
+  for (const auto& machines : layouts) {
+    on_machines(machines, [&](const process_group& world) {
+      for (std::size_t turn = 0; turn < wanted.size(); ++turn) {
+        auto values = values_of<float>(world.rank() + static_cast<int>(turn), many / (turn % 3 + 1) + turn);
+        all_reduce(values, reduce_op::sum, world);
+        const std::vector<int> numbers = all_gather(static_cast<int>(turn), world);
+        CHECK(std::all_of(numbers.begin(), numbers.end(), [&](int n) { return n == static_cast<int>(turn); }));
+        if (machines.size() == 1 && world.rank() == 0) {
+          wanted[turn] = values;
+        }
+        barrier(world);
+        CHECK(have_same_bits<float>(values, wanted[turn]));
+      }
+    });
   }
 }
 
-TEST_CASE("tree order: integers, minima, complex numbers and narrow floats have the values of rank order") {
-  const std::size_t count = lengths.back();
-  on_machines({2, 1, 1}, [&](const process_group& world) {
-    const process_group group = world.with_order(reduction_order::tree);
-    const auto check = [&]<class T>(std::vector<T> values, reduce_op op) {
-      std::vector<T> wanted = values;
-      all_reduce(wanted, op, world);
-      all_reduce(values, op, group);
-      CHECK(have_same_bits<T>(values, wanted));
-    };
-    std::vector<std::int32_t> integers(count);
-    std::iota(integers.begin(), integers.end(), world.rank() * 1'000'003);
-    check(integers, reduce_op::sum);
-    check(values_of<float>(world.rank(), count), reduce_op::min);
-    check(values_of<bfloat16>(world.rank(), count), reduce_op::sum);
-    std::vector<std::complex<float>> units(count, std::complex<float>(0, world.rank() % 2 == 0 ? 1.F : -1.F));
-    check(units, reduce_op::product);
-  });
+TEST_CASE("machine tree: ranks dealt in turn have the results of one machine, and so have integers") {
+  std::vector<float> wanted;
+  for (const auto& machines : {machine_layout{4}, machine_layout{2, 2}}) {
+    on_machines(machines, [&](const process_group& world) {
+      const int place = machines.size() == 1 ? world.rank() : world.rank() % 2 * 2 + world.rank() / 2;
+      const process_group dealt = world.split(0, place);
+      REQUIRE(dealt.rank() == place);
+      std::vector<float> values = values_of<float>(place, many);
+      all_reduce(values, reduce_op::sum, dealt);
+      if (machines.size() == 1 && place == 0) {
+        wanted = values;
+      }
+      barrier(world);
+      CHECK(have_same_bits<float>(values, wanted));
+      std::vector<std::int32_t> numbers(many, 1 << place);
+      numbers.back() = place;
+      all_reduce(numbers, reduce_op::sum, dealt);
+      CHECK(numbers.front() == 15);
+      CHECK(numbers.back() == 6);
+      CHECK(std::all_of(numbers.begin(), numbers.end() - 1, [](std::int32_t number) { return number == 15; }));
+    });
+  }
 }
 
-TEST_CASE("tree order: on one machine it is rank order") {
-  on_machines({4}, [](const process_group& world) {
-    std::vector<float> wanted = values_of<float>(world.rank(), lengths.back());
-    std::vector<float> values = wanted;
-    all_reduce(wanted, reduce_op::sum, world);
-    all_reduce(values, reduce_op::sum, world.with_order(reduction_order::tree));
-    CHECK(have_same_bits<float>(values, wanted));
-    CHECK(world.with_order(reduction_order::tree).order() == reduction_order::tree);
-    CHECK(world.order() == reduction_order::rank);
-  });
-}
-
-TEST_CASE("tree order: ranks that disagree about the order get a mismatch_error that says so") {
-  on_machines({2, 1}, [](const process_group& world) {
-    const process_group group = world.rank() == 2 ? world.with_order(reduction_order::tree) : world;
-    const auto problem = error_of<mismatch_error>([&] { (void)all_reduce(1.0F, reduce_op::sum, group); });
-    CHECK_CONTAINS(problem.what(), "rank 2 called all_reduce");
-    CHECK_CONTAINS(problem.what(), "sum, tree order");
-    barrier(group);  // only reductions have an order
+TEST_CASE("machine tree: a call that differs is a mismatch_error on all ranks") {
+  on_machines({2, 2}, [](const process_group& world) {
+    std::vector<float> values(many + (world.rank() == 3 ? 1 : 0));
+    CHECK_THROWS_AS(all_reduce(values, reduce_op::sum, world), mismatch_error);
+    std::vector<float> others(many, 1);
+    all_reduce(others, reduce_op::sum, world);
+    CHECK(others.back() == 4);
   });
 }
 

@@ -5,10 +5,14 @@
 
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "../tree.hpp"
 
 #include <hfcomm/comm.hpp>
 #include <hfcomm/ddp.hpp>
@@ -64,11 +68,11 @@ class toy_model {
     }
   }
   static float average_of(int ranks, std::size_t index, std::size_t i, int pass) {
-    float sum = gradient_of(0, index, i, pass);
-    for (int rank = 1; rank < ranks; ++rank) {
-      sum += gradient_of(rank, index, i, pass);
+    std::vector<float> gradients;
+    for (int rank = 0; rank < ranks; ++rank) {
+      gradients.push_back(gradient_of(rank, index, i, pass));
     }
-    return sum / static_cast<float>(ranks);
+    return combine_in_tree(std::span<const float>(gradients), std::plus<>()) / static_cast<float>(ranks);
   }
   /// Whether the gradient is the average over `ranks` ranks, to the bit.
   [[nodiscard]] bool is_average(int ranks, std::size_t index, int pass = 0) const {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../single_copies.hpp"
+#include "../tree.hpp"
 #include "ranks.hpp"
 
 #include <hfcomm/engine/shared_memory/ways.hpp>
@@ -215,7 +216,7 @@ TEST_CASE("tuning: reductions of narrow floats are tuned by themselves") {
   }
 }
 
-TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
+TEST_CASE("tuning: floats are reduced in the order of the tree, whatever the way") {
   const thorough_tuning mode;
   at_every_size([](const process_group& world) {
     constexpr std::size_t count = 70'001;
@@ -226,10 +227,11 @@ TEST_CASE("tuning: floats are folded in rank order, whatever the way") {
     std::vector<float> expected(count);
     for (std::size_t index = 0; index < count; ++index) {
       mine[index] = number(world.rank(), index);
-      expected[index] = number(0, index);
-      for (int rank = 1; rank < world.size(); ++rank) {
-        expected[index] += number(rank, index);
+      std::vector<float> column;
+      for (int rank = 0; rank < world.size(); ++rank) {
+        column.push_back(number(rank, index));
       }
+      expected[index] = combine_in_tree(std::span<const float>(column), std::plus<>());
     }
     for (int call = 0; call < enough_calls; ++call) {
       std::vector<float> data = mine;

@@ -8,10 +8,13 @@
 #include <iterator>
 #include <limits>
 #include <random>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "../tree.hpp"
 
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 
@@ -30,11 +33,12 @@ using calculated_in = std::conditional_t<std::is_same_v<T, double>, double, floa
 template <class T>
 T expected(const std::vector<std::vector<T>>& inputs, const std::vector<double>& factors, std::size_t i) {
   using A = calculated_in<T>;
-  volatile A sum{};
+  std::vector<A> products;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const volatile A product = static_cast<A>(inputs[k][i]) * static_cast<A>(factors[k]);
-    sum = k == 0 ? product : sum + product;
+    products.push_back(A(product));
   }
+  const A sum = combine_in_tree(std::span<const A>(products), [](A a, A b) { return a + b; });
   return std::isnan(sum) ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(sum);
 }
 

@@ -19,6 +19,8 @@
 
 #include <doctest/doctest.h>
 
+#include "../tree.hpp"
+
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/reduction/kernel_for.hpp>
 
@@ -72,17 +74,14 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 template <class T>
 T expected_complex(reduce_kind op, const std::vector<T>& values) {
   using real = typename T::value_type;
-  T result = values[0];
-  for (std::size_t k = 1; k < values.size(); ++k) {
-    const T next = values[k];
-    if (op == reduce_kind::product) {
-      const volatile real products[] = {result.real() * next.real(), result.imag() * next.imag(),
-                                        result.real() * next.imag(), result.imag() * next.real()};
-      result = {products[0] - products[1], products[2] + products[3]};
-    } else {
-      result = {result.real() + next.real(), result.imag() + next.imag()};
+  const T result = combine_in_tree(std::span(values), [op](T a, T b) -> T {
+    if (op != reduce_kind::product) {
+      return {a.real() + b.real(), a.imag() + b.imag()};
     }
-  }
+    const volatile real products[] = {a.real() * b.real(), a.imag() * b.imag(), a.real() * b.imag(),
+                                      a.imag() * b.real()};
+    return {products[0] - products[1], products[2] + products[3]};
+  });
   const auto concluded = [&](real part) {
     part = op == reduce_kind::average && values.size() > 1 ? part / static_cast<real>(values.size()) : part;
     return std::isnan(part) ? std::numeric_limits<real>::quiet_NaN() : part;
@@ -101,7 +100,7 @@ T expected_truth(reduce_kind op, const std::vector<T>& values) {
   return T(result ? 1 : 0);
 }
 
-/// Reduces one element at a time in a plain loop.
+/// Reduces one element at a time.
 template <class T>
 T expected(reduce_kind op, const std::vector<T>& values) {
   if constexpr (!is_complex_element<T>) {
@@ -129,16 +128,17 @@ T expected(reduce_kind op, const std::vector<T>& values) {
     return expected_complex(op, values);
   } else {
     using A = std::conditional_t<std::same_as<T, double>, double, float>;
-    A result = static_cast<A>(values[0]);
-    for (std::size_t k = 1; k < values.size(); ++k) {
-      const A next = static_cast<A>(values[k]);
+    std::vector<A> wide;
+    std::transform(values.begin(), values.end(), std::back_inserter(wide),
+                   [](T value) { return static_cast<A>(value); });
+    A result = combine_in_tree(std::span<const A>(wide), [op](A a, A b) {
       switch (op) {
-        case reduce_kind::min: result = std::min(result, next); break;
-        case reduce_kind::max: result = std::max(result, next); break;
-        case reduce_kind::product: result = result * next; break;
-        default: result = result + next;
+        case reduce_kind::min: return std::min(a, b);
+        case reduce_kind::max: return std::max(a, b);
+        case reduce_kind::product: return a * b;
+        default: return a + b;
       }
-    }
+    });
     if (op == reduce_op::average) {
       result /= static_cast<A>(values.size());
     }
@@ -250,7 +250,7 @@ TEST_CASE("valid: each reduction is valid for its element types only, and never 
   static_assert(valid(reduce_op::sum, element_type::int8));
 }
 
-TEST_CASE_TEMPLATE("reduction kernels: every operation matches a plain loop", T, ALL_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduction kernels: every operation matches one element at a time", T, ALL_ELEMENTS) {
   std::mt19937_64 random(20240229);
   for (const reduce_kind op : all_ops) {
     if (!valid(op, element_type_of<T>)) {
@@ -277,6 +277,28 @@ TEST_CASE_TEMPLATE("reduction kernels: every operation matches a plain loop", T,
           own[place] = inputs[place];
           CHECK(std::equal(own.begin(), own.end(), inputs.begin(), same_bits<T>));  // the others are as they were
         }
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("reduction kernels: whole subtrees can be reduced by themselves", T, std::int32_t, float, double,
+                   std::complex<float>) {
+  std::mt19937_64 random(11);
+  for (const reduce_kind op : {reduce_kind::sum, reduce_kind::product}) {
+    for (std::size_t ranks = 2; ranks <= 35; ++ranks) {
+      const auto inputs = random_inputs<T>(ranks, 40, random);
+      const auto wanted = reduced(op, inputs);
+      for (const std::size_t local : {1u, 2u, 4u, 8u, 16u}) {
+        CAPTURE(ranks);
+        CAPTURE(local);
+        std::vector<std::vector<T>> parts;
+        for (std::size_t begin = 0; begin < ranks; begin += local) {
+          const auto from = inputs.begin() + static_cast<std::ptrdiff_t>(begin);
+          parts.push_back(
+              reduced(op, std::vector(from, from + static_cast<std::ptrdiff_t>(std::min(local, ranks - begin)))));
+        }
+        CHECK(same_bits(reduced(op, parts), wanted));
       }
     }
   }
@@ -474,7 +496,8 @@ TEST_CASE("reduction kernels: integers are compared with their sign") {
   check_everywhere<std::uint64_t>(reduce_op::max, {5, ~std::uint64_t{0}, 6}, ~std::uint64_t{0});
 }
 
-TEST_CASE("reduction kernels: inputs are taken in rank order") {
+TEST_CASE("reduction kernels: inputs are taken in the order of the tree") {
+  check_everywhere<float>(reduce_op::sum, {1e8f, 1.0f, -1e8f, 1.0f}, 0.0f);
   check_everywhere<float>(reduce_op::sum, {1e8f, 1.0f, -1e8f}, 0.0f);
   check_everywhere<float>(reduce_op::sum, {1e8f, -1e8f, 1.0f}, 1.0f);
   check_everywhere<double>(reduce_op::product, {1e300, 1e300, 1e-300}, std::numeric_limits<double>::infinity());
@@ -491,7 +514,7 @@ TEST_CASE("reduction kernels: 16-bit floats are rounded once, at the end") {
                             float16(1024.0f));
 }
 
-TEST_CASE("reduction kernels: complex numbers are added and multiplied as such, in rank order") {
+TEST_CASE("reduction kernels: complex numbers are added and multiplied as such") {
   using complex = std::complex<double>;
   check_everywhere<complex>(reduce_op::sum, {{1, 2}, {3, -4}, {0.5, 0}}, {4.5, -2});
   check_everywhere<complex>(reduce_op::product, {{0, 1}, {0, 1}}, {-1, 0});
@@ -509,7 +532,7 @@ TEST_CASE("reduction kernels: an average is the sum divided by the number of inp
   check_everywhere<double>(reduce_op::average, {0.1}, 0.1);
 }
 
-TEST_CASE_TEMPLATE("reduction kernels: min and max keep a NaN of the lowest rank and ignore one of a higher rank", T,
+TEST_CASE_TEMPLATE("reduction kernels: min and max keep a NaN on the left, which hides what is on the right", T,
                    FLOATING_ELEMENTS) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const T one(1.0f);
@@ -518,6 +541,8 @@ TEST_CASE_TEMPLATE("reduction kernels: min and max keep a NaN of the lowest rank
     check_everywhere<T>(op, {nan, one, two}, nan);
     check_everywhere<T>(op, {one, nan}, one);
     check_everywhere<T>(op, {two, nan, one}, op == reduce_op::min ? one : two);
+    check_everywhere<T>(op, {one, one, nan, two}, one);
+    check_everywhere<T>(op, {two, two, nan, one}, two);
   }
 }
 

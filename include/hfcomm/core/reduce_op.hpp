@@ -15,8 +15,8 @@ namespace hfcomm {
 enum class reduce_kind : std::uint8_t {
   sum,      ///< Integers wrap around, as unsigned arithmetic does.
   product,  ///< Integers wrap around. Complex: (ac - bd, ad + bc), which does not recover infinities from NaNs.
-  min,      ///< `b < a ? b : a` in rank order: a NaN of the lowest rank stays, one of a higher rank does not win.
-  max,      ///< `a < b ? b : a` in rank order. Complex numbers have neither minimum nor maximum.
+  min,      ///< `b < a ? b : a`, where a has lower ranks: a NaN in a stays and hides b, one in b does not win.
+  max,      ///< `a < b ? b : a`. Complex numbers have neither minimum nor maximum.
   average,  ///< The sum divided by the group's size; floating-point and complex types only.
   bit_and,  ///< Integers only, as are the next two.
   bit_or,   ///< Bits that any rank has.
@@ -42,13 +42,6 @@ enum class reduce_kind : std::uint8_t {
   }
   return "unknown reduce_kind";
 }
-
-/// The order in which the values of the ranks of a group on several machines are combined: see
-/// `process_group::with_order`.
-enum class reduction_order : std::uint8_t {
-  rank,  ///< Rank by rank, wherever the ranks are. So the bits do not depend on how ranks are placed.
-  tree,  ///< The ranks of each machine, rank by rank, then the machines, in the order of their first ranks.
-};
 
 namespace detail {
 
@@ -84,8 +77,10 @@ class typed_reduce_op<reduce_kind::premultiplied_sum> {
   double factor_;
 };
 
-/// A reduction of the ranks' values. On the host, reductions run in rank order. Floats of 16 and 8 bits are accumulated
-/// in float32 and rounded once. So every rank gets the same bits, on every run. On devices the order is NCCL's.
+/// A reduction of the ranks' values. On the host, they are combined in the order of one binary tree over the ranks:
+/// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)); of n ranks, those below the largest power of two that is less than n come
+/// first. Floats of 16 and 8 bits are accumulated in float32 and rounded once. So every rank gets the same bits, on
+/// every run, wherever the ranks are. On devices the order is NCCL's.
 ///
 /// `reduce_op::sum` and the other constants each have a type of their own and convert to `reduce_op`: given to a
 /// collective they are checked against the elements' type while compiling; a `reduce_op` object may hold any of them

@@ -10,6 +10,6 @@ namespace hfcomm {
 
 /// The version of the layout of shared memory, which must be equal in processes that share memory. It increases
 /// whenever a shared layout changes, or the rules by which ranks come to the same choice.
-inline constexpr unsigned wire_version = 13;
+inline constexpr unsigned wire_version = 14;
 
 }  // namespace hfcomm

@@ -88,7 +88,7 @@ class gradient_bucket {
   [[nodiscard]] const std::optional<stream_ref>& stream() const noexcept { return what_->stream; }
   [[nodiscard]] std::source_location where() const noexcept { return what_->where; }
 
-  /// Starts to average elements in host memory, of any length that is equal on all ranks: their sum in rank order,
+  /// Starts to average elements in host memory, of any length that is equal on all ranks: their sum (see reduce_op),
   /// divided by `divisor`. 16-bit elements are summed in float and rounded once. In place; the work is done when every
   /// element is the average.
   template <detail::gradient_element T>

@@ -30,8 +30,8 @@ class join_session;
 ///     scope.finish();
 ///
 /// Inside, each `begin_forward` starts with one small exchange in ddp's group, so every pass needs it. The buffers are
-/// then those of the lowest rank that has data. The gradients of the ranks that have data are summed in rank order, and
-/// the sum is divided once (see `divide_by`). So all ranks get the bits that one process would calculate. `no_sync` and
+/// then those of the lowest rank that has data. The gradients of the ranks that have data are summed (see reduce_op;
+/// the other ranks give -0.0, in the same order), and the sum is divided once (see `divide_by`). `no_sync` and
 /// `find_unused_parameters` work as outside. The ranks that have data must agree about `no_sync` (mismatch_error
 /// otherwise, on every rank), except that the last step of `accumulate` does what the other ranks do.
 ///

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,7 @@ namespace hfcomm::engines {
 std::string call_name(const operation& call);
 
 /// Returns `rank 3`, or `ranks 1, 2 and 5`.
-[[gnu::cold]] std::string list_ranks(const std::vector<int>& ranks);
+[[gnu::cold]] std::string list_ranks(std::span<const int> ranks);
 
 /// Returns `root 5 is not a rank of this group of 3`, where `what` is "root".
 [[gnu::cold]] std::string no_such_rank(std::string_view what, int rank, int size);

@@ -47,7 +47,6 @@ struct operation {
   element_type element = element_type::none;
   bool reduces = false;
   reduce_kind op = reduce_kind::sum;
-  reduction_order order = reduction_order::rank;
   double factor = 1;                          ///< This rank's own factor of a premultiplied sum.
   detail::reduction_kernel kernel = nullptr;  ///< For `element`; null where no engine on the host reduces elements.
   int root = -1;                              ///< -1 where the operation has none; of a message, the other rank.
@@ -76,7 +75,7 @@ struct operation {
   [[nodiscard]] std::uint64_t signature() const noexcept {
     std::uint64_t hash =
         detail::mix(name.hash, static_cast<std::uint64_t>(content) | static_cast<std::uint64_t>(element) << 8 |
-                                   static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(order) << 24 |
+                                   static_cast<std::uint64_t>(op) << 16 |
                                    static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32);
     hash = detail::mix(detail::mix(hash, type_hash), tag);
     return content == payload::buffer ? detail::mix(hash, bytes) : hash;

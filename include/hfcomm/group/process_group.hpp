@@ -89,18 +89,6 @@ class process_group {
   }
   [[nodiscard]] std::uint64_t tag() const noexcept { return tag_; }
 
-  /// Returns the same group, whose reductions of elements on the host combine values in this order. `tree` moves fewer
-  /// bytes where three or more machines, or machines with several ranks, reduce large buffers. Its results are the same
-  /// on all ranks and in each run, but depend on the ranks' machines. It changes nothing on one machine, for floats of
-  /// 16 and 8 bits, for scans and for callables, which stay in rank order. All ranks use the same order
-  /// (mismatch_error otherwise).
-  [[nodiscard]] process_group with_order(reduction_order order) const {
-    process_group copy = *this;
-    copy.order_ = order;
-    return copy;
-  }
-  [[nodiscard]] reduction_order order() const noexcept { return order_; }
-
   /// Returns the same group, whose device operations through this handle are compared over the host plane before they
   /// are put on a device. A mismatch, also of the lengths of uneven parts, is then a mismatch_error with both ranks and
   /// call sites. Without checks it is a hang or wrong numbers. Each operation costs an exchange among all ranks.
@@ -172,7 +160,6 @@ class process_group {
   int size_ = 1;
   std::chrono::nanoseconds timeout_ = default_timeout;
   std::uint64_t tag_ = 0;
-  reduction_order order_ = reduction_order::rank;
   bool checks_devices_;
   bool leaves_early_ = false;
 };

@@ -167,7 +167,7 @@ membership start_or_tell(Start&& start, Tell&& tell) {
 
 /// Returns the name of the machine's leader, whose rank may be unknown to the others.
 inline std::string leader_name(std::optional<int> leader) {
-  return leader ? engines::list_ranks({*leader}) : "the process that leads the start on this machine";
+  return leader ? engines::list_ranks({&*leader, 1}) : "the process that leads the start on this machine";
 }
 
 /// Throws timeout_error: the leader has not answered.

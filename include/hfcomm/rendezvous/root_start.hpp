@@ -274,7 +274,7 @@ class root_start {
   }
 
   /// Sorts the machines, and the connections with them.
-  [[gnu::cold]] job_plan make_plan() {
+  job_plan make_plan() {
     if (!parts_.empty() && mine_.link == nullptr) {
       mine_.link = mine_.options.make_link();
     }
@@ -323,7 +323,7 @@ class root_start {
 
   [[nodiscard]] std::string unready_names() const {
     const int rank = mine_.ranks.unready();
-    std::string names = rank >= 0 ? engines::list_ranks({rank}) : "";
+    std::string names = rank >= 0 ? engines::list_ranks({&rank, 1}) : "";
     for (std::size_t index = 0; index < is_ready_.size(); ++index) {
       if (!is_ready_[index]) {
         detail::append(names, {names.empty() ? "" : ", ", name_of(index)});

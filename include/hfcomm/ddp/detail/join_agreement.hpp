@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/ddp/join_options.hpp>
 #include <hfcomm/engine/call_text.hpp>
 #include <hfcomm/engine/host_engine.hpp>
@@ -88,7 +88,7 @@ class join_agreement {
     }
     return {.live = static_cast<int>(live_.size()),
             .divisor = divisor(),
-            .leader = live_.front(),
+            .leader = live_[0],
             .averages = std::all_of(live_.begin(), live_.end(), [&](int rank) { return averages(rank); })};
   }
 
@@ -112,10 +112,9 @@ class join_agreement {
       return concat({"rank ", rank, averages(rank) ? " averages its gradients" : " is inside no_sync"});
     };
     for (const int rank : live_) {
-      if (averages(rank) != averages(live_.front())) {
-        throw_mismatch(
-            live_.front(), rank,
-            concat({"in backward pass ", pass_, ' ', text_of_kind(live_.front()), ", ", text_of_kind(rank)}));
+      if (averages(rank) != averages(live_[0])) {
+        throw_mismatch(live_[0], rank,
+                       concat({"in backward pass ", pass_, ' ', text_of_kind(live_[0]), ", ", text_of_kind(rank)}));
       }
     }
   }
@@ -131,7 +130,7 @@ class join_agreement {
     if (of(context_.rank).kind == join_pass_kind::out_of_data) {
       throw_error<usage_error>(context_, {text});
     }
-    throw_error<peer_error>(context_, {text}, ended_.front(), false);
+    throw_error<peer_error>(context_, {text}, ended_[0], false);
   }
 
   /// Throws where gradients are left over after all data and one more optimizer step is impossible on the rank whose
@@ -147,7 +146,7 @@ class join_agreement {
     if (of(context_.rank).has_left_over != 0) {
       throw_error<usage_error>(context_, {text});
     }
-    throw_error<peer_error>(context_, {text}, left_over_.front(), false);
+    throw_error<peer_error>(context_, {text}, left_over_[0], false);
   }
 
   static std::string text_of_options(const join_announcement& options) {
@@ -162,9 +161,9 @@ class join_agreement {
   std::uint64_t pass_;
   const error_context& context_;
   const host_engine& engine_;
-  std::vector<int> live_;       // ranks that have data
-  std::vector<int> ended_;      // ranks that have none
-  std::vector<int> left_over_;  // ranks without data whose gradients were never averaged
+  plain_list<int> live_;       // ranks that have data
+  plain_list<int> ended_;      // ranks that have none
+  plain_list<int> left_over_;  // ranks without data whose gradients were never averaged
 };
 
 }  // namespace hfcomm::detail

@@ -62,8 +62,8 @@ void mean_of_narrow_sum(host_engine& engine, operation call, std::span<std::byte
 /// Elements of the memory in which `mean_of_sum` converts 16-bit ones.
 inline constexpr std::size_t wide_sum_elements = std::size_t{1} << 16;
 
-/// Sums the ranks' elements in rank order and divides the sum once by `divisor`. Gives the same bits on every rank,
-/// those of `reduce_op::average` over as many ranks. 16-bit elements need the memory `wide`.
+/// Sums the elements of all ranks (see reduce_op) and divides the sum once by `divisor`. Gives the same bits on every
+/// rank. 16-bit elements need the memory `wide`.
 inline void mean_of_sum(host_engine& engine, operation call, std::span<std::byte> data, std::span<float> wide,
                         int divisor) {
   if (divisor == engine.size()) {

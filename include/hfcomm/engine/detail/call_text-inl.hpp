@@ -36,7 +36,7 @@ HFCOMM_INLINE std::string call_name(const operation& call) {
   return name;
 }
 
-[[gnu::cold]] HFCOMM_INLINE std::string list_ranks(const std::vector<int>& ranks) {
+[[gnu::cold]] HFCOMM_INLINE std::string list_ranks(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     detail::append(text, {index == 0 ? "" : index + 1 == ranks.size() ? " and " : ", ", ranks[index]});

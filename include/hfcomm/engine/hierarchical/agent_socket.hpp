@@ -15,7 +15,7 @@
 
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/core/function_ref.hpp>
-#include <hfcomm/engine/hierarchical/large_reduction.hpp>
+#include <hfcomm/engine/hierarchical/connected_port.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/unix_socket.hpp>

@@ -21,12 +21,12 @@
 #include <hfcomm/engine/hierarchical/agent_alarm.hpp>
 #include <hfcomm/engine/hierarchical/agent_socket.hpp>
 #include <hfcomm/engine/hierarchical/agent_thread.hpp>
+#include <hfcomm/engine/hierarchical/connected_port.hpp>
 #include <hfcomm/engine/hierarchical/control_channel.hpp>
 #include <hfcomm/engine/hierarchical/frame.hpp>
 #include <hfcomm/engine/hierarchical/frame_receiver.hpp>
 #include <hfcomm/engine/hierarchical/group_mirror.hpp>
 #include <hfcomm/engine/hierarchical/job_liveness.hpp>
-#include <hfcomm/engine/hierarchical/large_reduction.hpp>
 #include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/machine_connection.hpp>

@@ -15,27 +15,29 @@
 
 namespace hfcomm::engines {
 
-/// The algorithm that reduces large buffers machine by machine: `reduction_order::tree`. Each rank owns a slice of a
-/// chunk. The ranks of a machine combine their elements of all slices, each rank some of them. Then each owner combines
-/// what the machines have made of its slice. A machine sends 2 (M - 1) / M buffers where there are M, the fewest
-/// possible.
-class machine_tree {
+/// The algorithm that reduces large buffers machine by machine, where each machine has a whole subtree of the order or
+/// the elements are integers. Among more ranks its transfers are so short that raw slices take less time.
+/// Each rank owns a slice of a chunk. The ranks of a machine combine their elements of all slices, each rank some of
+/// them. Then each owner combines what the machines have made of its slice. A machine sends 2 (M - 1) / M buffers where
+/// there are M, the fewest possible.
+class machine_tree final : public machine_reduction {
  public:
-  machine_tree(lockstep& steps, const group_placement& placement, ordered_fold& fold)
-      : steps_(steps), placement_(placement), fold_(fold), machine_(placement.machine_of(steps.rank())) {
+  machine_tree(lockstep& steps, const group_placement& placement)
+      : steps_(steps), placement_(placement), machine_(placement.machine_of(steps.rank())) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks);
     outputs_.reserve(2);
     factors_.reserve(ranks);
+    local_factors_.reserve(ranks);
   }
 
-  /// Returns whether this is how to reduce `bytes` of each rank. All ranks that make the same call agree.
-  [[nodiscard]] bool suits(const operation& call, std::size_t bytes) const {
-    return fold_.is_by_machine(call) && bytes >= layout::least_in_pipeline;
-  }
-
-  void run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
+  [[nodiscard]] bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
+    if (in.size() < layout::least_in_pipeline || placement_.most_on_a_machine() == 1 || steps_.size() > most_ranks ||
+        detail::has_wider_accumulator(call.element) ||
+        !(detail::is_order_free(call.element) || placement_.has_subtrees())) {
+      return false;
+    }
     const sliced_chunks chunks(in.size(), size_of(call.element), steps_.size(), half());
     const auto do_turn = [&](std::size_t turn, std::uint64_t step) {
       if (const auto chunk = chunks.at(turn, delivery); chunk && call.receives(rank())) {
@@ -53,10 +55,12 @@ class machine_tree {
                      [&](int owner) { return carrier(machine_, owner) != rank(); });
       }
     };
-    run_pipeline(steps_, call, chunks.count() + delivery, [&] { steps_.gather_factors(call, factors_); }, do_turn);
+    run_pipeline(steps_, call, chunks.count() + delivery, [&] { gather_factors(call); }, do_turn);
+    return true;
   }
 
  private:
+  static constexpr int most_ranks = 32;
   // The turns of chunk 0.
   static constexpr std::size_t staging = 0;
   static constexpr std::size_t combination = 2;
@@ -72,6 +76,17 @@ class machine_tree {
     return placement_.machine_of(owner) == machine ? owner : ranks[static_cast<std::size_t>(owner) % ranks.size()];
   }
 
+  /// Each rank's factor of a premultiplied sum goes with its elements.
+  void gather_factors(const operation& call) {
+    steps_.gather_factors(call, factors_);
+    local_factors_.clear();
+    if (!factors_.empty()) {
+      for (const int local : placement_.ranks_of(machine_)) {
+        local_factors_.push_back(factors_[static_cast<std::size_t>(local)]);
+      }
+    }
+  }
+
   /// Combines this machine's elements of the slices that this rank carries. `step` has what is read.
   void combine(const operation& call, const sliced_chunks& chunks, std::size_t chunk, std::uint64_t step,
                std::span<const std::byte> in) {
@@ -81,13 +96,14 @@ class machine_tree {
         continue;
       }
       const std::size_t place = chunks.place(owner);
-      inputs_.assign(static_cast<std::size_t>(steps_.size()), nullptr);
+      inputs_.clear();
       for (const int local : placement_.ranks_of(machine_)) {
-        inputs_[static_cast<std::size_t>(local)] =
-            local == rank() ? in.data() + begin * chunks.width() : steps_.slot(local, step) + place;
+        inputs_.push_back(local == rank() ? in.data() + begin * chunks.width() : steps_.slot(local, step) + place);
       }
-      fold_.combine_machine(call, machine_, inputs_, 0, steps_.slot(rank(), steps_.next()) + place, end - begin,
-                            factors_);
+      // The owner divides the sum of an average.
+      const reduce_kind op = call.op == reduce_kind::average ? reduce_kind::sum : call.op;
+      detail::run_kernel(call.kernel, op, inputs_, steps_.slot(rank(), steps_.next()) + place, end - begin,
+                         local_factors_);
       steps_.note_part(place, (end - begin) * chunks.width(), owner);
     }
   }
@@ -108,7 +124,8 @@ class machine_tree {
     if (call.receives(rank())) {
       outputs_.push_back(out.data() + begin * chunks.width());
     }
-    fold_.combine_partials(call, inputs_, outputs_, end - begin);
+    const reduce_kind op = call.op == reduce_kind::premultiplied_sum ? reduce_kind::sum : call.op;
+    detail::run_kernel(call.kernel, op, inputs_, outputs_, end - begin, {}, static_cast<std::size_t>(steps_.size()));
     steps_.note_part(half() + place, (end - begin) * chunks.width(),
                      call.pattern == movement::to_root ? call.root : lockstep::everyone);
   }
@@ -126,11 +143,11 @@ class machine_tree {
 
   lockstep& steps_;
   const group_placement& placement_;
-  ordered_fold& fold_;
   int machine_;
   detail::plain_list<const std::byte*> inputs_;  // scratch: where the elements of a slice are
   detail::plain_list<std::byte*> outputs_;       // scratch: where they go
   detail::plain_list<double> factors_;           // scratch: each rank's factor of a premultiplied sum
+  detail::plain_list<double> local_factors_;     // scratch: those of this machine's ranks
 };
 
 }  // namespace hfcomm::engines

@@ -16,9 +16,17 @@ namespace hfcomm::detail {
   return is_floating_point(type) && !is_complex(type) && size_of(type) < sizeof(float);
 }
 
+/// Returns whether any order of the inputs gives the same bits: integers wrap around, and bits do not touch each other.
+[[nodiscard]] constexpr bool is_order_free(element_type type) noexcept {
+  return !is_floating_point(type) && !is_complex(type);
+}
+
 /// Reduces elements of one type.
 ///
-/// outs[each][i] = inputs[0][i] op inputs[1][i] op ... from left to right, so in rank order, for `count` elements.
+/// outs[each][i] = ((inputs[0][i] op inputs[1][i]) op (inputs[2][i] op inputs[3][i])) op ... for `count` elements, in
+/// the order of one binary tree: of n inputs, those before the largest power of two below n are reduced by themselves,
+/// and so are the others, each in the same way. The order depends on n alone. The rounding error of a sum grows with
+/// log n. Where parts of the inputs are whole subtrees, each can be reduced by itself.
 ///
 /// Preconditions, not checked: `op` is valid for the type; at least one input and one output; as many factors as inputs
 /// for a premultiplied sum; a divisor of 1 for the average of one input; the machine has `unit`; each output is one of
@@ -28,7 +36,7 @@ namespace hfcomm::detail {
 /// Floats of 16 and 8 bits are accumulated in float and rounded once, at the end. `average` divides the sum by
 /// `divisor` in the accumulator's type. A premultiplied sum rounds each factor to that type, then each product. Each
 /// NaN in a result is the positive quiet NaN without payload. Only min and max of float and double return the NaN of an
-/// input, because they calculate nothing.
+/// input, because they calculate nothing: of two, the left one stays unless the right one is less or greater.
 ///
 /// Complex elements are pairs of reals, each of which is as above. The product of two rounds each of its four products.
 ///

@@ -11,7 +11,6 @@
 #include <hfcomm/engine/shared_memory/operations/kernel_reduce.hpp>
 #include <hfcomm/engine/shared_memory/operations/node_chain.hpp>
 #include <hfcomm/engine/shared_memory/operations/node_route.hpp>
-#include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/operations/parts_in_place.hpp>
 #include <hfcomm/engine/shared_memory/operations/reduce.hpp>
 #include <hfcomm/engine/shared_memory/operations/reduce_scatter.hpp>

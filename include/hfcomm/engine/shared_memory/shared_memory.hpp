@@ -71,13 +71,13 @@ class shared_memory final : public host_engine {
   }
   [[nodiscard]] engines::reduce& reductions() {
     const agent_port* const port = health_->job()->port.get();
-    return made<engines::reduce>(reduce_, steps_, peers_, reads_, ways(), placement_, fold_, nodes_, port);
+    return made<engines::reduce>(reduce_, steps_, peers_, reads_, ways(), placement_, nodes_, port);
   }
   [[nodiscard]] engines::all_to_all_v& all_to_all_v_exchanges() {
     return made<engines::all_to_all_v>(all_to_all_v_, steps_, peers_, reads_, ways());
   }
   [[nodiscard]] engines::reduce_scatter& scattered_reductions() {
-    return made<engines::reduce_scatter>(reduce_scatter_, steps_, peers_, reads_, ways(), fold_);
+    return made<engines::reduce_scatter>(reduce_scatter_, steps_, peers_, reads_, ways());
   }
   /// Returns the group's messages, which its first message makes. Any thread may call.
   [[nodiscard]] const std::shared_ptr<point_to_point>& messages() {
@@ -338,7 +338,6 @@ class shared_memory final : public host_engine {
   kernel_reads reads_{steps_, peers_};
   group_placement placement_{health_->machines()};
   rank_nodes nodes_{steps_, health_->local_rank()};
-  ordered_fold fold_{placement_};
   // Once an operation needs them:
   std::unique_ptr<owned_algorithm> ways_;
   std::unique_ptr<owned_algorithm> exchange_;

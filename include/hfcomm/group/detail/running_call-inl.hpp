@@ -77,9 +77,6 @@ HFCOMM_INLINE running_call::running_call(const process_group& group, operation& 
   if (group.tag() != 0 && call_.tag == 0) {
     call_.tag = group.tag();
   }
-  if (call_.reduces) {
-    call_.order = group.order();
-  }
   number_ = engine_.sequence() + 1;
   if (state_.has_deferred.load(std::memory_order_relaxed)) [[unlikely]] {
     throw_deferred();

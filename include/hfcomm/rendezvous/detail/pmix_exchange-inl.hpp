@@ -126,7 +126,7 @@ class library {
  private:
   using end_of_fence = void (*)(int status, void* data);
 
-  [[gnu::cold]] library() : process_(::getpid()) {
+  library() : process_(::getpid()) {
     // Its plugins need its functions, too.
     const hfcomm::detail::library found("PMIx", "HFCOMM_PMIX_LIBRARY", "PMIx_Init", {"libpmix.so.2"}, RTLD_GLOBAL);
     if (!found.is_found()) {

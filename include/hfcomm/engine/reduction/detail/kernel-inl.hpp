@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -58,24 +59,38 @@ template <class T>
   }
 }
 
-/// Adds the inputs, each multiplied by its own factor.
+/// Returns how many of `count` inputs are on the left of the tree: the largest power of two below it.
+[[nodiscard]] constexpr std::size_t left_inputs(std::size_t count) noexcept { return std::bit_floor(count - 1); }
+
+inline constexpr std::size_t premultiplied_block = 256;
+
+/// Adds `size` elements of the inputs, each multiplied by its own factor, from an offset in bytes on.
+template <class A>
+void add_premultiplied(std::span<const std::byte* const> inputs, std::span<const double> factors, std::size_t offset,
+                       std::size_t size, void (*scale)(const std::byte*, std::size_t, A, A*) noexcept,
+                       A* sums) noexcept {
+  if (inputs.size() == 1) {
+    scale(inputs[0] + offset, size, static_cast<A>(factors[0]), sums);
+    return;
+  }
+  const std::size_t left = left_inputs(inputs.size());
+  add_premultiplied<A>(inputs.first(left), factors.first(left), offset, size, scale, sums);
+  A others[premultiplied_block];
+  add_premultiplied<A>(inputs.subspan(left), factors.subspan(left), offset, size, scale, others);
+  for (std::size_t i = 0; i < size; ++i) {
+    sums[i] = sums[i] + others[i];
+  }
+}
+
 template <class T>
 void reduce_premultiplied(std::span<const std::byte* const> inputs, std::span<const double> factors, std::byte* out,
                           std::size_t count) noexcept {
   using A = accumulator_of<T>;
-  constexpr std::size_t block = 256;
-  A sums[block] = {};
-  A scaled[block] = {};
-  for (std::size_t begin = 0; begin < count; begin += block) {
-    const std::size_t size = std::min(block, count - begin);
+  A sums[premultiplied_block];
+  for (std::size_t begin = 0; begin < count; begin += premultiplied_block) {
+    const std::size_t size = std::min(premultiplied_block, count - begin);
     const std::size_t offset = begin * sizeof(T);
-    scale_elements<T>(inputs[0] + offset, size, static_cast<A>(factors[0]), sums);
-    for (std::size_t k = 1; k < inputs.size(); ++k) {
-      scale_elements<T>(inputs[k] + offset, size, static_cast<A>(factors[k]), scaled);
-      for (std::size_t i = 0; i < size; ++i) {
-        sums[i] = sums[i] + scaled[i];
-      }
-    }
+    add_premultiplied<A>(inputs, factors, offset, size, &scale_elements<T>, sums);
     for (std::size_t i = 0; i < size; ++i) {
       store_element(out + offset, i, conclude<reduce_kind::sum, T>(sums[i], A(1)));
     }
@@ -140,20 +155,29 @@ struct complex_block {
   T imaginary[size];
 };
 
+/// Multiplies `size` complex numbers of the inputs, from an offset in bytes on.
+template <class T>
+void multiply_inputs(std::span<const std::byte* const> inputs, std::size_t offset, std::size_t size,
+                     complex_block<T>& product) noexcept {
+  if (inputs.size() == 1) {
+    product.load(inputs[0] + offset, size);
+    return;
+  }
+  const std::size_t left = left_inputs(inputs.size());
+  multiply_inputs(inputs.first(left), offset, size, product);
+  complex_block<T> others;
+  multiply_inputs(inputs.subspan(left), offset, size, others);
+  product.multiply(others, size);
+}
+
 /// Multiplies the inputs, complex numbers of two T each.
 template <class T>
 void multiply_complex(std::span<const std::byte* const> inputs, std::byte* out, std::size_t count) noexcept {
-  using block = complex_block<T>;
-  block product;
-  block next;
-  for (std::size_t begin = 0; begin < count; begin += block::size) {
-    const std::size_t size = std::min(block::size, count - begin);
+  complex_block<T> product;
+  for (std::size_t begin = 0; begin < count; begin += product.size) {
+    const std::size_t size = std::min(product.size, count - begin);
     const std::size_t offset = begin * 2 * sizeof(T);
-    product.load(inputs[0] + offset, size);
-    for (const std::byte* const input : inputs.subspan(1)) {
-      next.load(input + offset, size);
-      product.multiply(next, size);
-    }
+    multiply_inputs(inputs, offset, size, product);
     product.store(out + offset, size);
   }
 }
@@ -181,45 +205,59 @@ HFCOMM_INLINE std::size_t first_block_size(std::span<const std::byte* const> inp
   return all_are_alike ? block - first / width : block;
 }
 
+/// Reduces elements of the inputs, from an offset in bytes on, to the accumulators `sums`: of one input only where the
+/// loops have `widen`.
+HFCOMM_INLINE void reduce_block(const reduction_loops& loops, std::span<const std::byte* const> inputs,
+                                std::size_t offset, std::size_t count, std::byte* sums) noexcept {
+  const std::byte* const last = inputs.back() + offset;
+  if (inputs.size() == 1) {
+    loops.widen(last, sums, count);
+    return;
+  }
+  if (inputs.size() == 2 && loops.pair != nullptr) {
+    loops.pair(sums, inputs[0] + offset, last, count);
+    return;
+  }
+  const std::size_t left = left_inputs(inputs.size());
+  reduce_block(loops, inputs.first(left), offset, count, sums);
+  if (left + 1 == inputs.size() && loops.add != nullptr) {
+    loops.add(sums, sums, last, count);
+    return;
+  }
+  alignas(64) std::byte others[reduction_bytes];
+  reduce_block(loops, inputs.subspan(left), offset, count, others);
+  loops.merge(sums, sums, others, count);
+}
+
 /// Reduces at least two inputs of elements of `width` bytes, block by block.
 HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, std::span<const std::byte* const> inputs,
                              std::span<std::byte* const> outs, std::size_t count, std::size_t divisor) noexcept {
   alignas(64) std::byte sums[reduction_bytes];
-  const bool two = inputs.size() == 2;
-  const std::size_t block = loops.widen != nullptr && !two ? reduction_bytes / sizeof(float) : reduction_bytes / width;
+  alignas(64) std::byte others[reduction_bytes];
+  const bool two = inputs.size() == 2 && loops.both != nullptr;
+  const std::size_t block = reduction_bytes / (loops.narrow != nullptr && !two ? sizeof(float) : width);
+  const std::size_t left = left_inputs(inputs.size());
   std::size_t size = count > block ? first_block_size(inputs, outs, width, block) : count;
   for (std::size_t begin = 0; begin < count; begin += size, size = std::min(block, count - begin)) {
     const std::size_t offset = begin * width;
-    const std::byte* so_far = inputs[0] + offset;
-    if (loops.widen != nullptr && !two) {
-      loops.widen(so_far, sums, size);
-      so_far = sums;
+    if (two) {
+      loops.both(outs[0] + offset, inputs[0] + offset, inputs[1] + offset, size, divisor);
+    } else if (loops.narrow != nullptr) {
+      reduce_block(loops, inputs, offset, size, sums);
+      loops.narrow(sums, outs[0] + offset, size, divisor);
+    } else {
+      // Accumulators are elements, and the last step makes results of two of them.
+      const auto half = [&](std::span<const std::byte* const> some, std::byte* to) -> const std::byte* {
+        if (some.size() == 1) {
+          return some[0] + offset;
+        }
+        reduce_block(loops, some, offset, size, to);
+        return to;
+      };
+      const std::byte* const first = half(inputs.first(left), sums);
+      loops.both(outs[0] + offset, first, half(inputs.subspan(left), others), size, divisor);
     }
-    for (std::size_t index = 1; index + 1 < inputs.size(); ++index) {
-      loops.combine(sums, so_far, inputs[index] + offset, size);
-      so_far = sums;
-    }
-    (two ? loops.both : loops.conclude)(outs[0] + offset, so_far, inputs.back() + offset, size, divisor);
     copy_to_other_outputs(outs, offset, size * width);
-  }
-}
-
-/// The same for elements of one byte, each input of which is widened before it is combined.
-HFCOMM_INLINE void run_widened_loops(const reduction_loops& loops, std::span<const std::byte* const> inputs,
-                                     std::span<std::byte* const> outs, std::size_t count,
-                                     std::size_t divisor) noexcept {
-  constexpr std::size_t block = reduction_bytes / sizeof(float);
-  alignas(64) std::byte sums[reduction_bytes];
-  alignas(64) std::byte next[reduction_bytes];
-  for (std::size_t begin = 0; begin < count; begin += block) {
-    const std::size_t size = std::min(block, count - begin);
-    loops.widen(inputs[0] + begin, sums, size);
-    for (const std::byte* const input : inputs.subspan(1)) {
-      loops.widen(input + begin, next, size);
-      loops.combine(sums, sums, next, size);
-    }
-    loops.narrow(sums, outs[0] + begin, size, divisor);
-    copy_to_other_outputs(outs, begin, size);
   }
 }
 
@@ -242,8 +280,6 @@ void reduce_reals(reduce_kind op, std::span<const std::byte* const> inputs, std:
   if (inputs.size() == 1) {
     conclude_alone<T>(op, inputs[0], outs[0], count);
     copy_to_other_outputs(outs, 0, count * sizeof(T));
-  } else if constexpr (is_float8<T>) {
-    run_widened_loops(loops_for<T>(unit, op), inputs, outs, count, divisor);
   } else {
     run_loops(loops_for<T>(unit, op), sizeof(T), inputs, outs, count, divisor);
   }

@@ -113,8 +113,8 @@ template <reduce_kind Op, class T>
 
 // Each loop below is done in whole turns, and one by one for what is left.
 
-/// sums[i] = a[i] op b[i]; `sums` may be `a`.
-template <reduce_kind Op, class T>
+/// sums[i] = a[i] op b[i]; `sums` may be `a`. `First` is T or its accumulator.
+template <reduce_kind Op, class T, class First>
 [[gnu::always_inline]] inline void combine_block(std::byte* sums, const std::byte* a, const std::byte* b,
                                                  std::size_t count) noexcept {
   using A = accumulator_of<T>;
@@ -122,16 +122,16 @@ template <reduce_kind Op, class T>
   for (; i + reduction_turns <= count; i += reduction_turns) {
     HFCOMM_NO_OVERLAP
     for (std::size_t k = 0; k < reduction_turns; ++k) {
-      store_element(sums, i + k, combine<Op, A>(load_element<A>(a, i + k), load_element<T>(b, i + k)));
+      store_element(sums, i + k, combine<Op, A>(load_element<First>(a, i + k), load_element<T>(b, i + k)));
     }
   }
   for (; i < count; ++i) {
-    store_element(sums, i, combine<Op, A>(load_element<A>(a, i), load_element<T>(b, i)));
+    store_element(sums, i, combine<Op, A>(load_element<First>(a, i), load_element<T>(b, i)));
   }
 }
 
-/// out[i] = a[i] op b[i], as a result; `out` may be `a` or `b`. `First` is T or its accumulator.
-template <reduce_kind Op, class T, class First>
+/// out[i] = a[i] op b[i], as a result; `out` may be `a` or `b`.
+template <reduce_kind Op, class T>
 [[gnu::always_inline]] inline void conclude_block(std::byte* out, const std::byte* a, const std::byte* b,
                                                   std::size_t count, std::size_t inputs) noexcept {
   using A = accumulator_of<T>;
@@ -140,12 +140,12 @@ template <reduce_kind Op, class T, class First>
   for (; i + reduction_turns <= count; i += reduction_turns) {
     HFCOMM_NO_OVERLAP
     for (std::size_t k = 0; k < reduction_turns; ++k) {
-      const A value = combine<Op, A>(load_element<First>(a, i + k), load_element<T>(b, i + k));
+      const A value = combine<Op, A>(load_element<T>(a, i + k), load_element<T>(b, i + k));
       store_element(out, i + k, conclude<Op, T>(value, divisor));
     }
   }
   for (; i < count; ++i) {
-    const A value = combine<Op, A>(load_element<First>(a, i), load_element<T>(b, i));
+    const A value = combine<Op, A>(load_element<T>(a, i), load_element<T>(b, i));
     store_element(out, i, conclude<Op, T>(value, divisor));
   }
 }
@@ -210,11 +210,12 @@ struct reduction_loops {
   using concluding = void (*)(std::byte*, const std::byte*, const std::byte*, std::size_t, std::size_t) noexcept;
   using widening = void (*)(const std::byte*, std::byte*, std::size_t) noexcept;
   using narrowing = void (*)(const std::byte*, std::byte*, std::size_t, std::size_t) noexcept;
-  combining combine = nullptr;    ///< Accumulators and elements to accumulators.
-  concluding conclude = nullptr;  ///< Accumulators and the last elements to results.
-  concluding both = nullptr;      ///< Two inputs' elements to results.
-  widening widen = nullptr;       ///< Elements to accumulators; null where they are the same.
-  narrowing narrow = nullptr;     ///< Accumulators to results; null but for floats of 8 bits.
+  combining pair = nullptr;    ///< Two inputs' elements to accumulators; null for floats of 8 bits.
+  combining add = nullptr;     ///< Accumulators and elements to accumulators; null for floats of 8 bits.
+  combining merge = nullptr;   ///< Accumulators to accumulators.
+  concluding both = nullptr;   ///< Two inputs' elements to results; null for floats of 8 bits.
+  widening widen = nullptr;    ///< Elements to accumulators; null but for floats of 8 bits.
+  narrowing narrow = nullptr;  ///< Accumulators to results; null where they are elements.
 };
 
 /// The type in which sums and products are calculated. Those of two's complement integers have the same bits, signed or
@@ -234,19 +235,20 @@ template <class Blocks, reduce_kind Op, class T>
 [[nodiscard]] inline reduction_loops loops_of() noexcept {
   // An average is a sum that is divided at the end.
   constexpr reduce_kind step = Op == reduce_kind::average ? reduce_kind::sum : Op;
+  constexpr reduce_kind end = Op == reduce_kind::average ? Op : reduce_kind::sum;
   if constexpr (is_float8<T>) {
-    constexpr reduce_kind end = Op == reduce_kind::average ? Op : reduce_kind::sum;
-    return {.combine = &Blocks::template combine<step, float>,
+    return {.merge = &Blocks::template combine<step, float, true>,
             .widen = &Blocks::template widen<T>,
             .narrow = &Blocks::template narrow<end, T>};
+  } else if constexpr (is_narrow_float<T>) {
+    return {.pair = &Blocks::template combine<step, T, false>,
+            .add = &Blocks::template combine<step, T, true>,
+            .merge = &Blocks::template combine<step, float, true>,
+            .both = &Blocks::template conclude<Op, T>,
+            .narrow = &Blocks::template narrow<end, T>};
   } else {
-    reduction_loops loops{.combine = &Blocks::template combine<step, T>,
-                          .conclude = &Blocks::template conclude<Op, T, true>,
-                          .both = &Blocks::template conclude<Op, T, !is_narrow_float<T>>};
-    if constexpr (is_narrow_float<T>) {
-      loops.widen = &Blocks::template widen<T>;
-    }
-    return loops;
+    constexpr auto combine = &Blocks::template combine<step, T, true>;
+    return {.pair = combine, .add = combine, .merge = combine, .both = &Blocks::template conclude<Op, T>};
   }
 }
 

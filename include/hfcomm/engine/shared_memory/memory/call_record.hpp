@@ -22,8 +22,7 @@ namespace hfcomm::engines {
 inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
   return static_cast<std::uint64_t>(call.content) | static_cast<std::uint64_t>(call.element) << 8 |
          static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.reduces) << 24 |
-         static_cast<std::uint64_t>(failed) << 25 | static_cast<std::uint64_t>(call.order) << 26 |
-         static_cast<std::uint64_t>(call.pattern) << 28 |
+         static_cast<std::uint64_t>(failed) << 25 | static_cast<std::uint64_t>(call.pattern) << 28 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32;
 }
 
@@ -116,9 +115,6 @@ class site_table {
     details.emplace_back(to_string(op));
     if (op == reduce_kind::premultiplied_sum && factor) {
       detail::append(details.back(), {" by ", format_number(*factor)});
-    }
-    if ((what >> 26 & 3) == static_cast<std::uint64_t>(reduction_order::tree)) {
-      details.emplace_back("tree order");
     }
   }
   if (pattern == movement::receive) {

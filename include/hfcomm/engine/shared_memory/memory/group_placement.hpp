@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -33,6 +34,11 @@ class group_placement {
       }
       begins_.push_back(static_cast<int>(ranks_.size()));
     }
+    const int each = begins_.size() > 1 ? begins_[1] : 1;
+    has_subtrees_ = std::has_single_bit(static_cast<unsigned>(each));
+    for (int rank = 0; rank < size(); ++rank) {
+      has_subtrees_ = has_subtrees_ && machine_of_[static_cast<std::size_t>(rank)] == rank / each;
+    }
   }
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(machine_of_.size()); }
@@ -43,8 +49,10 @@ class group_placement {
     const int* const begin = &begins_[static_cast<std::size_t>(machine)];
     return {ranks_.data() + begin[0], ranks_.data() + begin[1]};
   }
-  /// Returns whether the ranks of each machine follow one another.
-  [[nodiscard]] bool is_contiguous() const noexcept { return std::is_sorted(ranks_.begin(), ranks_.end()); }
+  /// Returns whether each machine's ranks are a whole subtree of a reduction's order (see reduction_kernel), and the
+  /// machines are the leaves of the tree above: they have equally many ranks, a power of two, in the order of the
+  /// ranks, but the last may have fewer.
+  [[nodiscard]] bool has_subtrees() const noexcept { return has_subtrees_; }
   /// Returns the number of ranks of the machine that has most of them.
   [[nodiscard]] int most_on_a_machine() const {
     std::size_t most = 0;
@@ -58,6 +66,7 @@ class group_placement {
   std::vector<int> machine_of_;  // by rank
   std::vector<int> ranks_;       // by machine
   std::vector<int> begins_;      // of each machine's ranks, and the end of the last one's
+  bool has_subtrees_ = true;
 };
 
 }  // namespace hfcomm::engines

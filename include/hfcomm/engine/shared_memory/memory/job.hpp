@@ -17,10 +17,9 @@ namespace hfcomm::engines {
 
 class group_placement;
 class lockstep;
-class ordered_fold;
 struct operation;
 
-/// The algorithms that reduce large buffers of a group on several machines.
+/// The algorithm that reduces large buffers of a group on several machines.
 class machine_reduction {
  public:
   machine_reduction() = default;
@@ -28,7 +27,7 @@ class machine_reduction {
   machine_reduction& operator=(const machine_reduction&) = delete;
   virtual ~machine_reduction() = default;
 
-  /// Reduces as host_engine::reduce does, where one of the algorithms suits; returns whether it did. All ranks that
+  /// Reduces as host_engine::reduce does, where it suits; returns whether it did. All ranks that
   /// make the same call agree.
   [[nodiscard]] virtual bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
 };
@@ -48,10 +47,9 @@ class agent_port {
   virtual void add_group(std::uint64_t id, const std::vector<int>& members,
                          const std::shared_ptr<rendezvous::shared_segment>& memory) = 0;
 
-  /// Makes the reductions of a group that has ranks on several machines.
+  /// Makes the reduction of a group that has ranks on several machines.
   [[nodiscard]] virtual std::unique_ptr<machine_reduction> make_reduction(lockstep& steps,
-                                                                          const group_placement& placement,
-                                                                          ordered_fold& fold) const = 0;
+                                                                          const group_placement& placement) const = 0;
 
   /// Returns whether `drive` does anything.
   [[nodiscard]] virtual bool is_in_this_process() const noexcept { return false; }

@@ -10,7 +10,6 @@
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/core/std_algorithm.hpp>
 #include <hfcomm/engine/operation.hpp>
-#include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 #include <hfcomm/engine/shared_memory/ways.hpp>
 
@@ -30,8 +29,7 @@ class kernel_fold {
     }
   };
 
-  kernel_fold(const lockstep& steps, const peer_memory& peers, ordered_fold& fold)
-      : steps_(steps), peers_(peers), fold_(fold) {
+  kernel_fold(const lockstep& steps, const peer_memory& peers) : steps_(steps), peers_(peers) {
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks);
     sources.reserve(ranks);
@@ -69,7 +67,7 @@ class kernel_fold {
       }
       inputs_[static_cast<std::size_t>(steps_.rank())] = in.data() + begin;
       std::byte* const to = out + begin;
-      fold_.run(call, inputs_, {&to, 1}, bytes / width, factors);
+      detail::run_kernel(call.kernel, call.op, inputs_, to, bytes / width, factors);
     }
     return true;
   }
@@ -104,7 +102,6 @@ class kernel_fold {
 
   const lockstep& steps_;
   const peer_memory& peers_;
-  ordered_fold& fold_;
   detail::plain_list<const std::byte*> inputs_;  // scratch
   std::vector<std::byte> scratch_;               // a block for each rank
 };

@@ -9,7 +9,6 @@
 #include <hfcomm/engine/reduction/copy_bytes.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/operations/kernel_fold.hpp>
-#include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 #include <hfcomm/engine/shared_memory/ways.hpp>
 
@@ -20,8 +19,8 @@ namespace hfcomm::engines {
 /// others' outputs.
 class kernel_reduce {
  public:
-  kernel_reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, ordered_fold& fold)
-      : steps_(steps), peers_(peers), reads_(reads), fold_(steps, peers, fold) {}
+  kernel_reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads)
+      : steps_(steps), peers_(peers), reads_(reads), fold_(steps, peers) {}
 
   /// `places` has the buffers of each rank; `slice_of(rank)` is its first element and the one behind its last. Returns
   /// false, on all ranks, where some buffer lies in memory that only its owner can read; nothing is done then.

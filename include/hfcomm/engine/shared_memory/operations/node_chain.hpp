@@ -19,9 +19,10 @@
 namespace hfcomm::engines {
 
 /// The algorithm that reduces large buffers along the chain of a machine's NUMA nodes: a node folds its ranks'
-/// elements, one rank after the other, onto what the node before it has folded. So the bits are those of a machine with
-/// one node. The bytes of a buffer go once from each node to the next, and once from the last node to each other,
-/// however many ranks the nodes have.
+/// elements, and adds that to what the nodes before it have folded. The elements are integers, or each node has a whole
+/// subtree of the order; of three nodes the first two are one, so the bits are those of a machine with one node. The
+/// bytes of a buffer go once from each node to the next, and once from the last node to each other, however many ranks
+/// the nodes have.
 ///
 /// The ranks of a node fold side by side, and each node handles a chunk two turns after the node before: all cores are
 /// busy but for the first and last turns.
@@ -51,7 +52,7 @@ class node_chain {
   [[nodiscard]] bool suits(const operation& call, std::size_t bytes) {
     const group_placement* const nodes = nodes_.placement();
     if (nodes == nullptr || detail::has_wider_accumulator(call.element) ||
-        !(nodes->is_contiguous() || is_order_free(call))) {
+        !(detail::is_order_free(call.element) || (nodes->machines() <= 3 && nodes->has_subtrees()))) {
       return false;
     }
     const auto count = static_cast<std::size_t>(nodes->machines());
@@ -149,12 +150,6 @@ class node_chain {
  private:
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
 
-  /// Returns whether any order of the ranks gives the same bits: integers wrap around, and bits do not touch each
-  /// other.
-  [[nodiscard]] static bool is_order_free(const operation& call) noexcept {
-    return !is_floating_point(call.element) && !is_complex(call.element);
-  }
-
   /// Returns whether ranks read more of other nodes where each of them reduces its share.
   [[nodiscard]] static bool spares_bytes(const group_placement& nodes) {
     double shares = 0;  // in buffers
@@ -165,42 +160,47 @@ class node_chain {
     return nodes.machines() - 1 < shares;
   }
 
-  /// Each rank's factor goes with its elements; what other nodes have folded has none.
+  /// Each rank's factor goes with its elements.
   void gather_factors(const node_route& way, std::span<const double> factors) {
     factors_.clear();
     if (!factors.empty()) {
-      if (!way.is_first()) {
-        factors_.push_back(1);
-      }
       for (const int local : way.locals()) {
         factors_.push_back(factors[static_cast<std::size_t>(local)]);
       }
     }
   }
 
-  /// Folds the lanes of this rank onto those of the node before. `step` has what is read. `input_of(rank, lane,
-  /// offset)` returns a rank's elements, `add_outputs(lane, offset)` adds to `outputs_`.
+  /// Folds the lanes of this rank, and adds them to those of the node before. `step` has what is read. `input_of(rank,
+  /// lane, offset)` returns a rank's elements, `add_outputs(lane, offset)` adds to `outputs_`.
   template <class InputOf, class AddOutputs>
   void fold(const operation& call, const node_route& way, std::size_t chunk, std::uint64_t step, InputOf&& input_of,
             AddOutputs&& add_outputs) {
     // An average is a sum that the last node divides.
-    const reduce_kind op = call.op == reduce_kind::average && !way.is_last() ? reduce_kind::sum : call.op;
+    const reduce_kind own_op = call.op == reduce_kind::average ? reduce_kind::sum : call.op;
+    const reduce_kind op = own_op == reduce_kind::premultiplied_sum ? reduce_kind::sum
+                           : way.is_last()                          ? call.op
+                                                                    : own_op;
     way.for_each_lane(chunk, [&](int lane, std::size_t offset, std::size_t count) {
       if (!way.is_carried(lane)) {
         return;
       }
       inputs_.clear();
-      if (!way.is_first()) {
-        const int before = way.node() - 1;
-        inputs_.push_back(steps_.slot(way.carrier(before, lane), step) + way.sum_place(before, lane));
-      }
       for (const int local : way.locals()) {
         inputs_.push_back(input_of(local, lane, offset));
       }
       outputs_.clear();
       add_outputs(lane, offset);
-      detail::run_kernel(call.kernel, op, inputs_, outputs_, count / way.chunks().width(), factors_,
-                         static_cast<std::size_t>(steps_.size()));
+      const std::size_t elements = count / way.chunks().width();
+      if (way.is_first()) {
+        detail::run_kernel(call.kernel, own_op, inputs_, outputs_, elements, factors_);
+        return;
+      }
+      const int before = way.node() - 1;
+      std::byte* const own = steps_.slot(rank(), steps_.next()) + way.sum_place(way.node(), lane);
+      detail::run_kernel(call.kernel, own_op, inputs_, own, elements, factors_);
+      inputs_.assign(1, steps_.slot(way.carrier(before, lane), step) + way.sum_place(before, lane));
+      inputs_.push_back(own);
+      detail::run_kernel(call.kernel, op, inputs_, outputs_, elements, {}, static_cast<std::size_t>(steps_.size()));
     });
   }
 

@@ -14,25 +14,23 @@
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/operations/kernel_reduce.hpp>
 #include <hfcomm/engine/shared_memory/operations/node_chain.hpp>
-#include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/operations/short_contribution.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 #include <hfcomm/engine/shared_memory/ways.hpp>
 
 namespace hfcomm::engines {
 
-/// The algorithm that reduces equally long buffers, in rank order, for the ranks that receive.
+/// The algorithm that reduces equally long buffers for the ranks that receive.
 class reduce {
  public:
   /// `port` may be null where all ranks are on one machine.
   [[gnu::cold]] reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways,
-                       const group_placement& placement, ordered_fold& fold, rank_nodes& nodes, const agent_port* port)
+                       const group_placement& placement, rank_nodes& nodes, const agent_port* port)
       : steps_(steps),
         peers_(peers),
         ways_(ways),
-        fold_(fold),
-        by_kernel_(steps, peers, reads, fold),
-        between_machines_(placement.machines() > 1 ? port->make_reduction(steps, placement, fold) : nullptr),
+        by_kernel_(steps, peers, reads),
+        between_machines_(placement.machines() > 1 ? port->make_reduction(steps, placement) : nullptr),
         nodes_(steps, peers, nodes) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
@@ -76,6 +74,10 @@ class reduce {
     return steps_.sizes().chunk_bytes(static_cast<std::size_t>(size()), way_.piece);
   }
 
+  void fold(const operation& call, std::size_t count) const {
+    detail::run_kernel(call.kernel, call.op, inputs_, outputs_, count, factors_);
+  }
+
   /// Publishes this rank's whole input for the root, and does not wait for other ranks.
   void leave_early(const operation& call, std::span<const std::byte> in) {
     put_short_contribution(steps_, in);
@@ -116,7 +118,7 @@ class reduce {
     }
     steps_.gather_factors(call, factors_);
     outputs_.assign(1, out.data());
-    fold_.run(call, inputs_, outputs_, in.size() / size_of(call.element), factors_);
+    fold(call, in.size() / size_of(call.element));
   }
 
   /// Where all buffers lie in the group's heaps, every rank reduces its share of the elements of all inputs, straight
@@ -210,7 +212,7 @@ class reduce {
         outputs_.push_back(peers_.at(theirs.out) + begin * width);
       }
     }
-    fold_.run(call, inputs_, outputs_, end - begin, factors_);
+    fold(call, end - begin);
     steps_.throw_if_broken(call);
     steps_.publish(call);
     steps_.wait_all(call);
@@ -265,7 +267,7 @@ class reduce {
     if (out != nullptr && !passes_caches) {
       outputs_.push_back(out);
     }
-    fold_.run(call, inputs_, outputs_, count, factors_);
+    fold(call, count);
     if (passes_caches) {
       way_.copy(result, out, count * size_of(call.element));
     }
@@ -311,7 +313,6 @@ class reduce {
   peer_memory& peers_;
   tuner& ways_;
   transfer_way way_;  // of the operation under way
-  ordered_fold& fold_;
   kernel_reduce by_kernel_;
   std::unique_ptr<machine_reduction> between_machines_;  // null where all ranks are on one machine
   node_chain nodes_;

@@ -12,7 +12,6 @@
 #include <hfcomm/engine/host_engine.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
 #include <hfcomm/engine/shared_memory/operations/kernel_fold.hpp>
-#include <hfcomm/engine/shared_memory/operations/ordered_fold.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 #include <hfcomm/engine/shared_memory/ways.hpp>
 
@@ -23,8 +22,8 @@ namespace hfcomm::engines {
 /// (see transfer_way), are read in place.
 class reduce_scatter {
  public:
-  reduce_scatter(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, ordered_fold& fold)
-      : steps_(steps), peers_(peers), reads_(reads), ways_(ways), fold_(fold), kernel_fold_(steps, peers, fold) {
+  reduce_scatter(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways)
+      : steps_(steps), peers_(peers), reads_(reads), ways_(ways), kernel_fold_(steps, peers) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     begins_.reserve(ranks + 1);
@@ -114,7 +113,7 @@ class reduce_scatter {
         inputs_[source] = source == me ? in.data() + from : theirs + (at_once ? from : me * share);
       }
       std::byte* const to = out.data() + (from - begins_[me]);
-      fold_.run(call, inputs_, {&to, 1}, count / width, factors_);
+      detail::run_kernel(call.kernel, call.op, inputs_, to, count / width, factors_);
     }
     ways_.end();
   }
@@ -170,7 +169,6 @@ class reduce_scatter {
   peer_memory& peers_;
   kernel_reads& reads_;
   tuner& ways_;
-  ordered_fold& fold_;
   kernel_fold kernel_fold_;
   detail::plain_list<std::size_t> begins_;       // scratch: where each rank's part begins
   detail::plain_list<const std::byte*> inputs_;  // scratch: where each rank's elements are

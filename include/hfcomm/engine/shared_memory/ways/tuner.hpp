@@ -205,7 +205,7 @@ class tuner {
 
   /// Returns the ways that make sense for what is being tuned, a bit for each. Of those that come to the same, because
   /// neither a slot nor the bytes are longer, only the shortest piece.
-  [[nodiscard, gnu::cold]] std::uint32_t suitable_ways(bool can_read_all) const {
+  [[nodiscard]] std::uint32_t suitable_ways(bool can_read_all) const {
     const std::size_t most = std::size_t{1} << key_.size_class;
     const auto ranks = static_cast<std::size_t>(steps_.size());
     const bool reduces = key_.kind >= tuned_operation::reduce;

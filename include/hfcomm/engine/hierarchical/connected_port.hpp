@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include <hfcomm/engine/hierarchical/machine_tree.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/steps.hpp>
+
+namespace hfcomm::engines {
+
+/// The common part of the ports, whatever process their ranks are in.
+class connected_port : public agent_port {
+ public:
+  [[nodiscard]] std::unique_ptr<machine_reduction> make_reduction(lockstep& steps,
+                                                                  const group_placement& placement) const override {
+    return std::make_unique<machine_tree>(steps, placement);
+  }
+};
+
+}  // namespace hfcomm::engines
