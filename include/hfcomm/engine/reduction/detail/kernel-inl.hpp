@@ -234,26 +234,24 @@ HFCOMM_INLINE void run_loops(const reduction_loops& loops, std::size_t width, st
                              std::span<std::byte* const> outs, std::size_t count, std::size_t divisor) noexcept {
   alignas(64) std::byte sums[reduction_bytes];
   alignas(64) std::byte others[reduction_bytes];
-  const bool two = inputs.size() == 2 && loops.both != nullptr;
-  const std::size_t block = reduction_bytes / (loops.narrow != nullptr && !two ? sizeof(float) : width);
+  const bool narrows = loops.narrow != nullptr && (inputs.size() > 2 || loops.both == nullptr);
+  const std::size_t block = reduction_bytes / (narrows ? sizeof(float) : width);
   const std::size_t left = left_inputs(inputs.size());
   std::size_t size = count > block ? first_block_size(inputs, outs, width, block) : count;
   for (std::size_t begin = 0; begin < count; begin += size, size = std::min(block, count - begin)) {
     const std::size_t offset = begin * width;
-    if (two) {
-      loops.both(outs[0] + offset, inputs[0] + offset, inputs[1] + offset, size, divisor);
-    } else if (loops.narrow != nullptr) {
+    // Half of the tree: an input, or accumulators that are elements.
+    const auto half = [&](std::span<const std::byte* const> some, std::byte* to) -> const std::byte* {
+      if (some.size() == 1) {
+        return some[0] + offset;
+      }
+      reduce_block(loops, some, offset, size, to);
+      return to;
+    };
+    if (narrows) {
       reduce_block(loops, inputs, offset, size, sums);
       loops.narrow(sums, outs[0] + offset, size, divisor);
     } else {
-      // Accumulators are elements, and the last step makes results of two of them.
-      const auto half = [&](std::span<const std::byte* const> some, std::byte* to) -> const std::byte* {
-        if (some.size() == 1) {
-          return some[0] + offset;
-        }
-        reduce_block(loops, some, offset, size, to);
-        return to;
-      };
       const std::byte* const first = half(inputs.first(left), sums);
       loops.both(outs[0] + offset, first, half(inputs.subspan(left), others), size, divisor);
     }
