@@ -31,8 +31,11 @@ void add_spans(compared_operations& all, const peers& others, const std::string&
   add(all, buffer, type, spans.template broadcast<float>(type));
   add(all, buffer, type, spans.template all_gather<float>(type));
   add(all, buffer, type, spans.template gather<float>(type));
+  add(all, buffer, type, spans.template scatter<float>(type));
+  add(all, buffer, type, spans.template reduce<float>(type));
   add(all, buffer, type, spans.template reduce_scatter<float>(type));
   add(all, buffer, type, spans.template all_to_all<float>(type));
+  add(all, buffer, type, spans.template messages<float>(type));
 }
 
 /// all_reduce, in place, as gradients are reduced.

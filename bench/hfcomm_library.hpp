@@ -36,6 +36,18 @@ struct library {
     hfcomm::gather(in, out, root);
   }
   template <class T>
+  static void scatter(std::span<const T> in, std::span<T> out, int root) {
+    hfcomm::scatter(in, out, root);
+  }
+  template <class T>
+  static void send(std::span<const T> data, int rank) {
+    hfcomm::send(data, rank);
+  }
+  template <class T>
+  static void receive(std::span<T> data, int rank) {
+    hfcomm::recv(data, rank);
+  }
+  template <class T>
   static void reduce(std::span<const T> in, std::span<T> out, int root) {
     hfcomm::reduce(in, out, root);
   }

@@ -56,6 +56,15 @@ class span_buffers {
     const auto part = out(iteration);
     return count_wrong_sums<T>(part, size_, iteration, static_cast<std::size_t>(rank_) * part.size());
   }
+  /// The part that `source` has for this rank is in `out`.
+  [[nodiscard]] std::size_t wrong_part(std::uint64_t iteration, int source) {
+    const auto part = out(iteration);
+    return count_wrong<T>(part, source, size_, iteration, static_cast<std::size_t>(rank_) * part.size());
+  }
+  /// The whole input of `source` is in `out`.
+  [[nodiscard]] std::size_t wrong_message(std::uint64_t iteration, int source) {
+    return count_wrong<T>(out(iteration), source, size_, iteration);
+  }
   /// The part that each rank has for this one is in `out`.
   [[nodiscard]] std::size_t wrong_all_to_all(std::uint64_t iteration) {
     const auto all = out(iteration);
@@ -78,8 +87,9 @@ class span_buffers {
 };
 
 /// The operations on spans, of a Library with static functions barrier(), broadcast(span, root), all_gather(in, out),
-/// gather(in, out, root), reduce(in, out, root), all_reduce(in, out), all_reduce_in_place(span), reduce_scatter(in,
-/// out) and all_to_all(in, out), as far as they are asked for, and buffers of type Library::buffer<T>.
+/// gather(in, out, root), scatter(in, out, root), reduce(in, out, root), all_reduce(in, out), all_reduce_in_place(span),
+/// reduce_scatter(in, out), all_to_all(in, out), send(span, rank) and receive(span, rank), as far as they are asked for,
+/// and buffers of type Library::buffer<T>.
 template <class Library>
 class span_operations {
  public:
@@ -124,6 +134,50 @@ class span_operations {
     return collecting<T>(
         "gather", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::gather(in, out, root); },
         false);
+  }
+  template <class T>
+  [[nodiscard]] operation scatter(std::string type) const {
+    return {"scatter", true, [&others = others_, type](std::size_t bytes) {
+              const auto ranks = static_cast<std::size_t>(others.size);
+              const std::size_t count = elements<T>(bytes / ranks);
+              const bool sends = others.rank == root;
+              auto data = std::make_shared<buffers<T>>(others, sends ? count * ranks : 0, count);
+              benchmark one = describe<T>("scatter", type, count * ranks, count);
+              one.bus_factor = share_of_others(others);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data](std::uint64_t iteration) {
+                Library::scatter(std::span<const T>(data->in(iteration)), data->out(iteration), root);
+              };
+              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_part(iteration, root); };
+              return one;
+            }};
+  }
+  /// A message from rank 0 to the last one, which sends one back.
+  template <class T>
+  [[nodiscard]] operation messages(std::string type) const {
+    return {"messages", true, [&others = others_, type](std::size_t bytes) {
+              const std::size_t count = elements<T>(bytes);
+              const int last = others.size - 1;
+              const bool takes_part = others.rank == 0 || others.rank == last;
+              auto data = std::make_shared<buffers<T>>(others, takes_part ? count : 0, takes_part ? count : 0);
+              benchmark one = describe<T>("messages", type, count, count);
+              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
+              one.run = [data, last, rank = others.rank](std::uint64_t iteration) {
+                const std::span<const T> in = data->in(iteration);
+                const std::span<T> out = data->out(iteration);
+                if (rank == 0) {
+                  Library::send(in, last);
+                  Library::receive(out, last);
+                } else if (rank == last) {
+                  Library::receive(out, 0);
+                  Library::send(in, 0);
+                }
+              };
+              one.count_wrong = [data, source = last - others.rank](std::uint64_t iteration) {
+                return data->wrong_message(iteration, source);
+              };
+              return one;
+            }};
   }
   template <class T>
   [[nodiscard]] operation reduce(std::string type) const {

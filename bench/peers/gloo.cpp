@@ -2,6 +2,8 @@
 // Gloo's ranks for bench/compare: a full mesh of TCP connections over the loopback interface, which is what Gloo has on
 // one machine, or over the interface $BENCH_INTERFACE; and for each size the algorithm that is faster on one machine.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,10 +19,11 @@
 #include <gloo/broadcast.h>
 #include <gloo/gather.h>
 #include <gloo/math.h>
-#include <gloo/reduce_scatter.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include "../compared_operations.hpp"
@@ -61,6 +64,40 @@ struct library {
     options.setRoot(root);
     gloo::gather(options);
   }
+  static void scatter(std::span<const float> in, std::span<float> out, int root) {
+    gloo::ScatterOptions options(context());
+    if (context()->rank == root) {
+      std::vector<float*> parts;
+      for (std::size_t begin = 0; begin < in.size(); begin += out.size()) {
+        parts.push_back(const_cast<float*>(in.data()) + begin);
+      }
+      options.setInputs(parts, out.size());
+    }
+    options.setOutput(out.data(), out.size());
+    options.setRoot(root);
+    gloo::scatter(options);
+  }
+  static void reduce(std::span<const float> in, std::span<float> out, int root) {
+    // Ranks that get nothing need room, too.
+    static std::vector<float> room;
+    room.resize(std::max(room.size(), in.size()));
+    gloo::ReduceOptions options(context());
+    options.setInput(const_cast<float*>(in.data()), in.size());
+    options.setOutput(context()->rank == root ? out.data() : room.data(), in.size());
+    options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+    options.setRoot(root);
+    gloo::reduce(options);
+  }
+  static void send(std::span<const float> data, int rank) {
+    const auto buffer = context()->createUnboundBuffer(const_cast<float*>(data.data()), data.size_bytes());
+    buffer->send(rank, 0);
+    buffer->waitSend();
+  }
+  static void receive(std::span<float> data, int rank) {
+    const auto buffer = context()->createUnboundBuffer(data.data(), data.size_bytes());
+    buffer->recv(rank, 0);
+    buffer->waitRecv();
+  }
   static void all_to_all(std::span<const float> in, std::span<float> out) {
     gloo::AlltoallOptions options(context());
     options.setInput(const_cast<float*>(in.data()), in.size());
@@ -94,7 +131,10 @@ int run_rank(int rank, int size) {
   bench::add(all, "ordinary", "float32", spans.broadcast<float>("float32"));
   bench::add(all, "ordinary", "float32", spans.all_gather<float>("float32"));
   bench::add(all, "ordinary", "float32", spans.gather<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.scatter<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.reduce<float>("float32"));
   bench::add(all, "ordinary", "float32", spans.all_to_all<float>("float32"));
+  bench::add(all, "ordinary", "float32", spans.messages<float>("float32"));
   bench::add_all_reduce<library, float>(all, worker.others(), "float32");
   return worker.serve("Gloo", all);
 }

@@ -32,6 +32,15 @@ struct mpi_library {
   static void gather(std::span<const float> in, std::span<float> out, int root) {
     MPI_Gather(in.data(), count(in), MPI_FLOAT, out.data(), count(in), MPI_FLOAT, root, MPI_COMM_WORLD);
   }
+  static void scatter(std::span<const float> in, std::span<float> out, int root) {
+    MPI_Scatter(in.data(), count(out), MPI_FLOAT, out.data(), count(out), MPI_FLOAT, root, MPI_COMM_WORLD);
+  }
+  static void send(std::span<const float> data, int rank) {
+    MPI_Send(data.data(), count(data), MPI_FLOAT, rank, 0, MPI_COMM_WORLD);
+  }
+  static void receive(std::span<float> data, int rank) {
+    MPI_Recv(data.data(), count(data), MPI_FLOAT, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
   static void reduce(std::span<const float> in, std::span<float> out, int root) {
     MPI_Reduce(in.data(), out.data(), count(in), MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD);
   }

@@ -69,9 +69,17 @@ TEST_CASE("chooser: candidates have rows in turn, whose first uses do not count,
   CHECK(known.one.cost() == doctest::Approx(100).epsilon(0.02));
   CHECK(known.one.is_likely());
   CHECK_FALSE(known.one.is_settled());
-  known.rows(5000);
+  known.rows(8000);
   CHECK(known.one.is_settled());
   CHECK(known.one.leader() == 1);
+}
+
+TEST_CASE("chooser: what was quicker than the first leader only waits as long as what loses to the present one") {
+  known_costs known{chooser(0b111, 0), {300, 100, 250}};
+  CHECK(known.rows(first_round(2)) == std::vector{1, 2});
+  CHECK(known.one.leader() == 1);
+  CHECK(known.rows(1000).empty());  // 0 and 2 lose the time of ten uses and more
+  CHECK_FALSE(known.rows(3000).empty());
 }
 
 TEST_CASE("chooser: a slow starter has longer rows, whose longer beginning does not count") {

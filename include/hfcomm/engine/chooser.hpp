@@ -173,12 +173,12 @@ class chooser {
   }
   [[nodiscard]] int row_length(int number) const noexcept { return uncounted_of(number) + counted; }
 
-  /// Returns what a row will probably lose, as a ratio to the leader's cost. Before the first row, a candidate that is
-  /// slower by up to `slower` loses nothing.
+  /// Returns what a row will probably lose, as a ratio to the leader's cost. The last one may have lost less, to an
+  /// earlier leader. Before the first row, a candidate that is slower by up to `slower` loses nothing.
   [[nodiscard]] std::uint64_t uses_lost(int number, std::uint32_t slower) const noexcept {
     const state& its = states_[number];
-    const std::uint64_t excess = its.ratio - std::min(its.ratio, even + slower);
-    return its.rows != 0 ? its.lost : static_cast<std::uint64_t>(row_length(number)) * excess;
+    const std::uint64_t excess = its.ratio - std::min(its.ratio, even + (its.rows == 0 ? slower : 0));
+    return std::max(its.lost, static_cast<std::uint64_t>(row_length(number)) * excess);
   }
   /// Returns what a row will probably lose, as a cost. Two uses are for the caches.
   [[nodiscard]] std::uint64_t loss_of(int number) const noexcept {
