@@ -87,9 +87,9 @@ class span_buffers {
 };
 
 /// The operations on spans, of a Library with static functions barrier(), broadcast(span, root), all_gather(in, out),
-/// gather(in, out, root), scatter(in, out, root), reduce(in, out, root), all_reduce(in, out), all_reduce_in_place(span),
-/// reduce_scatter(in, out), all_to_all(in, out), send(span, rank) and receive(span, rank), as far as they are asked for,
-/// and buffers of type Library::buffer<T>.
+/// gather(in, out, root), scatter(in, out, root), reduce(in, out, root), all_reduce(in, out),
+/// all_reduce_in_place(span), reduce_scatter(in, out), all_to_all(in, out), send(span, rank) and receive(span, rank),
+/// as far as they are asked for, and buffers of type Library::buffer<T>.
 template <class Library>
 class span_operations {
  public:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -140,6 +141,7 @@ class point_to_point {
     explicit waiting_thread(point_to_point& messages) : messages_(messages) {
       const auto held = messages_.worker_.lock();
       ++messages_.waiting_threads_;
+      ++messages_.begun_waits_;
     }
     waiting_thread(const waiting_thread&) = delete;
     waiting_thread& operator=(const waiting_thread&) = delete;
@@ -163,6 +165,9 @@ class point_to_point {
   [[nodiscard]] bool needs_worker() const noexcept { return progress_.has_unattended() && waiting_threads_ == 0; }
 
   static constexpr std::chrono::milliseconds check_interval{20};
+  /// The time that the worker gives the thread that has started a transfer to come and wait for it. Two threads in each
+  /// other's way are slower than one.
+  static constexpr std::chrono::microseconds grace{100};
 
   [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
   [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
@@ -199,15 +204,21 @@ class point_to_point {
   }
 
   void run_worker() {
-    while (true) {
+    bool is_late = false;  // no thread has come to wait for a while
+    for (std::uint64_t waits = 0;;) {
       const std::uint32_t epoch = endpoint().box().epoch.load();
       {
         auto held = worker_.lock();
         if (!worker_.wait_for_work(held, [this] { return needs_worker(); })) {
           return;
         }
+        is_late = is_late && waits == begun_waits_;
+        waits = begun_waits_;
       }
-      if (!advance()) {
+      if (!is_late) {
+        std::this_thread::sleep_for(grace);
+        is_late = true;
+      } else if (!advance()) {
         sleep_until_change(epoch);
       }
     }
@@ -282,6 +293,7 @@ class point_to_point {
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
   int waiting_threads_ = 0;
+  std::uint64_t begun_waits_ = 0;
   detail::worker worker_;  // protects the members before it, except brief_wait_
 };
 
