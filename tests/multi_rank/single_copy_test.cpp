@@ -131,7 +131,6 @@ TEST_CASE("single copy: every operation on long buffers tries it") {
           [&] { scatter(in, part_out, 0, world); },
           [&] { all_to_all(in, out, world); },
           [&] { all_reduce(in, out, reduce_op::max, world); },
-          [&] { reduce(part_in, part_out, world.size() - 1, reduce_op::max, world); },
           [&] { reduce_scatter(in, part_out, reduce_op::max, world); },
       };
       for (const auto& operation : operations) {
@@ -159,7 +158,6 @@ TEST_CASE("single copy: results in memory that only its owner can read go throug
     table.reset(engines::tuning_mode::brief);
     for (const bool shares_cores : {false, true}) {
       table.set({size, shares_cores, engines::tuned_operation::all_reduce, 18}, {engines::kernel_way, 1});
-      table.set({size, shares_cores, engines::tuned_operation::reduce, 18}, {engines::kernel_way, 1});
     }
     run_ranks(size, [](const process_group& world) {
       barrier();
@@ -176,25 +174,6 @@ TEST_CASE("single copy: results in memory that only its owner can read go throug
       CHECK(single_copies(world) == 1);
       ::mprotect(memory, bytes, PROT_READ | PROT_WRITE);
       CHECK((std::vector<std::int32_t>(out.begin(), out.end()) == ordinary));
-      ::munmap(memory, bytes);
-    });
-    run_ranks(size, [](const process_group& world) {
-      barrier();
-      const std::size_t bytes = count * sizeof(std::int32_t);
-      void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      const std::span<std::int32_t> out(static_cast<std::int32_t*>(memory), count);
-      const std::vector<std::int32_t> in(count, world.rank() + 1);
-      const int root = world.size() - 1;
-      const std::int32_t sum = world.size() * (world.size() + 1) / 2;
-      for (int call = 0; call < 3; ++call) {  // the first one proposes the kernel, the third one cannot use it
-        ::mprotect(memory, bytes, call == 2 && world.rank() == root ? PROT_WRITE : PROT_READ | PROT_WRITE);
-        reduce(in, out, root, reduce_op::sum, world);
-        CHECK(single_copies(world) == (call == 0 ? 0 : 1));
-        ::mprotect(memory, bytes, PROT_READ | PROT_WRITE);
-        CHECK(std::count(out.begin(), out.end(), world.rank() == root ? sum : 0) == static_cast<std::ptrdiff_t>(count));
-        std::fill(out.begin(), out.end(), 0);
-        barrier(world);
-      }
       ::munmap(memory, bytes);
     });
   }

@@ -54,11 +54,10 @@ class kernel_fold {
     return can;
   }
 
-  /// Reduces the bytes of all ranks' elements; `in` are this rank's own. Follows a `can_run` that returned true. With
-  /// an `address`, the kernel copies the result there, into the root's memory. Returns false where some memory cannot
-  /// be read or written.
+  /// Reduces the bytes of all ranks' elements; `in` are this rank's own. Follows a `can_run` that returned true.
+  /// Returns false where some memory cannot be read.
   [[nodiscard]] bool run(const operation& call, std::span<const std::byte> in, std::byte* out,
-                         std::span<const double> factors, std::uint64_t address = 0) {
+                         std::span<const double> factors) {
     const std::size_t width = size_of(call.element);
     const std::size_t block = most_block() / width * width;
     for (std::size_t begin = 0; begin < in.size(); begin += block) {
@@ -67,12 +66,8 @@ class kernel_fold {
         return false;
       }
       inputs_[static_cast<std::size_t>(steps_.rank())] = in.data() + begin;
-      std::byte* const own_block = scratch_.data() + static_cast<std::size_t>(steps_.rank()) * block;
-      std::byte* const to = address == 0 ? out + begin : own_block;
+      std::byte* const to = out + begin;
       detail::run_kernel(call.kernel, call.op, inputs_, to, bytes / width, factors);
-      if (address != 0 && !peers_.write(call.root, address + begin, {to, bytes})) {
-        return false;
-      }
     }
     return true;
   }

@@ -14,9 +14,9 @@
 
 namespace hfcomm::engines {
 
-/// A reduction of buffers that the kernel copies from and to their owners' memory. The ranks tell that they can, and
-/// every rank reduces its slice of all inputs: into its output, from where the other ranks then read it, or block by
-/// block into the output of the only one that receives. That is three steps more, or two.
+/// An all-reduce of buffers that the kernel reads from their owners' memory, in three steps more: the ranks tell that
+/// they can read, every rank reduces its slice of all inputs into its output, and then reads the other slices from the
+/// others' outputs.
 class kernel_reduce {
  public:
   kernel_reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads)
@@ -36,21 +36,10 @@ class kernel_reduce {
       fold_.sources.push_back(kernel_fold::source{theirs.in, theirs.in_address}.behind(offset));
     }
     const std::size_t bytes = (end - begin) * width;
-    const bool has_root = call.pattern == movement::to_root;
-    // Where this rank's slice of the root's output is in the root's memory; 0: this rank is the root.
-    const std::uint64_t there =
-        has_root && call.root != steps_.rank() ? places[static_cast<std::size_t>(call.root)].out_address + offset : 0;
-    const bool can_end =
-        has_root ? there == 0 || peers_.can_write(call.root, there, bytes) : can_read_results(places, width, slice_of);
-    if (!reads_.could_all(call, fold_.can_run(bytes) && can_end)) {
+    if (!reads_.could_all(call, fold_.can_run(bytes) && can_read_results(places, width, slice_of))) {
       return false;
     }
-    std::byte* const here = there == 0 ? out.data() + offset : nullptr;
-    bool has_read_all = fold_.run(call, in.subspan(offset, bytes), here, factors, there);
-    if (has_root) {
-      finish(call, has_read_all);
-      return true;
-    }
+    bool has_read_all = fold_.run(call, in.subspan(offset, bytes), out.data() + offset, factors);
     peers_.show_written(out.subspan(offset, bytes));
     if (!reads_.could_all(call, has_read_all)) {
       reads_.throw_unreadable(call);
@@ -62,17 +51,13 @@ class kernel_reduce {
       has_read_all =
           has_read_all && read(owner, theirs, first * width, out.subspan(first * width, (last - first) * width));
     }
-    finish(call, has_read_all);
+    if (!reads_.have_all_read(call, has_read_all)) {
+      reads_.throw_unreadable(call);
+    }
     return true;
   }
 
  private:
-  /// Takes the step that ends the operation.
-  void finish(const operation& call, bool has_done_all) {
-    if (!reads_.have_all_read(call, has_done_all)) {
-      reads_.throw_unreadable(call);
-    }
-  }
   /// Returns whether this rank can read the slices of the others' outputs.
   template <class SliceOf>
   [[nodiscard]] bool can_read_results(std::span<const layout::buffer_places> places, std::size_t width,

@@ -134,10 +134,12 @@ class reduce {
     const bool receives = call.receives(rank());
     layout::buffer_places mine{.in = peers_.place_to_read(in), .out = receives ? peers_.place_of(out) : 0};
     const bool in_heap = mine.in != 0 && (mine.out != 0 || !receives);
-    mine = in_heap ? mine : layout::buffer_places();
-    if (way_.medium == transfer_medium::kernel) {
-      mine.in_address = reinterpret_cast<std::uintptr_t>(in.data());
-      mine.out_address = reinterpret_cast<std::uintptr_t>(out.data());
+    if (!in_heap) {
+      mine = {};
+      if (way_.medium == transfer_medium::kernel) {
+        mine.in_address = reinterpret_cast<std::uintptr_t>(in.data());
+        mine.out_address = reinterpret_cast<std::uintptr_t>(out.data());
+      }
     }
     const bool reachable = in_heap || mine.in_address != 0;
     if (!reachable && !uses_nodes) {

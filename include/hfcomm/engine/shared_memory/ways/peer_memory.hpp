@@ -97,37 +97,13 @@ class peer_memory {
     return bytes == 0 || (read(rank, address, {&end, 1}) && read(rank, address + bytes - 1, {&end, 1}));
   }
 
-  /// The same for writing. Nobody may write there meanwhile: what is there is written again.
-  [[nodiscard]] bool can_write(int rank, std::uint64_t address, std::size_t bytes) const noexcept {
-    bool can = true;
-    for (int end = 0; can && bytes != 0 && end < 2; ++end) {
-      std::byte one{};
-      const std::uint64_t there = end == 0 ? address : address + bytes - 1;
-      can = read(rank, there, {&one, 1}) && write(rank, there, {&one, 1});
-    }
-    return can;
-  }
-
   /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
-    return copy(::process_vm_readv, rank, address, to);
-  }
-  /// Copies `from` into memory of `rank` from `address` on. Returns false where not all of it can be written.
-  [[nodiscard]] bool write(int rank, std::uint64_t address, std::span<std::byte> from) const noexcept {
-    return copy(::process_vm_writev, rank, address, from);
-  }
-
- private:
-  using copy_function = decltype(::process_vm_readv);
-
-  [[nodiscard]] bool all_have_published() const noexcept { return steps_.all_have_published(); }
-
-  [[nodiscard]] bool copy(copy_function* by, int rank, std::uint64_t address, std::span<std::byte> own) const noexcept {
-    while (!own.empty()) {  // the kernel copies at most 2 GiB at once
-      iovec local{own.data(), own.size()};
+    while (!to.empty()) {  // the kernel copies at most 2 GiB at once
+      iovec local{to.data(), to.size()};
       // NOLINTNEXTLINE(performance-no-int-to-ptr): not a pointer of this process
-      iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), own.size()};
-      const ssize_t count = by(memory_.block(rank).probe.pid, &local, 1, &remote, 1, 0);
+      iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
+      const ssize_t count = ::process_vm_readv(memory_.block(rank).probe.pid, &local, 1, &remote, 1, 0);
       if (count < 0 && errno == EINTR) {
         continue;
       }
@@ -135,10 +111,13 @@ class peer_memory {
         return false;
       }
       address += static_cast<std::uint64_t>(count);
-      own = own.subspan(static_cast<std::size_t>(count));
+      to = to.subspan(static_cast<std::size_t>(count));
     }
     return true;
   }
+
+ private:
+  [[nodiscard]] bool all_have_published() const noexcept { return steps_.all_have_published(); }
 
   [[nodiscard]] bool try_all() {
     if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {

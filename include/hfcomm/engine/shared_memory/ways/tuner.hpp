@@ -214,7 +214,8 @@ class tuner {
     const bool flows_one_way = key_.kind == tuned_operation::broadcast || key_.kind == tuned_operation::gather ||
                                key_.kind == tuned_operation::scatter;
     const std::size_t readers = reduces ? ranks : has_parts ? ranks - 1 : 1;
-    const bool can_read = can_read_all && most > layout::piece_bytes;
+    const bool can_read = can_read_all && most > layout::piece_bytes && key_.kind != tuned_operation::reduce &&
+                          key_.kind != tuned_operation::narrow_reduce;
     std::uint32_t ways = 0;
     std::size_t last_chunk = 0;
     for (std::size_t number = 0; number < transfer_ways.size(); ++number) {
