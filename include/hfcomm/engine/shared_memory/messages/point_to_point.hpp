@@ -27,8 +27,9 @@ namespace hfcomm::engines {
 /// the message is not what the receiver wants.
 ///
 /// A thread that waits moves on all messages of this rank, and decodes them; a decoder must not wait for another
-/// message. A worker, started with the first one, does that while no thread waits. Continuations run on other threads,
-/// for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread may call.
+/// message. A worker, started with the first one, does that once no thread has waited for a moment. Continuations run
+/// on other threads, for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread
+/// may call.
 class point_to_point {
  public:
   [[gnu::cold]] explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
