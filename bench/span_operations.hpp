@@ -161,6 +161,7 @@ class span_operations {
               const bool takes_part = others.rank == 0 || others.rank == last;
               auto data = std::make_shared<buffers<T>>(others, takes_part ? count : 0, takes_part ? count : 0);
               benchmark one = describe<T>("messages", type, count, count);
+              one.bus_factor = 2;
               one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
               one.run = [data, last, rank = others.rank](std::uint64_t iteration) {
                 const std::span<const T> in = data->in(iteration);

@@ -78,12 +78,12 @@ struct library {
     gloo::scatter(options);
   }
   static void reduce(std::span<const float> in, std::span<float> out, int root) {
-    // Ranks that get nothing need room, too.
-    static std::vector<float> room;
-    room.resize(std::max(room.size(), in.size()));
+    const bool receives = context()->rank == root;
+    static std::vector<float> room;  // ranks that get nothing need it, too
+    room.resize(receives ? 0 : std::max(room.size(), in.size()));
     gloo::ReduceOptions options(context());
     options.setInput(const_cast<float*>(in.data()), in.size());
-    options.setOutput(context()->rank == root ? out.data() : room.data(), in.size());
+    options.setOutput(receives ? out.data() : room.data(), in.size());
     options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
     options.setRoot(root);
     gloo::reduce(options);

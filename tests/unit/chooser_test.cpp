@@ -74,12 +74,21 @@ TEST_CASE("chooser: candidates have rows in turn, whose first uses do not count,
   CHECK(known.one.leader() == 1);
 }
 
-TEST_CASE("chooser: what was quicker than the first leader only waits as long as what loses to the present one") {
+TEST_CASE("chooser: after a change of the leader, a candidate waits as long as it loses to the new one") {
   known_costs known{chooser(0b111, 0), {300, 100, 250}};
   CHECK(known.rows(first_round(2)) == std::vector{1, 2});
   CHECK(known.one.leader() == 1);
-  CHECK(known.rows(1000).empty());  // 0 and 2 lose the time of ten uses and more
-  CHECK_FALSE(known.rows(3000).empty());
+  CHECK(known.rows(1000).empty());  // a row of 2 loses 10.5 uses, of which a hundredth is due after 1050
+  CHECK(known.rows(200) == std::vector{2});
+  CHECK(known.rows(300) == std::vector{0});  // 14 uses
+}
+
+TEST_CASE("chooser: what a candidate loses is limited, however slow it was at first") {
+  known_costs known{chooser(0b11, 0, 0b10), {100, 1500}};
+  CHECK(known.rows(first_round(1) + chooser::uncounted_if_slow) == std::vector{1});
+  known.costs[1] = 90;
+  known.rows(100 * (16 + 10));  // a row ends where it has lost 16 uses
+  CHECK(known.one.leader() == 1);
 }
 
 TEST_CASE("chooser: a slow starter has longer rows, whose longer beginning does not count") {

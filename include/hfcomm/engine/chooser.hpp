@@ -173,12 +173,14 @@ class chooser {
   }
   [[nodiscard]] int row_length(int number) const noexcept { return uncounted_of(number) + counted; }
 
-  /// Returns what a row will probably lose, as a ratio to the leader's cost. The last one may have lost less, to an
-  /// earlier leader. Before the first row, a candidate that is slower by up to `slower` loses nothing.
+  /// Returns what a row will probably lose, as a ratio to the leader's cost: what the last one lost, or what its ratio
+  /// tells, if that is more, because an earlier leader was slower. Before the first row, a candidate that is slower by
+  /// up to `slower` loses nothing.
   [[nodiscard]] std::uint64_t uses_lost(int number, std::uint32_t slower) const noexcept {
     const state& its = states_[number];
     const std::uint64_t excess = its.ratio - std::min(its.ratio, even + (its.rows == 0 ? slower : 0));
-    return std::max(its.lost, static_cast<std::uint64_t>(row_length(number)) * excess);
+    const std::uint64_t whole_row = static_cast<std::uint64_t>(row_length(number)) * excess;
+    return std::max(its.lost, its.rows == 0 ? whole_row : std::min(whole_row, most_uses_lost * even));
   }
   /// Returns what a row will probably lose, as a cost. Two uses are for the caches.
   [[nodiscard]] std::uint64_t loss_of(int number) const noexcept {

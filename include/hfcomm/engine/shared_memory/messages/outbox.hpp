@@ -349,16 +349,9 @@ class outbox {
     if (count == 0 || room < count) {
       return false;
     }
-    std::byte* const to = endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
-                          message.moved % ring;
-    const std::byte* const from = message.request->data.data() + message.moved;
-    // The receiver still has the lines of a short message's slot, from the one before. Longer ones pass faster
-    // otherwise.
-    if (message.request->data.size() <= ring / 4) {
-      detail::copy_by_instruction(to, from, count);
-    } else {
-      detail::copy_bytes(to, from, count);
-    }
+    detail::copy_bytes(endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
+                           message.moved % ring,
+                       message.request->data.data() + message.moved, count);
     message.moved += count;
     message.envelope->filled.store(message.moved);
     return true;

@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,9 +26,8 @@ namespace hfcomm::engines {
 /// the message is not what the receiver wants.
 ///
 /// A thread that waits moves on all messages of this rank, and decodes them; a decoder must not wait for another
-/// message. A worker, started with the first one, does that once no thread has waited for a moment. Continuations run
-/// on other threads, for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread
-/// may call.
+/// message. A worker, started with the first one, does that while no thread waits. Continuations run on other threads,
+/// for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread may call.
 class point_to_point {
  public:
   [[gnu::cold]] explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
@@ -142,7 +140,6 @@ class point_to_point {
     explicit waiting_thread(point_to_point& messages) : messages_(messages) {
       const auto held = messages_.worker_.lock();
       ++messages_.waiting_threads_;
-      ++messages_.begun_waits_;
     }
     waiting_thread(const waiting_thread&) = delete;
     waiting_thread& operator=(const waiting_thread&) = delete;
@@ -166,9 +163,6 @@ class point_to_point {
   [[nodiscard]] bool needs_worker() const noexcept { return progress_.has_unattended() && waiting_threads_ == 0; }
 
   static constexpr std::chrono::milliseconds check_interval{20};
-  /// The time that the worker gives the thread that has started a transfer to come and wait for it. Two threads in each
-  /// other's way are slower than one.
-  static constexpr std::chrono::microseconds grace{100};
 
   [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
   [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
@@ -205,21 +199,15 @@ class point_to_point {
   }
 
   void run_worker() {
-    bool is_late = false;  // no thread has come to wait for a while
-    for (std::uint64_t waits = 0;;) {
+    while (true) {
       const std::uint32_t epoch = endpoint().box().epoch.load();
       {
         auto held = worker_.lock();
         if (!worker_.wait_for_work(held, [this] { return needs_worker(); })) {
           return;
         }
-        is_late = is_late && waits == begun_waits_;
-        waits = begun_waits_;
       }
-      if (!is_late) {
-        std::this_thread::sleep_for(grace);
-        is_late = true;
-      } else if (!advance()) {
+      if (!advance()) {
         sleep_until_change(epoch);
       }
     }
@@ -294,7 +282,6 @@ class point_to_point {
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
   int waiting_threads_ = 0;
-  std::uint64_t begun_waits_ = 0;
   detail::worker worker_;  // protects the members before it, except brief_wait_
 };
 
