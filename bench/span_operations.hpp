@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -125,33 +126,37 @@ class span_operations {
 
   template <class T>
   [[nodiscard]] operation all_gather(std::string type) const {
-    return collecting<T>(
-        "all_gather", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::all_gather(in, out); },
-        true);
+    return in_parts<T>(
+        "all_gather", std::move(type), parts::one, parts::all,
+        [](std::span<const T> in, std::span<T> out) { Library::all_gather(in, out); }, &buffers<T>::wrong_collection);
   }
   template <class T>
   [[nodiscard]] operation gather(std::string type) const {
-    return collecting<T>(
-        "gather", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::gather(in, out, root); },
-        false);
+    return in_parts<T>(
+        "gather", std::move(type), parts::one, parts::all_on_root,
+        [](std::span<const T> in, std::span<T> out) { Library::gather(in, out, root); }, &buffers<T>::wrong_collection);
   }
   template <class T>
   [[nodiscard]] operation scatter(std::string type) const {
-    return {"scatter", true, [&others = others_, type](std::size_t bytes) {
-              const auto ranks = static_cast<std::size_t>(others.size);
-              const std::size_t count = elements<T>(bytes / ranks);
-              const bool sends = others.rank == root;
-              auto data = std::make_shared<buffers<T>>(others, sends ? count * ranks : 0, count);
-              benchmark one = describe<T>("scatter", type, count * ranks, count);
-              one.bus_factor = share_of_others(others);
-              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
-              one.run = [data](std::uint64_t iteration) {
-                Library::scatter(std::span<const T>(data->in(iteration)), data->out(iteration), root);
-              };
-              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_part(iteration, root); };
-              return one;
-            }};
+    return in_parts<T>(
+        "scatter", std::move(type), parts::all_on_root, parts::one,
+        [](std::span<const T> in, std::span<T> out) { Library::scatter(in, out, root); },
+        [](buffers<T>& data, std::uint64_t iteration) { return data.wrong_part(iteration, root); });
   }
+  template <class T>
+  [[nodiscard]] operation reduce_scatter(std::string type) const {
+    return in_parts<T>(
+        "reduce_scatter", std::move(type), parts::all, parts::one,
+        [](std::span<const T> in, std::span<T> out) { Library::reduce_scatter(in, out); },
+        &buffers<T>::wrong_part_of_sums);
+  }
+  template <class T>
+  [[nodiscard]] operation all_to_all(std::string type) const {
+    return in_parts<T>(
+        "all_to_all", std::move(type), parts::all, parts::all,
+        [](std::span<const T> in, std::span<T> out) { Library::all_to_all(in, out); }, &buffers<T>::wrong_all_to_all);
+  }
+
   /// A message from rank 0 to the last one, which sends one back.
   template <class T>
   [[nodiscard]] operation messages(std::string type) const {
@@ -191,40 +196,6 @@ class span_operations {
     return reducing<T>(
         "all_reduce", std::move(type), [](std::span<const T> in, std::span<T> out) { Library::all_reduce(in, out); },
         true);
-  }
-
-  template <class T>
-  [[nodiscard]] operation reduce_scatter(std::string type) const {
-    return {"reduce_scatter", true, [&others = others_, type](std::size_t bytes) {
-              const auto ranks = static_cast<std::size_t>(others.size);
-              const std::size_t count = elements<T>(bytes / ranks);
-              auto data = std::make_shared<buffers<T>>(others, count * ranks, count);
-              benchmark one = describe<T>("reduce_scatter", type, count * ranks, count);
-              one.bus_factor = share_of_others(others);
-              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
-              one.run = [data](std::uint64_t iteration) {
-                Library::reduce_scatter(std::span<const T>(data->in(iteration)), data->out(iteration));
-              };
-              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_part_of_sums(iteration); };
-              return one;
-            }};
-  }
-
-  template <class T>
-  [[nodiscard]] operation all_to_all(std::string type) const {
-    return {"all_to_all", true, [&others = others_, type](std::size_t bytes) {
-              const auto ranks = static_cast<std::size_t>(others.size);
-              const std::size_t count = elements<T>(bytes / ranks);
-              auto data = std::make_shared<buffers<T>>(others, count * ranks, count * ranks);
-              benchmark one = describe<T>("all_to_all", type, count * ranks, count);
-              one.bus_factor = share_of_others(others);
-              one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
-              one.run = [data](std::uint64_t iteration) {
-                Library::all_to_all(std::span<const T>(data->in(iteration)), data->out(iteration));
-              };
-              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_all_to_all(iteration); };
-              return one;
-            }};
   }
 
   template <class T>
@@ -269,18 +240,30 @@ class span_operations {
     return one;
   }
 
-  template <class T, class Run>
-  [[nodiscard]] operation collecting(const char* name, std::string type, Run run, bool everywhere) const {
-    return {name, true, [&others = others_, name, type, run, everywhere](std::size_t bytes) {
+  /// The parts of the ranks that a rank's buffer has.
+  enum class parts { one, all, all_on_root };
+
+  [[nodiscard]] static std::size_t count_of(parts has, const peers& others) {
+    const auto ranks = static_cast<std::size_t>(others.size);
+    return has == parts::one ? 1 : has == parts::all || others.rank == root ? ranks : 0;
+  }
+  /// An operation on parts of one length, with such inputs and outputs. `run(in, out)` does it, and
+  /// `count_wrong(buffers, iteration)` checks the output.
+  template <class T, class Run, class CountWrong>
+  [[nodiscard]] operation in_parts(const char* name, std::string type, parts in, parts out, Run run,
+                                   CountWrong count_wrong) const {
+    return {name, true, [&others = others_, name, type, in, out, run, count_wrong](std::size_t bytes) {
               const auto ranks = static_cast<std::size_t>(others.size);
               const std::size_t count = elements<T>(bytes / ranks);
-              const bool receives = everywhere || others.rank == root;
-              auto data = std::make_shared<buffers<T>>(others, count, receives ? count * ranks : 0);
+              auto data =
+                  std::make_shared<buffers<T>>(others, count * count_of(in, others), count * count_of(out, others));
               benchmark one = describe<T>(name, type, count * ranks, count);
               one.bus_factor = share_of_others(others);
               one.prepare = [data](std::uint64_t iteration) { data->fill(iteration); };
               one.run = [data, run](std::uint64_t iteration) { run(data->in(iteration), data->out(iteration)); };
-              one.count_wrong = [data](std::uint64_t iteration) { return data->wrong_collection(iteration); };
+              one.count_wrong = [data, count_wrong](std::uint64_t iteration) {
+                return std::invoke(count_wrong, *data, iteration);
+              };
               return one;
             }};
   }

@@ -196,7 +196,7 @@ TEST_CASE("tuning: reductions of narrow floats are tuned by themselves") {
   const thorough_tuning mode;
   run_ranks(2, [](const process_group& world) {
     const auto root = [](int call) { return call % 2; };
-    // Where other things held one up, all ways are tried anew.
+    // All ways are tried anew where other things hold the leading one up.
     for (int call = 0; call < 3 * enough_calls; ++call) {
       const std::vector<bfloat16> in(4'000, bfloat16(static_cast<float>(call % 8 + world.rank())));
       const bfloat16 sum(static_cast<float>(2 * (call % 8) + 1));
