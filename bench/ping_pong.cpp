@@ -5,6 +5,7 @@
 //
 // send       send and recv
 // isend      isend and irecv, waited for at once
+// wait_any   the same, waited for by wait_any
 // coroutine  the same through a coroutine that awaits them
 
 #include <algorithm>
@@ -30,6 +31,8 @@ constexpr int rounds = 2000;
 
 hfcomm::work<void> awaited(hfcomm::work<void> message) { co_await message; }
 
+void wait_for_any(hfcomm::work<void> message) { (void)hfcomm::wait_any(message); }
+
 void await_work(hfcomm::work<void> message) { awaited(std::move(message)).wait(); }
 
 struct way {
@@ -43,6 +46,8 @@ const std::vector<way> ways{
      [](buffer& data, int rank) { hfcomm::recv(std::span(data), rank); }},
     {"isend", [](buffer& data, int rank) { hfcomm::isend(std::span<const std::byte>(data), rank).wait(); },
      [](buffer& data, int rank) { hfcomm::irecv(std::span(data), rank).wait(); }},
+    {"wait_any", [](buffer& data, int rank) { wait_for_any(hfcomm::isend(std::span<const std::byte>(data), rank)); },
+     [](buffer& data, int rank) { wait_for_any(hfcomm::irecv(std::span(data), rank)); }},
     {"coroutine", [](buffer& data, int rank) { await_work(hfcomm::isend(std::span<const std::byte>(data), rank)); },
      [](buffer& data, int rank) { await_work(hfcomm::irecv(std::span(data), rank)); }},
 };

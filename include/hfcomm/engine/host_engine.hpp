@@ -117,7 +117,8 @@ class host_engine {
   /// message to or from `null_rank` comes here.
   void post(std::span<const std::shared_ptr<transfer>> transfers);
 
-  /// Waits until all of these have finished. Another thread may have started them.
+  /// Waits until all of these have finished. Another thread may have started them. Without any, it calls the thread
+  /// that moves on started messages for which no thread waits, and that otherwise may come a moment later.
   void complete(std::span<const std::shared_ptr<transfer>> transfers);
 
   /// Looks once whether a probe can finish, and keeps nothing of it. Returns whether it has finished. An error is kept

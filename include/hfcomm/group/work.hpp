@@ -48,8 +48,9 @@ class work_state {
   virtual void forget(std::coroutine_handle<> waiter) noexcept = 0;
   /// Waits until the work is done, or the deadline has passed; null is no deadline. Returns whether it is done.
   [[nodiscard]] virtual bool wait_until(const std::chrono::steady_clock::time_point* deadline) = 0;
-  /// Does what this thread, which is about to wait for the work, can do of it.
-  virtual void help() = 0;
+  /// Does what this thread, which is about to wait for the work, can do of it. Without `may_wait`, it calls the
+  /// thread that does it, for this one, which waits for several works or until a deadline.
+  virtual void help(bool may_wait) = 0;
   /// Called by a thread before it waits for this work or others, without a deadline. Throws usage_error where that
   /// would be a deadlock, because this very thread has to do the work.
   virtual void begin_wait() = 0;

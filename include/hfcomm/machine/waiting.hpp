@@ -142,7 +142,7 @@ bool wait_briefly(const spin_limits& limits, Ready&& ready) {
   }
   using clock = std::chrono::steady_clock;
   if (limits.spin.count() > 0) {
-    const auto end = clock::now() + limits.spin;
+    auto end = clock::time_point::max();  // what comes soon does not pay for a look at the clock
     do {
       for (int check = 0; check < 64; ++check) {
         if (ready()) {
@@ -150,6 +150,7 @@ bool wait_briefly(const spin_limits& limits, Ready&& ready) {
         }
         spin_pause();
       }
+      end = std::min(end, clock::now() + limits.spin);
     } while (clock::now() < end);
   }
   if (limits.yield.count() > 0) {

@@ -46,8 +46,8 @@ class started_state final : public group_work_state {
   }
 
   /// Runs the operation on this thread, where it is the next of its group.
-  void help() override {
-    if (const auto keep = group_unless_done()) {
+  void help(bool may_wait) override {
+    if (const auto keep = may_wait ? group_unless_done() : std::nullopt) {
       const identity_scope own_rank(own_);
       group_access::state(*keep).queue->run_if_first(this);
     }

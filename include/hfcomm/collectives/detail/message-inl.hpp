@@ -194,10 +194,10 @@ class message_state final : public group_work_state {
     }
   }
 
-  void help() override {
+  void help(bool may_wait) override {
     const auto keep = group_unless_done();  // the work's owner may drop it meanwhile
     if (const auto still = message_.lock(); still && keep) {
-      engine_.complete({&still, 1});
+      engine_.complete({&still, may_wait ? 1U : 0U});
     }
   }
 

@@ -204,10 +204,10 @@ class message_batch::state final : public detail::group_work_state {
     }
   }
 
-  void help() override {
+  void help(bool may_wait) override {
     const auto keep = group_unless_done();  // the work's owner may drop it meanwhile
     if (const message_list unfinished = unfinished_messages(); keep && !unfinished.empty()) {
-      engine_.complete(unfinished);
+      engine_.complete(std::span(unfinished).first(may_wait ? unfinished.size() : 0));
     }
   }
 

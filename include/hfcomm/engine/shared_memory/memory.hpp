@@ -10,6 +10,7 @@
 #include <hfcomm/engine/shared_memory/memory/job.hpp>
 #include <hfcomm/engine/shared_memory/memory/layout.hpp>
 #include <hfcomm/engine/shared_memory/memory/named_parts.hpp>
+#include <hfcomm/engine/shared_memory/memory/process_memory.hpp>
 #include <hfcomm/engine/shared_memory/memory/share_buffer.hpp>
 #include <hfcomm/engine/shared_memory/memory/shared_heap.hpp>
 #include <hfcomm/engine/shared_memory/memory/shared_ranges.hpp>

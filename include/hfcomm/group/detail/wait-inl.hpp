@@ -37,6 +37,7 @@ class watched_works {
       if (!one.watch(watcher_)) {
         return watched_;
       }
+      one.help(false);
     }
     return std::nullopt;
   }

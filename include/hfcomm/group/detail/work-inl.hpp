@@ -103,9 +103,11 @@ class group_work_state : public work_state {
 
   [[nodiscard]] bool wait_until(const std::chrono::steady_clock::time_point* deadline) override {
     require_creating_process();
-    if (deadline == nullptr && !done()) {
-      begin_wait();
-      help();
+    if (!done()) {
+      if (deadline == nullptr) {
+        begin_wait();
+      }
+      help(deadline == nullptr);
     }
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
@@ -117,7 +119,7 @@ class group_work_state : public work_state {
   }
 
   void begin_wait() override {}
-  void help() override {}
+  void help(bool /*may_wait*/) override {}
 
   [[nodiscard]] bool watch(work_watcher& watcher) override {
     require_creating_process();
@@ -208,7 +210,7 @@ class group_work_state : public work_state {
     try {
       if (!done()) {
         begin_wait();
-        help();
+        help(true);
       }
     } catch (const usage_error&) {
       may_wait = false;  // this very thread will do the work later
@@ -319,10 +321,10 @@ class coroutine_state final : public group_work_state {
     }
   }
   /// Helps with the work that the coroutine waits for, and with the next one, if it has come to that by then.
-  void help() override {
+  void help(bool may_wait) override {
     std::shared_ptr<work_state> helped;
     for (auto next = awaited_work(); next != nullptr && next != helped; next = awaited_work()) {
-      next->help();
+      next->help(may_wait);
       helped = std::move(next);
     }
   }

@@ -103,7 +103,7 @@ struct alignas(128) envelope {
   std::atomic<std::uint32_t> slot{0};                 // which of the sender's slots the bytes pass through
   std::atomic<std::uint32_t> is_urgent{0};            // 1: the receiver is to look at all offers, wanted or not
   std::atomic<std::uint64_t> filled{0};               // bytes that have passed into it
-  std::byte payload[56]{};                            // all of the message, where it fits
+  std::byte payload[56]{};                            // all of the message; where it does not fit, its address
   alignas(128) std::atomic<std::uint64_t> answer{0};  // the message's number * answer_kinds + an answer
   std::atomic<std::uint64_t> drained{0};              // bytes that have passed out of the slot
   std::atomic<std::uint64_t> their_what{0};           // the receiver's call, where it does not fit

@@ -18,6 +18,7 @@
 #include <hfcomm/engine/shared_memory/messages/message_endpoint.hpp>
 #include <hfcomm/engine/shared_memory/messages/message_index.hpp>
 #include <hfcomm/engine/shared_memory/messages/outbox.hpp>
+#include <hfcomm/engine/shared_memory/messages/sender_memory.hpp>
 
 namespace hfcomm::engines {
 
@@ -394,15 +395,20 @@ class inbox {
     }
   }
 
-  /// Accepts an offer, and takes the bytes that are in the slot already. Tells the sender only where that waits for it:
-  /// it has no slot yet, or the slot does not hold all.
+  /// Accepts an offer, and takes the bytes that are there already. Tells the sender only where that waits for it: it
+  /// has no slot yet, or the slot does not hold all.
   void begin_streaming(pending_message& message) {
     layout::envelope& envelope = *message.envelope;
     message.streaming = true;
     envelope.drained.store(0);
-    answer(message, message_answer::accepted);
-    if (envelope.filled.load() == 0 || message.total > endpoint_.memory().sizes().message_slot_bytes) {
-      notify_sender(message);
+    if (message.total >= least_read_bytes && senders_.can_read(message.peer)) {
+      std::memcpy(&message.address, envelope.payload, sizeof(message.address));
+      answer(message, message_answer::reads);
+    } else {
+      answer(message, message_answer::accepted);
+      if (envelope.filled.load() == 0 || message.total > endpoint_.memory().sizes().message_slot_bytes) {
+        notify_sender(message);
+      }
     }
     take_bytes(message);
   }
@@ -442,9 +448,28 @@ class inbox {
     reply(message, message_answer::refused);
   }
 
-  /// Copies the next bytes out of the sender's slot; returns false where there are none yet.
+  /// Copies the next bytes out of the sender's slot or memory; returns false where there are none yet.
   bool take_bytes(pending_message& message) {
     layout::envelope& envelope = *message.envelope;
+    const bool reads = message.address != 0;
+    if (!(reads ? read_piece(message) : take_from_slot(message))) {
+      return reads;
+    }
+    message.active = endpoint_.now();
+    last_bytes_from_[static_cast<std::size_t>(message.peer)] = message.active;
+    if (message.moved == message.total) {
+      finish_received(message);
+      return true;
+    }
+    envelope.drained.store(message.moved);
+    if (!reads) {
+      notify_sender(message);
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool take_from_slot(pending_message& message) {
+    const layout::envelope& envelope = *message.envelope;
     const std::uint64_t ring = endpoint_.memory().sizes().message_slot_bytes;
     std::uint64_t count = std::min(envelope.filled.load(), message.total) - message.moved;
     if (count == 0) {
@@ -452,14 +477,27 @@ class inbox {
     }
     count = std::min(count, ring - message.moved % ring);
     take(message, endpoint_.memory().message_slot(message.peer, envelope.slot.load()) + message.moved % ring, count);
-    message.active = endpoint_.now();
-    last_bytes_from_[static_cast<std::size_t>(message.peer)] = message.active;
-    if (message.moved == message.total) {
-      finish_received(message);
-    } else {
-      envelope.drained.store(message.moved);
-      notify_sender(message);
+    return true;
+  }
+
+  /// Reads the next bytes in the sender's memory. Where they are not there, the message begins anew, through a slot;
+  /// then it returns false.
+  [[nodiscard]] bool read_piece(pending_message& message) {
+    transfer& request = *message.request;
+    const auto count = static_cast<std::size_t>(std::min(message.total - message.moved, most_read_at_once));
+    std::span<std::byte> to = request.into.subspan(message.appends ? 0 : static_cast<std::size_t>(message.moved));
+    if (message.appends) {
+      request.object.resize(request.object.size() + count);
+      to = std::span(request.object).last(count);
     }
+    if (!senders_.read(message, to.first(count))) {
+      message.address = 0;
+      message.moved = 0;
+      request.object.clear();
+      reply(message, message_answer::accepted);
+      return false;
+    }
+    message.moved += count;
     return true;
   }
 
@@ -486,7 +524,7 @@ class inbox {
                      message.peer, false));
     }
     message_endpoint::finish(message, std::move(problem));
-    reply(message, message_answer::taken);
+    reply(message, message.address != 0 ? message_answer::has_read : message_answer::taken);
   }
 
   void reply(const pending_message& message, message_answer what) const {
@@ -494,7 +532,8 @@ class inbox {
     notify_sender(message);
   }
   static void answer(const pending_message& message, message_answer what) {
-    message.envelope->answer.store(message.offer * layout::answer_kinds + static_cast<std::uint64_t>(what));
+    message.envelope->answer.store(message.offer * layout::answer_kinds + static_cast<std::uint64_t>(what),
+                                   std::memory_order_release);
   }
   void notify_sender(const pending_message& message) const {
     endpoint_.memory().notify(message.peer);
@@ -503,6 +542,7 @@ class inbox {
 
   message_endpoint& endpoint_;
   outbox& outbox_;
+  sender_memory senders_{endpoint_};
   message_list entries_;
   message_list noted_;                                   // offers that no receive has wanted: number, source and header
   message_index noted_index_;                            // of those, by source and tag

@@ -6,6 +6,7 @@
 #include <exception>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +24,18 @@ namespace hfcomm::engines {
 /// A receiver's answer to an offer.
 enum class message_answer : std::uint64_t {
   accepted,  ///< The receiver wants the bytes.
-  taken,     ///< The receiver has all bytes.
+  taken,     ///< The receiver has all bytes, out of the envelope or a slot.
   refused,   ///< The offer does not fit; the receiver's call is in the envelope.
   failed,    ///< The receiver fails; its call and its reason are in the envelope.
   noted,     ///< The receiver has no receive for it yet, and will ask for it by its number.
+  reads,     ///< The receiver copies the bytes out of the sender's memory.
+  has_read,  ///< The receiver has all bytes, out of the sender's memory.
 };
+
+/// Messages from this length on are read in the sender's memory, if it can be read.
+inline constexpr std::uint64_t least_read_bytes = std::uint64_t{16} << 10;
+/// So many bytes at a time: other messages and a check of the peers come between.
+inline constexpr std::uint64_t most_read_at_once = std::uint64_t{1} << 20;
 
 /// The call of a message's sender, as its receiver knows it.
 struct offer_header {
@@ -51,10 +59,12 @@ struct pending_message {
   std::uint64_t total = 0;               ///< Receiving: the message's bytes.
   std::uint64_t moved = 0;
   int slot = -1;
-  bool streaming = false;        ///< The bytes pass through a slot or wait for one.
-  bool appends = false;          ///< Receiving: the bytes go into `transfer::object`.
-  bool carries_failure = false;  ///< Receiving: the bytes are the text of the sender's failure.
-  bool is_awaited = false;       ///< Receiving: a check has seen that a thread waits for it.
+  bool streaming = false;               ///< The receiver takes the bytes, through a slot or out of the sender's memory.
+  std::uint64_t address = 0;            ///< Receiving: of the sender's memory, where the bytes are read there; else 0.
+  std::optional<std::uint64_t> read{};  ///< Sending: bytes that the receiver has read there, where it does.
+  bool appends = false;                 ///< Receiving: the bytes go into `transfer::object`.
+  bool carries_failure = false;         ///< Receiving: the bytes are the text of the sender's failure.
+  bool is_awaited = false;              ///< Receiving: a check has seen that a thread waits for it.
   bool warned = false;
   offer_header noted{};  ///< Of an offer that was noted.
 };
@@ -73,9 +83,12 @@ class message_endpoint {
   [[nodiscard]] int size() const noexcept { return health_->size(); }
   [[nodiscard]] layout::mailbox& box() const noexcept { return memory().mailbox(rank()); }
 
-  /// Returns the time, which stands still while this rank does not run. Not thread-safe.
-  [[nodiscard]] pending_message::clock::time_point now() noexcept {
-    return pending_message::clock::time_point(running_.update());
+  /// Returns the time of the last update. It stands still while this rank does not run. Not thread-safe.
+  [[nodiscard]] pending_message::clock::time_point now() const noexcept { return now_; }
+  /// Updates the time, and returns it. Looking at a clock for each step of a message would take a tenth of its time.
+  pending_message::clock::time_point update_time() noexcept {
+    now_ = pending_message::clock::time_point(running_.update());
+    return now_;
   }
 
   /// Records this rank's last call, for error texts of other ranks.
@@ -169,6 +182,7 @@ class message_endpoint {
   std::shared_ptr<const shared_memory_health> health_;
   site_table sites_;
   hfcomm::detail::running_time running_;
+  pending_message::clock::time_point now_{};
 };
 
 }  // namespace hfcomm::engines

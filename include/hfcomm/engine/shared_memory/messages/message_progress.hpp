@@ -36,6 +36,7 @@ class message_progress {
 
   /// Adds transfers, in this order.
   void add(std::span<const std::shared_ptr<transfer>> transfers) {
+    endpoint_.update_time();
     message_list outgoing;
     message_list incoming;
     for (const auto& one : transfers) {
@@ -79,6 +80,9 @@ class message_progress {
 
   /// Returns whether transfers with a listener are under way. Nobody waits for those, so a thread moves them on.
   [[nodiscard]] bool has_unattended() const noexcept { return unattended_ != 0; }
+
+  /// Updates the time by which the transfers' waits are counted, and returns it.
+  clock::time_point update_time() noexcept { return endpoint_.update_time(); }
 
   /// Takes one step of every transfer; returns whether there was any.
   bool advance(finished_transfers& finished) {
@@ -218,10 +222,13 @@ class message_progress {
     }
     // A message from any rank may come as long as one of them is there, or this rank has not begun to wait: it may send
     // to itself.
-    const bool none_left = awaited && std::all_of(missing.begin(), missing.end(), [&](int rank) {
-                             return endpoint_.health().ending(rank).has_value();
-                           });
-    return none_left ? lost : std::nullopt;
+    for (const int rank : missing) {
+      if (!awaited || !endpoint_.health().ending(rank)) {
+        lost.reset();
+        break;
+      }
+    }
+    return lost;
   }
 
   void break_group(const pending_message& message, const std::optional<shared_memory_health::loss>& lost,
@@ -269,6 +276,9 @@ class message_progress {
           detail::throw_error<engine_error>(
               endpoint_.context(message), {"cancelled: this rank is destroying the group or the object that uses it"});
         } catch (...) {
+          if (message.envelope != nullptr && messages == &outbox_.entries()) {
+            message.envelope->offer.store(0);  // before its bytes are freed: the receiver may be reading them
+          }
           message_endpoint::finish(message, std::current_exception());
         }
       }

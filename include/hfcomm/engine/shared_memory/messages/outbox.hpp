@@ -88,7 +88,7 @@ class outbox {
     if (!message.streaming) {
       return std::max(message.active, lanes_[static_cast<std::size_t>(message.request->call.root)].active);
     }
-    return message.slot < 0 ? std::max(message.active, last_progress_) : message.active;
+    return message.slot < 0 && !message.read ? std::max(message.active, last_progress_) : message.active;
   }
 
   /// Takes back a message whose peer is gone and that nobody waits for. A sweep removes it.
@@ -120,6 +120,7 @@ class outbox {
     std::vector<std::uint64_t> asks;              // numbers of its messages, which this rank wants now
     message_queue asked;                          // that it has noted, and wants now
     message_queue waiting;                        // that were not offered yet
+    bool reads = false;                           // it has read the last long message in this rank's memory
     layout::envelope* kept = nullptr;             // the envelope that is kept for this rank, while it is in use
     pending_message::clock::time_point active{};  // when a message last got an envelope, or an answer
   };
@@ -200,7 +201,7 @@ class outbox {
   /// Puts an envelope on its way.
   void publish(layout::envelope& envelope, int receiver, std::uint64_t number, bool is_urgent) {
     envelope.is_urgent.store(is_urgent ? 1 : 0, std::memory_order_relaxed);
-    envelope.offer.store(number);
+    envelope.offer.store(number, std::memory_order_release);
     if (is_urgent) {
       endpoint_.memory().mailbox(receiver).urgent_offers.fetch_add(1);
     }
@@ -231,6 +232,7 @@ class outbox {
 
   /// Writes the message into its envelope.
   void offer(pending_message& message) {
+    __builtin_prefetch(&endpoint_.memory().mailbox(message.request->call.root).epoch, 1);
     layout::envelope* const envelope = message.envelope;
     const operation& call = message.request->call;
     const auto data = message.request->data;
@@ -243,11 +245,15 @@ class outbox {
     envelope->what.store(pack_call(call, message.request->is_failure), std::memory_order_relaxed);
     envelope->bytes.store(call.bytes, std::memory_order_relaxed);
     envelope->filled.store(0, std::memory_order_relaxed);
-    if (!data.empty() && data.size() <= sizeof(envelope->payload)) {
+    if (data.size() > sizeof(envelope->payload)) {
+      const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data.data()));
+      std::memcpy(envelope->payload, &address, sizeof(address));
+    } else if (!data.empty()) {
       std::memcpy(envelope->payload, data.data(), data.size());
     }
     // Not to other machines: an answer may come, and free the slot, while the bytes are still on their way.
     const bool is_ahead = data.size() > sizeof(envelope->payload) && endpoint_.health().is_on_this_machine(call.root) &&
+                          !(lane_of(call.root).reads && data.size() >= least_read_bytes) &&
                           take_slot(message, reserved_slots);
     if (is_ahead) {
       fill_slot(message);
@@ -291,14 +297,22 @@ class outbox {
     const int receiver = message.request->call.root;
     std::exception_ptr problem;
     switch (static_cast<message_answer>(reply % layout::answer_kinds)) {
-      case message_answer::accepted: return send_more(message);
+      case message_answer::accepted: message.read.reset(); return send_more(message);
+      case message_answer::reads: {
+        const auto before = std::exchange(message.read, message.envelope->drained.load());
+        message.streaming = true;
+        return message.read != before;
+      }
       case message_answer::noted:
         release(message);
         message.moved = 0;
         message.is_noted = true;
         noted_.add({one, receiver, message.number});
         return true;
-      case message_answer::taken: break;
+      case message_answer::has_read: lane_of(receiver).reads = true; break;
+      case message_answer::taken:
+        lane_of(receiver).reads = lane_of(receiver).reads && message.request->data.size() < least_read_bytes;
+        break;
       case message_answer::refused:
         problem = endpoint_.mismatch(message, endpoint_.rank(), receiver, *message.envelope);
         break;
@@ -349,9 +363,15 @@ class outbox {
     if (count == 0 || room < count) {
       return false;
     }
-    detail::copy_bytes(endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
-                           message.moved % ring,
-                       message.request->data.data() + message.moved, count);
+    std::byte* const to = endpoint_.memory().message_slot(endpoint_.rank(), static_cast<std::uint32_t>(message.slot)) +
+                          message.moved % ring;
+    const std::byte* const from = message.request->data.data() + message.moved;
+    // The receiver of the last message still has the slot's lines. The instruction takes some time to begin.
+    if (count >= least_by_instruction) {
+      detail::copy_by_instruction(to, from, count);
+    } else {
+      detail::copy_bytes(to, from, count);
+    }
     message.moved += count;
     message.envelope->filled.store(message.moved);
     return true;
@@ -374,6 +394,7 @@ class outbox {
   }
 
   static constexpr std::ptrdiff_t reserved_slots = 1;  // for accepted messages
+  static constexpr std::uint64_t least_by_instruction = 2048;
 
   message_endpoint& endpoint_;
   message_list entries_;

@@ -26,8 +26,10 @@ namespace hfcomm::engines {
 /// the message is not what the receiver wants.
 ///
 /// A thread that waits moves on all messages of this rank, and decodes them; a decoder must not wait for another
-/// message. A worker, started with the first one, does that while no thread waits. Continuations run on other threads,
-/// for as long as they need; that of an awaited transfer on the thread that waits for it. Any thread may call.
+/// message. A worker, started with the first message that may have to do without, moves on what no thread waits for.
+/// Once a thread has waited, it comes a moment later, or when it is called: it would only get in the way of threads
+/// that post messages and wait for them next. Continuations run on other threads, for as long as they need; that of an
+/// awaited transfer on the thread that waits for it. Any thread may call.
 class point_to_point {
  public:
   [[gnu::cold]] explicit point_to_point(std::shared_ptr<const shared_memory_health> watch)
@@ -47,6 +49,8 @@ class point_to_point {
     const bool needs_worker =
         std::any_of(transfers.begin(), transfers.end(), [](const auto& one) { return one->listener != nullptr; });
     finished_transfers finished;
+    bool wakes_worker = false;
+    bool others_wait = false;
     {
       const auto held = self->worker_.lock();
       if (needs_worker) {
@@ -54,16 +58,26 @@ class point_to_point {
       }
       self->progress_.add(transfers);
       self->progress_.advance(finished);
+      wakes_worker = self->rouses_worker();
+      others_wait = self->waiting_threads_ != 0;
     }
-    if (needs_worker) {
+    if (wakes_worker) {
       self->worker_.wake();
     }
-    self->report_finished(finished);
+    self->report_finished(finished, others_wait);
   }
 
   /// Waits until all of them are finished. Their errors stay in the transfers. Runs their continuations, if this thread
-  /// finishes them.
+  /// finishes them. Without any, it calls the worker.
   void complete(std::span<const std::shared_ptr<transfer>> transfers) {
+    if (transfers.empty()) {
+      {
+        const auto held = worker_.lock();
+        waits_seen_ = begun_waits_;
+      }
+      worker_.wake();
+      return;
+    }
     listener_list continued;
     {
       const waiting_thread waits(*this);
@@ -96,7 +110,7 @@ class point_to_point {
       const auto held = worker_.lock();
       is_withdrawn = progress_.withdraw(one, finished);
     }
-    report_finished(finished);
+    report_finished(finished, true);
     return is_withdrawn;
   }
 
@@ -140,17 +154,18 @@ class point_to_point {
     explicit waiting_thread(point_to_point& messages) : messages_(messages) {
       const auto held = messages_.worker_.lock();
       ++messages_.waiting_threads_;
+      ++messages_.begun_waits_;
     }
     waiting_thread(const waiting_thread&) = delete;
     waiting_thread& operator=(const waiting_thread&) = delete;
     ~waiting_thread() {
-      bool needs_worker = false;
+      bool wakes_worker = false;
       {
         const auto held = messages_.worker_.lock();
         --messages_.waiting_threads_;
-        needs_worker = messages_.needs_worker();
+        wakes_worker = messages_.rouses_worker();
       }
-      if (needs_worker) {
+      if (wakes_worker) {
         messages_.worker_.wake();
       }
     }
@@ -161,8 +176,13 @@ class point_to_point {
 
   /// Returns whether transfers are under way that no thread moves on. The caller holds the lock.
   [[nodiscard]] bool needs_worker() const noexcept { return progress_.has_unattended() && waiting_threads_ == 0; }
+  /// Returns whether the worker is to be woken, as it sleeps and transfers need it. The caller holds the lock.
+  [[nodiscard]] bool rouses_worker() noexcept { return needs_worker() && std::exchange(is_asleep_, false); }
 
   static constexpr std::chrono::milliseconds check_interval{20};
+  // A nap is short, as a message may wait for the worker, and gets longer while threads wait for all there is.
+  static constexpr std::chrono::microseconds shortest_nap{100};
+  static constexpr std::chrono::microseconds longest_nap{400};
 
   [[nodiscard]] const message_endpoint& endpoint() const noexcept { return progress_.endpoint(); }
   [[nodiscard]] const shared_memory_health& health() const noexcept { return endpoint().health(); }
@@ -192,10 +212,33 @@ class point_to_point {
         const auto has_changed = [&]() noexcept { return endpoint().box().epoch.load() != epoch; };
         if (has_slept || !brief_wait_.wait_briefly(has_changed)) {
           sleep_until_change(epoch);
+          has_slept = true;
         }
-        has_slept = true;
       }
     }
+  }
+
+  /// Waits until transfers are under way that no thread moves on, and the worker is called, or no thread has waited for
+  /// the length of a nap. Returns false once the worker is to stop.
+  [[nodiscard]] bool wait_until_needed(detail::worker::held_lock& held) {
+    auto nap = shortest_nap;
+    while (!needs_worker() || waits_seen_ != begun_waits_) {
+      if (!needs_worker() && (waits_seen_ == begun_waits_ || nap == longest_nap)) {
+        is_asleep_ = true;
+        if (!worker_.wait_for_work(held, [this] { return !is_asleep_; })) {
+          return false;
+        }
+        nap = shortest_nap;
+        continue;
+      }
+      const auto begun_before = begun_waits_;
+      if (!worker_.wait_for_interval(held, nap)) {
+        return false;
+      }
+      waits_seen_ = begun_waits_ == begun_before && waiting_threads_ == 0 ? begun_before : waits_seen_;
+      nap = std::min(2 * nap, longest_nap);
+    }
+    return true;
   }
 
   void run_worker() {
@@ -203,7 +246,7 @@ class point_to_point {
       const std::uint32_t epoch = endpoint().box().epoch.load();
       {
         auto held = worker_.lock();
-        if (!worker_.wait_for_work(held, [this] { return needs_worker(); })) {
+        if (!wait_until_needed(held)) {
           return;
         }
       }
@@ -218,21 +261,25 @@ class point_to_point {
   bool advance(transfer_list own = {}, listener_list* continued = nullptr) {
     finished_transfers finished;
     bool moved = false;
+    bool others_wait = false;
     {
       const auto held = worker_.lock();
+      others_wait = waiting_threads_ > (own.empty() ? 0 : 1);
+      const auto now = progress_.update_time();
       moved = progress_.advance(finished);
-      if (const auto now = clock::now(); now >= next_check_) {
+      if (now >= next_check_) {
         next_check_ = now + check_interval;
         progress_.check_peers(finished);
       }
     }
-    report_finished(finished, own, continued);
+    report_finished(finished, others_wait, own, continued);
     return moved || !finished.empty();
   }
 
   /// Tells the listeners of finished transfers, and wakes the threads that wait for one. The listeners of `own` that
   /// have a continuation are added to `continued`.
-  void report_finished(const finished_transfers& finished, transfer_list own = {}, listener_list* continued = nullptr) {
+  void report_finished(const finished_transfers& finished, bool others_wait, transfer_list own = {},
+                       listener_list* continued = nullptr) {
     if (finished.empty()) {
       return;
     }
@@ -247,7 +294,9 @@ class point_to_point {
         run_continuation([listener] { listener->continue_caller(); });
       }
     }
-    notify_own_threads();
+    if (others_wait) {
+      notify_own_threads();
+    }
   }
 
   /// Runs the continuation of a transfer on a thread that the messages do not need.
@@ -282,7 +331,10 @@ class point_to_point {
   std::shared_ptr<detail::work_queue> continuations_;  // once a continuation waits for a transfer
   clock::time_point next_check_{};
   int waiting_threads_ = 0;
-  detail::worker worker_;  // protects the members before it, except brief_wait_
+  std::uint64_t begun_waits_ = 0;
+  std::uint64_t waits_seen_ = 0;  // begun ones that are no reason for the worker to hold back
+  bool is_asleep_ = false;        // the worker, until transfers need it
+  detail::worker worker_;         // protects the members before it, except brief_wait_
 };
 
 }  // namespace hfcomm::engines

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <span>
-#include <string_view>
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <hfcomm/engine/shared_memory/memory.hpp>
@@ -25,10 +21,7 @@ namespace hfcomm::engines {
 /// Buffers in the heaps of the group's segment are read in place, if all ranks have mapped the heaps. So are ordinary
 /// buffers whose pages are replaced by those of a heap (see shared_ranges).
 ///
-/// The private memory of other ranks is read by the kernel. That is one copy, instead of one into a slot and one out of
-/// it. Not every system allows it (Yama's ptrace_scope, a container's seccomp filter, different users), and a process
-/// id may mean another process in another namespace. So each rank publishes the address of a random word of its memory.
-/// A rank that finds the word there can read the rest, too. `HFCOMM_SINGLE_COPY=0` turns it off for a rank.
+/// The private memory of other ranks is read by the kernel, where it lets this rank (see process_memory.hpp).
 class peer_memory {
  public:
   peer_memory(const lockstep& steps, const shared_ranges& ranges)
@@ -99,36 +92,15 @@ class peer_memory {
 
   /// Copies memory of `rank` from `address` on into `to`. Returns false where not all of it can be read.
   [[nodiscard]] bool read(int rank, std::uint64_t address, std::span<std::byte> to) const noexcept {
-    while (!to.empty()) {  // the kernel copies at most 2 GiB at once
-      iovec local{to.data(), to.size()};
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): not a pointer of this process
-      iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), to.size()};
-      const ssize_t count = ::process_vm_readv(memory_.block(rank).probe.pid, &local, 1, &remote, 1, 0);
-      if (count < 0 && errno == EINTR) {
-        continue;
-      }
-      if (count <= 0) {
-        return false;
-      }
-      address += static_cast<std::uint64_t>(count);
-      to = to.subspan(static_cast<std::size_t>(count));
-    }
-    return true;
+    return read_process(memory_.block(rank).probe, address, to);
   }
 
  private:
   [[nodiscard]] bool all_have_published() const noexcept { return steps_.all_have_published(); }
 
   [[nodiscard]] bool try_all() {
-    if (const char* choice = std::getenv("HFCOMM_SINGLE_COPY"); choice != nullptr && std::string_view(choice) == "0") {
-      return false;
-    }
     for (int other = 0; other < steps_.size(); ++other) {
-      const layout::memory_probe& theirs = memory_.block(other).probe;
-      std::uint64_t found = 0;
-      if (other != steps_.rank() &&
-          (theirs.pid == 0 || found == theirs.word ||
-           !read(other, theirs.address, std::as_writable_bytes(std::span(&found, 1))) || found != theirs.word)) {
+      if (other != steps_.rank() && !can_read_process(memory_.block(other).probe)) {
         return false;
       }
     }
