@@ -35,7 +35,7 @@ enum class message_answer : std::uint64_t {
 /// Messages from this length on are read in the sender's memory, if it can be read.
 inline constexpr std::uint64_t least_read_bytes = std::uint64_t{16} << 10;
 /// So many bytes at a time: other messages and a check of the peers come between.
-inline constexpr std::uint64_t most_read_at_once = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t most_read_at_once = std::uint64_t{4} << 20;
 
 /// The call of a message's sender, as its receiver knows it.
 struct offer_header {
