@@ -60,6 +60,23 @@ class started_function final : public started_call, public work_value<Value> {
   std::optional<Function> function_;
 };
 
+/// A started function, and its value, which lives as long.
+template <class Value>
+struct shared_function {
+  std::shared_ptr<started_call> call;
+  std::shared_ptr<work_value<Value>> value;
+};
+
+/// Makes a started function. One kind of owner serves all, where make_shared has four functions for each.
+template <class Function>
+auto share_function(Function function) {
+  using value = std::invoke_result_t<Function&>;
+  auto made = std::make_unique<started_function<Function, value>>(std::move(function));
+  work_value<value>* const result = made.get();
+  const std::shared_ptr<started_call> call(std::unique_ptr<started_call>(std::move(made)));
+  return shared_function<value>{call, {call, result}};
+}
+
 /// Queues `function`, an operation of `group`, behind the operations that were started before it. Returns the state of
 /// its work. Throws usage_error, as the operation itself would, where another thread is inside the group. Throws
 /// usage_error inside an operation that was started this way.
@@ -77,10 +94,9 @@ auto start(operation_name name, Collective collective, const process_group& grou
   auto function = [collective = std::move(collective), group, where, ... owned = std::move(owned)]() mutable {
     return collective(std::move(owned)..., group, where);
   };
-  using value = std::invoke_result_t<decltype(function)&>;
-  auto call = std::make_shared<started_function<decltype(function), value>>(std::move(function));
-  auto state = start_call(name, group, where, call);
-  return work<value>(std::move(state), std::move(call));
+  auto shared = share_function(std::move(function));
+  auto state = start_call(name, group, where, std::move(shared.call));
+  return work<std::invoke_result_t<decltype(function)&>>(std::move(state), std::move(shared.value));
 }
 
 /// The same after `check(checked_call&)`, which throws usage_error here where the arguments are bad.

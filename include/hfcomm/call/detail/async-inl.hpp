@@ -124,8 +124,7 @@ class starting_call final : public checked_call {
   void announce_failure(const std::string& text) noexcept override {
     const auto tell = [group = group_, call = call_, text] { detail::announce_failure(group, call, text); };
     try {
-      start_call(call_.name, group_, call_.where,
-                 std::make_shared<started_function<std::remove_const_t<decltype(tell)>, void>>(tell));
+      start_call(call_.name, group_, call_.where, share_function(tell).call);
     } catch (...) {
       // Without a thread to run it, start_call has told the others.
     }

@@ -202,9 +202,9 @@ work<std::invoke_result_t<Take&, const transfer&>> start_message(const process_g
   auto function = [take = std::move(take), from = message.get()]() mutable {
     return take(*from);
   };  // the message owns this
-  auto result = std::make_shared<started_function<decltype(function), value>>(std::move(function));
-  auto state = start_message(group, message, std::shared_ptr<started_call>(result));
-  return work<value>(std::move(state), std::move(result));
+  auto shared = share_function(std::move(function));
+  auto state = start_message(group, message, std::move(shared.call));
+  return work<value>(std::move(state), std::move(shared.value));
 }
 
 }  // namespace hfcomm::detail
