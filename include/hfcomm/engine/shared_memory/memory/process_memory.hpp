@@ -37,13 +37,18 @@ namespace hfcomm::engines {
   return true;
 }
 
-/// Returns whether the owner's word is in its memory: it can be read, and what was read before was its. Always false
-/// with `HFCOMM_SINGLE_COPY=0` in this process' environment.
+/// Returns whether the owner's word is in its memory: what was read before was its.
+[[nodiscard]] inline bool is_process_of(const layout::memory_probe& owner) noexcept {
+  std::uint64_t found = 0;
+  return read_process(owner, owner.address, std::as_writable_bytes(std::span(&found, 1))) && found == owner.word;
+}
+
+/// Returns whether the owner's memory can be read. Always false with `HFCOMM_SINGLE_COPY=0` in this process'
+/// environment.
 [[nodiscard]] inline bool can_read_process(const layout::memory_probe& owner) noexcept {
   const char* const choice = std::getenv("HFCOMM_SINGLE_COPY");
-  std::uint64_t found = 0;
   return (choice == nullptr || std::string_view(choice) != "0") && owner.pid != 0 && owner.word != 0 &&
-         read_process(owner, owner.address, std::as_writable_bytes(std::span(&found, 1))) && found == owner.word;
+         is_process_of(owner);
 }
 
 }  // namespace hfcomm::engines

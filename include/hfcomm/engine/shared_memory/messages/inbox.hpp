@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <iterator>
 #include <new>

@@ -276,10 +276,11 @@ class message_progress {
           detail::throw_error<engine_error>(
               endpoint_.context(message), {"cancelled: this rank is destroying the group or the object that uses it"});
         } catch (...) {
-          if (message.envelope != nullptr && messages == &outbox_.entries()) {
-            message.envelope->offer.store(0);  // before its bytes are freed: the receiver may be reading them
+          if (messages == &outbox_.entries()) {
+            outbox_.withdraw(message, std::current_exception());
+          } else {
+            message_endpoint::finish(message, std::current_exception());
           }
-          message_endpoint::finish(message, std::current_exception());
         }
       }
     }

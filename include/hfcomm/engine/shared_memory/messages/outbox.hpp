@@ -91,12 +91,13 @@ class outbox {
     return message.slot < 0 && !message.read ? std::max(message.active, last_progress_) : message.active;
   }
 
-  /// Takes back a message whose peer is gone and that nobody waits for. A sweep removes it.
-  void withdraw(pending_message& message) noexcept {
+  /// Takes back a message that cannot be delivered any more. After that its bytes may be freed: a receiver that is just
+  /// reading them sees that the offer is gone. A sweep removes it.
+  void withdraw(pending_message& message, std::exception_ptr problem = nullptr) noexcept {
     if (message.envelope != nullptr) {
       release(message);
     }
-    message_endpoint::finish(message);
+    message_endpoint::finish(message, std::move(problem));
   }
 
   /// Moves the finished messages to `finished`, whatever has finished them.

@@ -32,7 +32,7 @@ class sender_memory {
   /// the sender has given the message up, or the process is another one by now.
   [[nodiscard]] bool read(const pending_message& message, std::span<std::byte> to) const noexcept {
     const layout::memory_probe& probe = probe_of(message.peer);
-    return read_process(probe, message.address + message.moved, to) && can_read_process(probe) &&
+    return read_process(probe, message.address + message.moved, to) && is_process_of(probe) &&
            message.envelope->offer.load() == message.offer && !endpoint_.health().is_broken();
   }
 
