@@ -64,7 +64,7 @@ void measure(machine& here) {
   const bool first = here.self == 0;
   std::vector<std::byte> out(64 << 20, std::byte{1});
   std::vector<std::byte> in(64 << 20);
-  const auto make = [&](std::uint32_t channel, std::vector<std::byte>& memory, std::size_t begin, std::size_t length,
+  const auto make = [&](std::uint64_t channel, std::vector<std::byte>& memory, std::size_t begin, std::size_t length,
                         bool sends, link_transfer& one) {
     one.machine = 1 - here.self;
     one.channel = channel;

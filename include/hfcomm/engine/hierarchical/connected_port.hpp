@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <hfcomm/engine/hierarchical/machine_tree.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
@@ -12,9 +13,9 @@ namespace hfcomm::engines {
 /// The common part of the ports, whatever process their ranks are in.
 class connected_port : public agent_port {
  public:
-  [[nodiscard]] std::unique_ptr<machine_reduction> make_reduction(lockstep& steps,
-                                                                  const group_placement& placement) const override {
-    return std::make_unique<machine_tree>(steps, placement);
+  [[nodiscard]] std::unique_ptr<machine_collectives> make_collectives(lockstep& steps,
+                                                                      const std::vector<int>& machine_of) override {
+    return std::make_unique<machine_tree>(steps, machine_of);
   }
 };
 

@@ -15,6 +15,7 @@ enum class frame_kind : std::uint32_t {
   cells,           ///< A cell_batch of `value` bytes. The larger parts of the ranks' slots came before.
   site,            ///< The payload is a call site of a rank's operations; `index` is its place.
   failure,         ///< The payload is the text of the failure that the next cell announces.
+  question,        ///< Asks for the steps up to `index` of the machine's ranks.
   departed,        ///< A rank has left the group.
   message_site,    ///< The payload is a call site of a rank's messages.
   offer,           ///< A rank offers a message; `index` is the envelope.

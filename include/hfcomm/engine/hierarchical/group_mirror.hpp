@@ -40,7 +40,9 @@ class group_mirror {
   /// `members` are the ranks' indices into the job's roster, `machine_of` the machine of each of those.
   group_mirror(std::uint64_t id, const std::vector<int>& members, const std::vector<int>& machine_of, int self,
                std::shared_ptr<rendezvous::shared_segment> segment)
-      : group_(id, members, machine_of, self, std::move(segment)), sent_(members.size()) {}
+      : group_(id, members, machine_of, self, std::move(segment)), sent_(members.size()) {
+    group_.memory().header().number = id;
+  }
   group_mirror(const group_mirror&) = delete;
   group_mirror& operator=(const group_mirror&) = delete;
 
@@ -57,6 +59,9 @@ class group_mirror {
   /// Sends what has changed. Returns whether there was anything.
   bool collect(frame_sender& out) {
     bool any = send_messages(out);
+    if (const std::uint64_t step = group_.memory().header().changes.asked.exchange(0); step != 0) {
+      group_.send_to_all(out, group_.frame_of(frame_kind::question, group_.local_ranks().front(), step));
+    }
     for_each_marked(group_.memory().header().changes.steps, [&](int rank) {
       any = true;
       send_steps(out, rank);
@@ -65,8 +70,19 @@ class group_mirror {
     return any;
   }
 
+  /// Sends the steps of this machine's ranks that nobody has asked for.
+  void send_quiet_steps(frame_sender& out) {
+    for (const int rank : group_.local_ranks()) {
+      send_steps(out, rank);
+    }
+    send_cells(out);
+  }
+
   /// Sends what changes rarely, and is only read for error texts and after a hang.
   void send_rare_changes(frame_sender& out) {
+    if (are_quiet()) {
+      send_quiet_steps(out);
+    }
     for (const int rank : group_.local_ranks()) {
       sent_state& sent = sent_of(rank);
       messages_.send_last_call(out, rank);
@@ -148,6 +164,11 @@ class group_mirror {
       case frame_kind::cells: apply_cells(machine, what); break;
       case frame_kind::site: mirrored_group::write_site(block.sites[what.index], payload); break;
       case frame_kind::message_site: mirrored_group::write_site(block.messages.sites[what.index], payload); break;
+      case frame_kind::question: {
+        auto& wanted = group_.memory().header().changes.wanted;
+        wanted.store(std::max(wanted.load(), what.index));
+        break;
+      }
       case frame_kind::failure:
         group_.memory().write_failure(what.rank, what.index, mirrored_group::text_of(payload));
         break;
@@ -169,9 +190,12 @@ class group_mirror {
     }
   }
 
-  /// Wakes the ranks that wait for a step, if any came since the last call.
-  void wake_if_new() {
-    if (std::exchange(has_new_steps_, false) && group_.memory().header().sleepers.load() != 0) {
+  /// Wakes the ranks that wait for a step, if any came since the last call, and those that wait for transfers of their
+  /// own, if some `have_moved`.
+  void wake_if_new(bool have_moved) {
+    const bool has_news = std::exchange(has_new_steps_, false) || (have_moved && are_quiet());
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // a rank that sleeps looks at its transfers before
+    if (has_news && group_.memory().header().sleepers.load() != 0) {
       group_.memory().wake();
     }
   }
@@ -185,6 +209,9 @@ class group_mirror {
     mirrored_group::site_hashes sites{};
   };
 
+  [[nodiscard]] bool are_quiet() const noexcept {
+    return group_.memory().header().changes.are_quiet.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] sent_state& sent_of(int rank) { return sent_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const sent_state& sent_of(int rank) const { return sent_[static_cast<std::size_t>(rank)]; }
 
@@ -218,6 +245,9 @@ class group_mirror {
     sent_state& sent = sent_of(rank);
     // Before all else, so that what the rank did before it left goes before.
     const std::uint32_t departed = group_.memory().block(rank).departed.load();
+    if (are_quiet()) {
+      sent.step = std::max(sent.step, oldest_kept(rank) - 1);
+    }
     while (true) {
       const layout::flag_cell& cell = group_.memory().cell(rank, sent.step + 1);
       const std::uint64_t step = cell.step.load(std::memory_order_acquire);
@@ -237,8 +267,19 @@ class group_mirror {
     }
   }
 
+  /// Returns the oldest step of a rank that others may need to know: all have compared the one before the last. It is
+  /// not overwritten during this pass, in which the rank can take two.
+  [[nodiscard]] std::uint64_t oldest_kept(int rank) const {
+    constexpr std::uint64_t kept = layout::depth;
+    std::uint64_t latest = kept;
+    for (const layout::flag_cell& cell : group_.memory().block(rank).cells) {
+      latest = std::max(latest, cell.step.load(std::memory_order_acquire));
+    }
+    return latest - kept + 1;
+  }
+
   void send_step(frame_sender& out, int rank, std::uint64_t step, const layout::flag_cell& cell) {
-    read_parts(rank, step);
+    read_parts(rank, step, cell);
     std::size_t bytes = 0;
     for (const layout::slot_range& part : parts_) {
       bytes += part.bytes;
@@ -295,12 +336,15 @@ class group_mirror {
   }
 
   /// Reads the list of the parts of a slot that ranks of other machines read.
-  void read_parts(int rank, std::uint64_t step) {
+  void read_parts(int rank, std::uint64_t step, const layout::flag_cell& cell) {
+    parts_.clear();
+    if ((cell.what.load(std::memory_order_relaxed) & quiet_call) != 0) {
+      return;
+    }
     const std::byte* const list = group_.memory().slot_ranges(rank, step);
     std::uint64_t count = 0;
     std::memcpy(&count, list, sizeof(count));
     count = std::min<std::uint64_t>(count, layout::dimensions::most_ranges(group_.size()));
-    parts_.clear();
     for (std::uint64_t index = 0; index < count; ++index) {
       layout::slot_range part;
       std::memcpy(&part, list + sizeof(count) + index * sizeof(part), sizeof(part));

@@ -30,6 +30,8 @@
 #include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
+#include <hfcomm/engine/machines/direct_carrier.hpp>
+#include <hfcomm/engine/machines/direct_collectives.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 
@@ -38,7 +40,10 @@ namespace hfcomm::engines {
 /// A machine's agent, in the process of one of its ranks. A thread of it, and ranks that wait there, carry what the
 /// ranks write to the other machines, and what comes from there to the ranks. It is the port of the ranks in its
 /// process.
-class machine_agent final : public machine_connection, public connected_port, private frame_target {
+class machine_agent final : public machine_connection,
+                            public connected_port,
+                            public direct_carrier,
+                            private frame_target {
  public:
   struct parts {
     int self = 0;
@@ -97,6 +102,44 @@ class machine_agent final : public machine_connection, public connected_port, pr
     take_group(std::move(made));
   }
 
+  /// Where each machine of the job has one rank, that is in the process of its agent, so it carries its bytes itself.
+  [[nodiscard]] std::unique_ptr<machine_collectives> make_collectives(lockstep& steps,
+                                                                      const std::vector<int>& machine_of) override {
+    if (static_cast<int>(machine_of_.size()) != machines_ || !links_.carrier().takes_any_channel()) {
+      return connected_port::make_collectives(steps, machine_of);
+    }
+    return std::make_unique<direct_collectives>(steps, *this, machine_of);
+  }
+  void start_all(std::span<link_transfer* const> transfers) noexcept override {
+    const auto lock = thread_->lock();
+    for (link_transfer* one : transfers) {
+      links_.carrier().start(*one);
+    }
+  }
+  void move_on() noexcept override { drive(); }
+  void stop_all(std::span<link_transfer* const> transfers) noexcept override {
+    const auto is_open = [](const link_transfer* one) { return !one->done.load(std::memory_order_acquire); };
+    const auto for_each_open = [&](auto&& use) {
+      const auto lock = thread_->lock();
+      for (link_transfer* one : transfers) {
+        if (is_open(one)) {
+          use(*one);
+        }
+      }
+    };
+    for_each_open([&](link_transfer& one) {
+      if (!one.sends) {
+        links_.carrier().cancel(one);
+      }
+    });
+    for (const auto begin = clock::now(); std::ranges::any_of(transfers, is_open);) {
+      drive();
+      if (!hfcomm::detail::sleep_within(begin, std::chrono::seconds(10))) {
+        for_each_open([&](link_transfer& one) { links_.give_up(one.machine); });
+      }
+    }
+  }
+
   void report_endings(std::chrono::milliseconds limit) noexcept override {
     if (!creator_.in_creating_process()) {
       return;
@@ -124,7 +167,7 @@ class machine_agent final : public machine_connection, public connected_port, pr
   using clock = std::chrono::steady_clock;
 
   /// The time between looks at sockets, which take longer than those at memory.
-  static constexpr std::chrono::microseconds look_interval{50};
+  static constexpr std::chrono::microseconds look_interval{200};
 
   /// Moves on what is under way, without waiting. Returns whether there was anything.
   bool do_pass(clock::time_point now) {
@@ -146,13 +189,13 @@ class machine_agent final : public machine_connection, public connected_port, pr
   }
 
   bool progress() {
-    bool moved = collect();
-    moved = links_.progress(*this) || moved;
+    const bool has_sent = collect();
+    const bool have_moved = links_.progress(*this);
     for (auto& [id, group] : groups_) {
-      group->wake_if_new();
+      group->wake_if_new(have_moved);
     }
     links_.sender().reap();
-    return moved;
+    return has_sent || have_moved;
   }
 
   /// Sends what this machine's ranks have written.
@@ -315,6 +358,9 @@ class machine_agent final : public machine_connection, public connected_port, pr
       links_.take_goodbye_answer(machine);
     } else if (group_mirror* const group = group_of(machine, what); group != nullptr) {
       group->apply(machine, what, payload);
+      if (what.kind == frame_kind::question) {
+        group->send_quiet_steps(links_.sender());
+      }
     }
   }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
 #include <hfcomm/core/plain_list.hpp>
@@ -20,10 +21,11 @@ namespace hfcomm::engines {
 /// Each rank owns a slice of a chunk. The ranks of a machine combine their elements of all slices, each rank some of
 /// them. Then each owner combines what the machines have made of its slice. A machine sends 2 (M - 1) / M buffers where
 /// there are M, the fewest possible.
-class machine_tree final : public machine_reduction {
+class machine_tree final : public machine_collectives {
  public:
-  machine_tree(lockstep& steps, const group_placement& placement)
-      : steps_(steps), placement_(placement), machine_(placement.machine_of(steps.rank())) {
+  /// `machine_of` has the machine of each rank, in any numbering.
+  machine_tree(lockstep& steps, const std::vector<int>& machine_of)
+      : steps_(steps), placement_(machine_of), machine_(placement_.machine_of(steps.rank())) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks);
@@ -32,12 +34,21 @@ class machine_tree final : public machine_reduction {
     local_factors_.reserve(ranks);
   }
 
-  [[nodiscard]] bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
-    if (in.size() < layout::least_in_pipeline || placement_.most_on_a_machine() == 1 || steps_.size() > most_ranks ||
+  [[nodiscard]] bool exchange(const operation&, std::span<const std::byte>, receiver&) override { return false; }
+  [[nodiscard]] bool all_to_all_v(const operation&, const rank_parts&, receiver&) override { return false; }
+  [[nodiscard]] bool reduce_scatter(const operation&, std::span<const std::byte>, std::span<const std::uint64_t>,
+                                    std::span<std::byte>) override {
+    return false;
+  }
+
+  [[nodiscard]] bool reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
+    if (in.size() < layout::least_in_pipeline || in.size() <= steps_.sizes().one_shot_bytes ||
+        placement_.most_on_a_machine() == 1 || steps_.size() > most_ranks ||
         detail::has_wider_accumulator(call.element) ||
         !(detail::is_order_free(call.element) || placement_.has_subtrees())) {
       return false;
     }
+    steps_.begin(call);
     const sliced_chunks chunks(in.size(), size_of(call.element), steps_.size(), half());
     const auto do_turn = [&](std::size_t turn, std::uint64_t step) {
       if (const auto chunk = chunks.at(turn, delivery); chunk && call.receives(rank())) {
@@ -142,7 +153,7 @@ class machine_tree final : public machine_reduction {
   }
 
   lockstep& steps_;
-  const group_placement& placement_;
+  group_placement placement_;
   int machine_;
   detail::plain_list<const std::byte*> inputs_;  // scratch: where the elements of a slice are
   detail::plain_list<std::byte*> outputs_;       // scratch: where they go

@@ -140,7 +140,7 @@ class gloo_waiters {
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable given_up_;
-  std::map<std::tuple<int, std::uint32_t, bool>, channel> channels_;
+  std::map<std::tuple<int, std::uint64_t, bool>, channel> channels_;
   std::deque<channel*> ready_;  // not empty, and without a thread
   std::size_t idle_ = 0;
   bool ends_ = false;

@@ -24,7 +24,7 @@ namespace hfcomm::engines {
 /// done before its bytes have left, and a receive before the sender knows: `progress` must go on to be called.
 struct link_transfer {
   int machine = -1;              ///< The machine that it goes to, or comes from.
-  std::uint32_t channel = 0;     ///< Below 2^20. Transfers of one machine, channel and direction keep their order.
+  std::uint64_t channel = 0;     ///< Transfers of one machine, channel and direction keep their order.
   std::span<std::byte> bytes{};  ///< Both sides know the length; another length is an error. Never empty.
   bool sends = false;            ///< False for a receive.
   bool failed = false;           ///< Set before `done`.
@@ -61,8 +61,14 @@ class link {
   /// transfer is started. Throws engine_error.
   virtual void open(int self, std::vector<std::vector<std::byte>> addresses) = 0;
 
+  /// Returns whether a channel may be any number, and receives can be cancelled. Otherwise it is below 2^20.
+  [[nodiscard]] virtual bool takes_any_channel() const noexcept { return false; }
+
   /// Starts a send or a receive. Where it fails at once, it is done.
   virtual void start(link_transfer& one) noexcept = 0;
+
+  /// Gives up a receive, which is done and failed then, unless it has begun: then `progress` ends it.
+  virtual void cancel(link_transfer& /*receive*/) noexcept {}
 
   /// Moves all transfers on as far as possible without waiting. Returns whether any of them moved, as far as it knows.
   virtual bool progress() noexcept = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,7 +39,7 @@ class memory_network {
 
  private:
   using clock = std::chrono::steady_clock;
-  using channel_key = std::tuple<int, int, std::uint32_t>;  // sender, receiver, channel
+  using channel_key = std::tuple<int, int, std::uint64_t>;  // sender, receiver, channel
 
   struct message {
     clock::time_point arrives;
@@ -71,6 +72,8 @@ class memory_network {
       network_.ends_[self] = this;
     }
 
+    [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
+
     void start(link_transfer& one) noexcept override {
       const std::scoped_lock lock(network_.mutex_);
       if (std::count(given_up_.begin(), given_up_.end(), one.machine) != 0) {
@@ -87,13 +90,22 @@ class memory_network {
       }
     }
 
+    void cancel(link_transfer& receive) noexcept override {
+      const std::scoped_lock lock(network_.mutex_);
+      auto& waiting = network_.channels_[{receive.machine, self_, receive.channel}].receives;
+      if (std::erase(waiting, &receive) != 0) {
+        receive.finish(false);
+      }
+    }
+
     bool progress() noexcept override {
       std::uint64_t news = 0;
       [[maybe_unused]] const auto had_news = ::read(descriptor_, &news, sizeof(news));
       const std::scoped_lock lock(network_.mutex_);
       const auto now = clock::now();
       bool moved = false;
-      for (auto& [key, one] : network_.channels_) {
+      for (auto at = network_.channels_.begin(); at != network_.channels_.end();) {
+        auto& [key, one] = *at;
         while (std::get<1>(key) == self_ && !one.receives.empty() && !one.messages.empty() &&
                one.messages.front().arrives <= now) {
           const auto bytes = std::move(one.messages.front().bytes);
@@ -104,6 +116,7 @@ class memory_network {
           receive.finish(bytes.size() == receive.bytes.size());
           moved = true;
         }
+        at = one.receives.empty() && one.messages.empty() ? network_.channels_.erase(at) : std::next(at);
       }
       return moved;
     }

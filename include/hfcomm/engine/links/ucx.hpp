@@ -15,6 +15,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <hfcomm/core/hash.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/links/ucx_worker.hpp>
 
@@ -44,6 +45,8 @@ class ucx final : public link {
     }
   }
 
+  [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
+
   void start(link_transfer& one) noexcept override {
     auto& other = *peers_[static_cast<std::size_t>(one.machine)];
     const std::size_t messages = (one.bytes.size() + largest_message - 1) / largest_message;
@@ -58,6 +61,12 @@ class ucx final : public link {
       start(running->parts[index], one.bytes.subspan(begin, std::min(largest_message, one.bytes.size() - begin)));
     }
     finish_one(*running, true);
+  }
+
+  void cancel(link_transfer& receive) noexcept override {
+    if (!receive.done.load(std::memory_order_relaxed) && worker_.get() != nullptr) {
+      cancel(*static_cast<transfer*>(receive.native));
+    }
   }
 
   bool progress() noexcept override { return worker_.progress(); }
@@ -155,9 +164,9 @@ class ucx final : public link {
     return api_->ucp_tag_send_nbx(running.with->endpoint, bytes.data(), bytes.size(), tag(*running.one, self_), &param);
   }
 
-  /// Returns the tag of a message: its channel and who sends it.
+  /// Returns the tag of a message, a hash of its channel and of who sends it: UCX has no other number of 64 bits.
   static ucp_tag_t tag(const link_transfer& one, int sender) noexcept {
-    return ucp_tag_t{one.channel} << 32 | static_cast<std::uint32_t>(sender);
+    return hfcomm::detail::mix(hfcomm::detail::mix(one.channel, 1), static_cast<std::uint64_t>(sender));
   }
 
   static void on_sent(void* request, ucs_status_t status, void* one) noexcept {
@@ -217,14 +226,19 @@ class ucx final : public link {
   /// An endpoint's end completes the sends, but no receive: UCX knows a receive's sender by its tag alone.
   void cancel_receives(const peer& other) noexcept {
     for (transfer* running : std::vector(other.transfers)) {
-      ++running->left;  // cancelling calls back at once
-      for (auto& one_part : running->parts) {
-        if (one_part.is_under_way && !running->one->sends) {
-          api_->ucp_request_cancel(worker_.get(), one_part.request);
-        }
+      if (!running->one->sends) {
+        cancel(*running);
       }
-      finish_one(*running, true);
     }
+  }
+  void cancel(transfer& receive) noexcept {
+    ++receive.left;  // cancelling calls back at once
+    for (const auto& one_part : receive.parts) {
+      if (one_part.is_under_way) {
+        api_->ucp_request_cancel(worker_.get(), one_part.request);
+      }
+    }
+    finish_one(receive, true);
   }
 
   /// The last resort, where UCX keeps a transfer for itself: without a worker nothing touches memory.

@@ -64,14 +64,15 @@ class shared_memory final : public host_engine {
   void set_yields_core(bool yields) noexcept override { steps_.set_yields_core(yields); }
   void set_caller(caller_state state) noexcept { steps_.set_caller(state); }
 
+  /// Returns the collectives between machines; null where all ranks are on one.
+  [[nodiscard]] machine_collectives* between_machines() const noexcept { return between_machines_.get(); }
   /// The algorithms of the group's operations. The first operation makes each, so only a program that calls it has its
   /// code.
   [[nodiscard]] engines::exchange& exchanges() {
     return made<engines::exchange>(exchange_, steps_, peers_, reads_, ways());
   }
   [[nodiscard]] engines::reduce& reductions() {
-    const agent_port* const port = health_->job()->port.get();
-    return made<engines::reduce>(reduce_, steps_, peers_, reads_, ways(), placement_, nodes_, port);
+    return made<engines::reduce>(reduce_, steps_, peers_, reads_, ways(), nodes_);
   }
   [[nodiscard]] engines::all_to_all_v& all_to_all_v_exchanges() {
     return made<engines::all_to_all_v>(all_to_all_v_, steps_, peers_, reads_, ways());
@@ -336,8 +337,10 @@ class shared_memory final : public host_engine {
   std::shared_ptr<shared_ranges> ranges_ = std::make_shared<shared_ranges>(health_->memory().segment());
   engines::peer_memory peers_{steps_, *ranges_};
   kernel_reads reads_{steps_, peers_};
-  group_placement placement_{health_->machines()};
   rank_nodes nodes_{steps_, health_->local_rank()};
+  std::unique_ptr<machine_collectives> between_machines_{
+      health_->memory().spans_machines() ? health_->job()->port->make_collectives(steps_, health_->machines())
+                                         : nullptr};
   // Once an operation needs them:
   std::unique_ptr<owned_algorithm> ways_;
   std::unique_ptr<owned_algorithm> exchange_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <hfcomm/core/config.hpp>
 #include <hfcomm/engine/group_health.hpp>
@@ -21,16 +22,25 @@ namespace kinds {
 inline self& as_self(host_engine& engine) noexcept { return static_cast<self&>(engine); }
 inline shared_memory& as_shared_memory(host_engine& engine) noexcept { return static_cast<shared_memory&>(engine); }
 
-/// Returns an algorithm of the engine, which `get` may have to make. Where it cannot, the other ranks learn that, too.
-template <class Get>
-decltype(auto) algorithm_for(const operation& call, shared_memory& engine, Get get) {
+/// Performs a call between machines where that suits it, else by an algorithm of the engine, which `get` may have to
+/// make. Where it cannot, the other ranks learn that, too.
+template <class Algorithm, class... Arguments>
+void perform(shared_memory& engine, Algorithm& (shared_memory::*get)(),
+             bool (machine_collectives::*between)(const operation&, Arguments...), const operation& call,
+             std::type_identity_t<Arguments>... arguments) {
+  if (machine_collectives* machines = engine.between_machines();
+      machines != nullptr && (machines->*between)(call, arguments...)) {
+    return;
+  }
+  Algorithm* found = nullptr;
   try {
-    return (engine.*get)();
+    found = &(engine.*get)();
   } catch (...) {
     const std::string text = detail::current_exception_detail();
     engine.announce(call, &text);
     throw;
   }
+  found->run(call, arguments...);
 }
 
 }  // namespace kinds
@@ -38,26 +48,27 @@ decltype(auto) algorithm_for(const operation& call, shared_memory& engine, Get g
 HFCOMM_INLINE void host_engine::exchange(const operation& call, std::span<const std::byte> contribution,
                                          receiver& out) {
   is_self() ? kinds::as_self(*this).exchange(call, contribution, out)
-            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::exchanges)
-                  .run(call, contribution, out);
+            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::exchanges, &machine_collectives::exchange,
+                             call, contribution, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce(call, in, out)
-            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::reductions).run(call, in, out);
+            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::reductions, &machine_collectives::reduce,
+                             call, in, out);
 }
 
 HFCOMM_INLINE void host_engine::all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) {
   is_self() ? kinds::as_self(*this).all_to_all_v(call, mine, out)
-            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::all_to_all_v_exchanges)
-                  .run(call, mine, out);
+            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::all_to_all_v_exchanges,
+                             &machine_collectives::all_to_all_v, call, mine, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce_scatter(const operation& call, std::span<const std::byte> in,
                                                std::span<const std::uint64_t> parts, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce_scatter(call, in, parts, out)
-            : kinds::algorithm_for(call, kinds::as_shared_memory(*this), &shared_memory::scattered_reductions)
-                  .run(call, in, parts, out);
+            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::scattered_reductions,
+                             &machine_collectives::reduce_scatter, call, in, parts, out);
 }
 
 HFCOMM_INLINE std::shared_ptr<host_engine> host_engine::subgroup(const operation& call, std::span<const int> members) {

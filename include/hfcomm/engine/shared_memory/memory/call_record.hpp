@@ -26,6 +26,9 @@ inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32;
 }
 
+/// The bit of a step of which other machines need not know (see lockstep::publish).
+inline constexpr std::uint64_t quiet_call = std::uint64_t{1} << 26;
+
 /// Returns the root of the call in a cell; -1 where it has none.
 inline int root_of(const layout::flag_cell& cell) noexcept {
   return static_cast<std::int32_t>(cell.what.load(std::memory_order_relaxed) >> 32);

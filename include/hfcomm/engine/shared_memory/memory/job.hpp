@@ -15,29 +15,28 @@
 
 namespace hfcomm::engines {
 
-class group_placement;
 class lockstep;
+class receiver;
 struct operation;
+struct rank_parts;
 
-/// The algorithm that reduces large buffers of a group on several machines.
-class machine_reduction {
+/// The collectives of a group that has ranks on several machines. Each function does what that of host_engine does,
+/// where it suits, and returns whether it did. All ranks that make the same call agree.
+class machine_collectives {
  public:
-  machine_reduction() = default;
-  machine_reduction(const machine_reduction&) = delete;
-  machine_reduction& operator=(const machine_reduction&) = delete;
-  virtual ~machine_reduction() = default;
+  virtual ~machine_collectives() = default;
 
-  /// Reduces as host_engine::reduce does, where it suits; returns whether it did. All ranks that
-  /// make the same call agree.
-  [[nodiscard]] virtual bool run(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  [[nodiscard]] virtual bool exchange(const operation& call, std::span<const std::byte> contribution,
+                                      receiver& out) = 0;
+  [[nodiscard]] virtual bool reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  [[nodiscard]] virtual bool all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) = 0;
+  [[nodiscard]] virtual bool reduce_scatter(const operation& call, std::span<const std::byte> in,
+                                            std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
 };
 
 /// A rank's connection to the agent of its machine, which carries what other machines need. Any thread may call.
 class agent_port {
  public:
-  agent_port() = default;
-  agent_port(const agent_port&) = delete;
-  agent_port& operator=(const agent_port&) = delete;
   virtual ~agent_port() = default;
 
   [[nodiscard]] virtual const std::shared_ptr<const rendezvous::agent_bell>& bell() const noexcept = 0;
@@ -47,9 +46,9 @@ class agent_port {
   virtual void add_group(std::uint64_t id, const std::vector<int>& members,
                          const std::shared_ptr<rendezvous::shared_segment>& memory) = 0;
 
-  /// Makes the reduction of a group that has ranks on several machines.
-  [[nodiscard]] virtual std::unique_ptr<machine_reduction> make_reduction(lockstep& steps,
-                                                                          const group_placement& placement) const = 0;
+  /// Makes the collectives of a group that has ranks on several machines: `machine_of` each.
+  [[nodiscard]] virtual std::unique_ptr<machine_collectives> make_collectives(lockstep& steps,
+                                                                              const std::vector<int>& machine_of) = 0;
 
   /// Returns whether `drive` does anything.
   [[nodiscard]] virtual bool is_in_this_process() const noexcept { return false; }

@@ -193,6 +193,9 @@ struct break_record {
 struct change_marks {
   std::atomic<std::uint64_t> steps[max_ranks / 64]{};      // they published a step, or left
   std::atomic<std::uint64_t> mailboxes[max_ranks / 64]{};  // their envelopes changed (see mailbox::changed)
+  std::atomic<std::uint64_t> asked{0};   // up to this step, this machine's ranks want to know the others'; 0: they do
+  std::atomic<std::uint64_t> wanted{0};  // up to this step, other machines want to know those of this machine's ranks
+  std::atomic<bool> are_quiet{false};    // ranks publish steps that no other machine needs to know
 };
 
 /// A part of a published slot, and the rank that reads it; -1: all ranks do. Only such parts go to other machines.
@@ -211,6 +214,7 @@ struct alignas(128) group_header {
   std::uint64_t one_shot_bytes = 0;                       // up to here every rank reduces everything, in one step less
   std::uint64_t ranges_bytes = 0;                         // of the list of slot_ranges behind a slot; 0: one machine
   std::uint32_t board_index = 0;                          // the group's bit on the machine's board
+  std::uint64_t number = 0;                               // of the group, the same on all machines
   alignas(128) std::atomic<std::uint32_t> wake_epoch{0};  // the futex word
   alignas(128) std::atomic<std::uint32_t> sleepers{0};
   alignas(128) break_record lost;

@@ -23,15 +23,8 @@ namespace hfcomm::engines {
 /// The algorithm that reduces equally long buffers for the ranks that receive.
 class reduce {
  public:
-  /// `port` may be null where all ranks are on one machine.
-  [[gnu::cold]] reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways,
-                       const group_placement& placement, rank_nodes& nodes, const agent_port* port)
-      : steps_(steps),
-        peers_(peers),
-        ways_(ways),
-        by_kernel_(steps, peers, reads),
-        between_machines_(placement.machines() > 1 ? port->make_reduction(steps, placement) : nullptr),
-        nodes_(steps, peers, nodes) {
+  [[gnu::cold]] reduce(lockstep& steps, peer_memory& peers, kernel_reads& reads, tuner& ways, rank_nodes& nodes)
+      : steps_(steps), peers_(peers), ways_(ways), by_kernel_(steps, peers, reads), nodes_(steps, peers, nodes) {
     // Nothing may fail once this rank has published.
     const auto ranks = static_cast<std::size_t>(steps.size());
     inputs_.reserve(ranks + 1);
@@ -49,7 +42,7 @@ class reduce {
       leave_early(call, in);
     } else if (in.size() <= steps_.sizes().one_shot_bytes) {
       at_once(call, in, out);
-    } else if (between_machines_ == nullptr || !between_machines_->run(call, in, out)) {
+    } else {
       in_place_or_slices(call, in, out);
     }
     ways_.end();
@@ -314,7 +307,6 @@ class reduce {
   tuner& ways_;
   transfer_way way_;  // of the operation under way
   kernel_reduce by_kernel_;
-  std::unique_ptr<machine_reduction> between_machines_;  // null where all ranks are on one machine
   node_chain nodes_;
   detail::plain_list<const std::byte*> inputs_;       // scratch: where each rank's elements are
   detail::plain_list<std::byte*> outputs_;            // scratch: where they go

@@ -44,7 +44,13 @@ namespace hfcomm::engines {
 ///
 /// Such a rank publishes nothing because of an error that it finds late. It finishes its operation for the others and
 /// throws then. Every rank compares all cells of all steps, so each finds the same error by itself.
+///
+/// An operation between machines whose bytes take another way is one quiet step (see quiet_steps). Its cells go to
+/// other machines only where somebody asks for them. Usually nobody does: what each rank sends to all others has a hash
+/// of its call.
 class lockstep {
+  friend class quiet_steps;
+
  public:
   explicit lockstep(std::shared_ptr<const shared_memory_health> watch)
       : health_(std::move(watch)), memory_(health_->memory()), rank_(health_->rank()) {}
@@ -120,13 +126,14 @@ class lockstep {
     parts_.add(next(), offset, bytes, reader);
   }
 
-  /// Publishes this rank's next step, whose slot and cell payload the caller has filled (see `next`).
-  void publish(const operation& call, const std::string* failure = nullptr) {
+  /// Publishes this rank's next step, whose slot and cell payload the caller has filled (see `next`). Other machines
+  /// need not know of a `quiet` one.
+  void publish(const operation& call, const std::string* failure = nullptr, bool quiet = false) {
     const std::uint64_t step = step_ + 1;
     layout::flag_cell& mine = cell(rank_, step);
     mine.signature.store(call.signature(), std::memory_order_relaxed);
     mine.bytes.store(call.bytes, std::memory_order_relaxed);
-    mine.what.store(pack_call(call, failure != nullptr), std::memory_order_relaxed);
+    mine.what.store(pack_call(call, failure != nullptr) | (quiet ? quiet_call : 0), std::memory_order_relaxed);
     mine.tag.store(call.tag, std::memory_order_relaxed);
     if (call.op == reduce_kind::premultiplied_sum) {
       mine.factor.store(call.factor, std::memory_order_relaxed);
@@ -142,9 +149,18 @@ class lockstep {
     step_ = step;
     // Sequentially consistent, as are the sleepers' steps: either we see the sleeper or it sees this step.
     mine.step.store(step, std::memory_order_seq_cst);
-    if (header().sleepers.load(std::memory_order_seq_cst) != 0 && (block(rank_).awaited.load() != 0 || all_arrived())) {
+    if (header().sleepers.load(std::memory_order_seq_cst) != 0 &&
+        (block(rank_).awaited.load() != 0 || all_have_come(step_))) {
       memory_.wake();
     }
+    if (!quiet || header().changes.wanted.load() >= step) {
+      memory_.note_step(rank_);
+    }
+  }
+
+  /// Asks the other machines for the steps up to this rank's, of their ranks that come later, too.
+  void ask() const noexcept {
+    header().changes.asked.store(step_);
     memory_.note_step(rank_);
   }
 
@@ -231,6 +247,10 @@ class lockstep {
 
   /// Describes what `rank` called in the step that this rank published last, and that all have published.
   [[nodiscard]] std::string matching_call(int rank) const {
+    ask();
+    for (const auto begin = std::chrono::steady_clock::now();
+         !has_come(rank, step_) && detail::sleep_within(begin, std::chrono::milliseconds(1000));) {
+    }
     return describe_call(cell(rank, step_), block(rank).sites);
   }
 
@@ -259,8 +279,6 @@ class lockstep {
   static std::uint32_t name_part(const operation& call) noexcept {
     return static_cast<std::uint32_t>(call.name.hash & name_bits);
   }
-
-  [[nodiscard]] bool all_arrived() const noexcept { return all_have_come(step_); }
 
   [[nodiscard]] bool all_have_come(std::uint64_t step) const noexcept {
     for (int rank = 0; rank < size(); ++rank) {
@@ -313,6 +331,7 @@ class lockstep {
       return;
     }
     if (verified_ < step_) {
+      ask();
       wait_for_step(call, step_);
       check_up_to(call, step_);
     }

@@ -25,9 +25,23 @@
 
 namespace hfcomm::engines {
 
+/// What a rank waits for between machines, beside steps.
+class awaited_transfers {
+ public:
+  /// Returns whether the rank that waits has something to do.
+  [[nodiscard]] virtual bool have_moved() noexcept = 0;
+  /// Returns the ranks that have not come, or whose transfers have not ended. It is called now and then.
+  [[nodiscard]] virtual std::vector<int> missing() = 0;
+
+ protected:
+  ~awaited_transfers() = default;
+};
+
 /// A rank's waits for the steps of other ranks: awake at first, then asleep. No wait outlasts the loss of a rank that
 /// it waits for, or its deadline.
 class step_waiter {
+  friend class quiet_steps;
+
  public:
   /// Stands for all ranks of the group.
   static constexpr int everyone = -1;
@@ -35,6 +49,7 @@ class step_waiter {
   struct awaited_step {
     int rank;
     std::uint64_t step;
+    awaited_transfers* transfers = nullptr;  // the wait also ends when they have moved
   };
 
   /// `health` outlives this.
@@ -103,6 +118,9 @@ class step_waiter {
   /// Returns whether the step has come. The ranks before `first` have published it; moves `first` on to the next that
   /// has not.
   [[nodiscard]] bool has_arrived(const awaited_step& awaited, int& first) const noexcept {
+    if (awaited.transfers != nullptr && awaited.transfers->have_moved()) {
+      return true;
+    }
     if (awaited.rank != everyone) {
       return has_come(awaited.rank, awaited.step);
     }
@@ -178,7 +196,7 @@ class step_waiter {
       }
       next_check = waited + check_interval;
       const error_context here = context(call, number);
-      const auto missing = missing_ranks(awaited);
+      const auto missing = awaited.transfers != nullptr ? awaited.transfers->missing() : missing_ranks(awaited);
       if (missing.empty()) {
         continue;  // they have come just now
       }

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+
+#include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/core/hash.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/engine/machines/direct_carrier.hpp>
+#include <hfcomm/engine/machines/quiet_steps.hpp>
+#include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
+#include <hfcomm/engine/shared_memory/steps.hpp>
+
+namespace hfcomm::engines {
+
+/// What the first message from one rank to another begins with, in each operation.
+struct direct_header {
+  std::uint64_t call = 0;  ///< Hash of the rank's step and call.
+  double factor = 1;       ///< operation::factor
+};
+
+/// The transfers of one operation after another between ranks of different machines. The thread that waits for them
+/// moves them on.
+///
+/// Each rank sends every other one a header in each operation, so that none leaves it before all have come with the
+/// same call. Where it differs, where a transfer fails, or where nothing has ended for 20 ms, the rank asks for the
+/// steps of all others (see quiet_steps). Once they are there, it compares them, and throws what the comparison finds,
+/// as the other ranks do that are in the same operation. Until then it waits as for any step: for losses and for its
+/// deadline, too.
+///
+/// One thread at a time may call.
+class direct_transfers final : private awaited_transfers {
+ public:
+  /// The two directions in which an algorithm may send between the same ranks, each in its own order.
+  enum class channel : std::uint64_t { first, second };
+
+  direct_transfers(lockstep& steps, direct_carrier& carrier, std::span<const int> machine_of)
+      : steps_(steps), carrier_(carrier), machine_of_(machine_of.begin(), machine_of.end()) {}
+
+  [[nodiscard]] int rank() const noexcept { return steps_.all().rank(); }
+  [[nodiscard]] int size() const noexcept { return steps_.all().size(); }
+
+  /// Makes room for so many transfers that are under way or have just ended. Throws std::bad_alloc.
+  void reserve(std::size_t count) {
+    for (auto* list : {&free_, &starting_, &open_, &ended_, &stopping_}) {
+      list->reserve(count);
+    }
+    failed_.reserve(machine_of_.size());
+    while (all_.size() < count) {
+      free_.push_back(&all_.emplace_back());
+    }
+  }
+
+  /// Begins an operation.
+  void begin(const operation& call) {
+    steps_.begin(call);
+    call_ = hfcomm::detail::mix(hfcomm::detail::mix(0, steps_.all().step()), call.signature());
+    number_ = hfcomm::detail::mix(hfcomm::detail::mix(steps_.all().memory().header().number, 1), steps_.all().step());
+    is_in_doubt_ = false;
+    has_compared_ = false;
+    failed_.clear();
+  }
+
+  /// Ends an operation for which headers of all ranks have come and fit.
+  void end() noexcept { steps_.confirm(); }
+
+  [[nodiscard]] direct_header header_for(const operation& call) const noexcept { return {call_, call.factor}; }
+
+  /// Returns whether a header's rank has made the same call as this one. Otherwise `run` finds out what differs before
+  /// it asks again.
+  [[nodiscard]] bool fits(const direct_header& theirs) noexcept {
+    const bool fit = has_compared_ || theirs.call == call_;
+    is_in_doubt_ = is_in_doubt_ || !fit;
+    return fit;
+  }
+
+  /// Adds a transfer, which `run` starts. No more than there is room for are under way at a time.
+  link_transfer* send(int rank, std::span<const std::byte> bytes, channel through = channel::first) noexcept {
+    // A link does not write what it sends.
+    return add(rank, {const_cast<std::byte*>(bytes.data()), bytes.size()}, through, true);  // NOLINT(*const-cast*)
+  }
+  link_transfer* receive(int rank, std::span<std::byte> bytes, channel through = channel::first) noexcept {
+    return add(rank, bytes, through, false);
+  }
+
+  /// Moves the transfers on until there are none and `advance()` returns true. That is called whenever some have ended.
+  /// It may add others, and has to forget those that it sees done: they serve again.
+  void run(const operation& call, function_ref<bool()> advance) {
+    try {
+      while (true) {
+        start();
+        const bool is_over = !is_stuck() && advance();
+        if (!is_stuck()) {
+          free_.insert(free_.end(), ended_.begin(), ended_.end());
+          ended_.clear();
+        }
+        if (!starting_.empty()) {
+          continue;
+        }
+        if (is_over && open_.empty()) {
+          return;
+        }
+        if (!await_any()) {
+          resolve(call);
+        }
+        take_ended();
+      }
+    } catch (...) {
+      free_.insert(free_.end(), starting_.begin(), starting_.end());
+      starting_.clear();
+      stopping_.assign(open_.begin(), open_.end());
+      carrier_.stop_all(stopping_);
+      take_ended();
+      free_.insert(free_.end(), ended_.begin(), ended_.end());
+      ended_.clear();
+      throw;
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  struct ranked_transfer : link_transfer {
+    int rank = -1;
+  };
+
+  link_transfer* add(int rank, std::span<std::byte> bytes, channel through, bool sends) noexcept {
+    auto* const one = static_cast<ranked_transfer*>(free_.back());
+    free_.pop_back();
+    one->rank = rank;
+    one->machine = machine_of_[static_cast<std::size_t>(rank)];
+    one->channel = number_ ^ static_cast<std::uint64_t>(through) << 63;
+    one->bytes = bytes;
+    one->sends = sends;
+    one->failed = false;
+    one->done.store(false, std::memory_order_relaxed);
+    one->native = nullptr;
+    starting_.push_back(one);
+    return one;
+  }
+
+  void start() noexcept {
+    if (!starting_.empty()) {
+      open_.insert(open_.end(), starting_.begin(), starting_.end());
+      carrier_.start_all(starting_);
+      starting_.clear();
+    }
+  }
+
+  /// Takes those that are done out of those that are under way.
+  void take_ended() noexcept {
+    std::erase_if(open_, [this](link_transfer* one) {
+      const bool is_done = one->done.load(std::memory_order_acquire);
+      if (is_done) {
+        ended_.push_back(one);
+        if (const int rank = rank_of(one); one->failed && std::ranges::find(failed_, rank) == failed_.end()) {
+          failed_.push_back(rank);
+        }
+      }
+      return is_done;
+    });
+  }
+
+  [[nodiscard]] static int rank_of(const link_transfer* one) noexcept {
+    return static_cast<const ranked_transfer*>(one)->rank;
+  }
+
+  /// Returns whether the operation does not go on before something is found out about other ranks.
+  [[nodiscard]] bool is_stuck() const noexcept { return is_in_doubt_ || !failed_.empty(); }
+
+  [[nodiscard]] bool have_moved() noexcept override {
+    return !is_stuck() &&
+           std::ranges::any_of(open_, [](auto* one) { return one->done.load(std::memory_order_acquire); });
+  }
+
+  /// Waits awake until a transfer has ended; returns false where none has.
+  [[nodiscard]] bool await_any() noexcept {
+    const auto& limits = steps_.time_awake();
+    for (const auto end = clock::now() + limits.spin + limits.yield; !is_stuck();) {
+      carrier_.move_on();
+      if (have_moved()) {
+        return true;
+      }
+      if (clock::now() >= end) {
+        break;
+      }
+      ::sched_yield();
+    }
+    return false;
+  }
+
+  /// Waits asleep until a transfer has ended, and finds out about other ranks.
+  [[gnu::cold]] void resolve(const operation& call) {
+    if (is_stuck()) {
+      steps_.all().ask();
+    }
+    steps_.wait_for(call, *this, has_compared_);
+    if (!has_compared_ && steps_.all_have_come()) {
+      steps_.check(call);
+      has_compared_ = true;
+      is_in_doubt_ = false;
+    }
+  }
+
+  [[nodiscard]] std::vector<int> missing() override {
+    if (!has_compared_) {
+      steps_.all().ask();
+      return steps_.missing_ranks();
+    }
+    std::vector<int> ranks = failed_;
+    for (const link_transfer* one : open_) {
+      if (!one->done.load(std::memory_order_acquire) && std::ranges::find(ranks, rank_of(one)) == ranks.end()) {
+        ranks.push_back(rank_of(one));
+      }
+    }
+    return ranks;
+  }
+
+  quiet_steps steps_;
+  direct_carrier& carrier_;
+  std::vector<int> machine_of_;      // by rank
+  std::deque<ranked_transfer> all_;  // each of which is in one of these lists:
+  std::vector<link_transfer*> free_;
+  std::vector<link_transfer*> starting_;
+  std::vector<link_transfer*> open_;
+  std::vector<link_transfer*> ended_;     // which `advance` has not seen
+  std::vector<link_transfer*> stopping_;  // scratch
+
+  // The operation under way:
+  std::uint64_t call_ = 0;
+  std::uint64_t number_ = 0;   // of its first channel
+  bool is_in_doubt_ = false;   // another rank's call differs
+  bool has_compared_ = false;  // all ranks have come, with the same call
+  std::vector<int> failed_;    // ranks to or from which a transfer has failed
+};
+
+}  // namespace hfcomm::engines
