@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/direct.hpp>
 
 #include "../compared_operations.hpp"
 #include "../hfcomm_library.hpp"

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <hfcomm/comm.hpp>
+#include <hfcomm/direct.hpp>
 
 #include "digest.hpp"
 #include "operations.hpp"

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <thread>
 
+#include <hfcomm/direct.hpp>
+
 namespace direct_collectives {
 namespace {
 

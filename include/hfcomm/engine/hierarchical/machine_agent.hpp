@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,8 +31,6 @@
 #include <hfcomm/engine/hierarchical/machine_links.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/machine_connection.hpp>
-#include <hfcomm/engine/machines/direct_carrier.hpp>
-#include <hfcomm/engine/machines/direct_collectives.hpp>
 #include <hfcomm/machine/agent_bell.hpp>
 #include <hfcomm/machine/roster.hpp>
 
@@ -40,10 +39,7 @@ namespace hfcomm::engines {
 /// A machine's agent, in the process of one of its ranks. A thread of it, and ranks that wait there, carry what the
 /// ranks write to the other machines, and what comes from there to the ranks. It is the port of the ranks in its
 /// process.
-class machine_agent final : public machine_connection,
-                            public connected_port,
-                            public direct_carrier,
-                            private frame_target {
+class machine_agent final : public machine_connection, public connected_port, private frame_target {
  public:
   struct parts {
     int self = 0;
@@ -102,43 +98,17 @@ class machine_agent final : public machine_connection,
     take_group(std::move(made));
   }
 
-  /// Where each machine of the job has one rank, that is in the process of its agent, so it carries its bytes itself.
+  /// Where each machine of the job has one rank, that is in the process of its agent, so it can carry its bytes itself.
   [[nodiscard]] std::unique_ptr<machine_collectives> make_collectives(lockstep& steps,
                                                                       const std::vector<int>& machine_of) override {
-    if (static_cast<int>(machine_of_.size()) != machines_ || !links_.carrier().takes_any_channel()) {
-      return connected_port::make_collectives(steps, machine_of);
-    }
-    return std::make_unique<direct_collectives>(steps, *this, machine_of);
+    const bool has_one_each = static_cast<int>(machine_of_.size()) == machines_;
+    return has_one_each && registered_direct() != nullptr && links_.carrier().takes_any_channel()
+               ? registered_direct()(steps, *this, machine_of)
+               : connected_port::make_collectives(steps, machine_of);
   }
-  void start_all(std::span<link_transfer* const> transfers) noexcept override {
-    const auto lock = thread_->lock();
-    for (link_transfer* one : transfers) {
-      links_.carrier().start(*one);
-    }
-  }
-  void move_on() noexcept override { drive(); }
-  void stop_all(std::span<link_transfer* const> transfers) noexcept override {
-    const auto is_open = [](const link_transfer* one) { return !one->done.load(std::memory_order_acquire); };
-    const auto for_each_open = [&](auto&& use) {
-      const auto lock = thread_->lock();
-      for (link_transfer* one : transfers) {
-        if (is_open(one)) {
-          use(*one);
-        }
-      }
-    };
-    for_each_open([&](link_transfer& one) {
-      if (!one.sends) {
-        links_.carrier().cancel(one);
-      }
-    });
-    for (const auto begin = clock::now(); std::ranges::any_of(transfers, is_open);) {
-      drive();
-      if (!hfcomm::detail::sleep_within(begin, std::chrono::seconds(10))) {
-        for_each_open([&](link_transfer& one) { links_.give_up(one.machine); });
-      }
-    }
-  }
+  /// Returns the lock that protects `links`.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() { return thread_->lock(); }
+  [[nodiscard]] machine_links& links() noexcept { return links_; }
 
   void report_endings(std::chrono::milliseconds limit) noexcept override {
     if (!creator_.in_creating_process()) {

@@ -115,14 +115,34 @@ inline bool register_link(link_kind kind) {
   return true;
 }
 
+class lockstep;
+class machine_agent;
+class machine_collectives;
+
+/// Makes the collectives of a group with one rank on each machine, in the process of its agent.
+using direct_maker = std::unique_ptr<machine_collectives> (*)(lockstep& steps, machine_agent& agent,
+                                                              const std::vector<int>& machine_of);
+
+/// Returns the maker that <hfcomm/direct.hpp> has registered; null where the program does not include it.
+HFCOMM_PROCESS_STATE inline direct_maker& registered_direct() {
+  static direct_maker maker = nullptr;
+  return maker;
+}
+
 /// Throws engine_error with a text that begins with the link's name.
 [[noreturn]] inline void throw_link_error(std::string_view name, const std::string& text,
                                           const call_site& where = call_site::current()) {
   detail::throw_error<engine_error>({-1, 0, detail::concat({"link ", name}), 0, where}, {text});
 }
 
+/// Returns a link's name as it is published. All machines have to carry their ranks' bytes in the same way.
+inline std::string published_name(std::string_view name) {
+  return std::string(name) + (registered_direct() != nullptr ? " with <hfcomm/direct.hpp>" : "");
+}
+
 /// Returns an address as links publish it: the link's name before the library's own bytes.
-inline std::vector<std::byte> published_address(std::string_view name, std::span<const std::byte> bytes) {
+inline std::vector<std::byte> published_address(std::string_view link, std::span<const std::byte> bytes) {
+  const std::string name = published_name(link);
   std::vector<std::byte> address(name.size() + 1 + bytes.size());
   std::transform(name.begin(), name.end(), address.begin(), [](char one) { return static_cast<std::byte>(one); });
   std::copy(bytes.begin(), bytes.end(), address.begin() + static_cast<std::ptrdiff_t>(name.size() + 1));
@@ -134,8 +154,9 @@ inline std::vector<std::byte> published_address(std::string_view name, std::span
 }
 
 /// Returns the library's own bytes of each machine's address. Throws engine_error where a machine has another link.
-inline std::vector<std::vector<std::byte>> own_addresses(std::string_view name,
+inline std::vector<std::vector<std::byte>> own_addresses(std::string_view link,
                                                          std::vector<std::vector<std::byte>> published) {
+  const std::string name = published_name(link);
   for (std::size_t machine = 0; machine < published.size(); ++machine) {
     auto& address = published[machine];
     const auto end = std::find(address.begin(), address.end(), std::byte{0});
@@ -146,7 +167,7 @@ inline std::vector<std::vector<std::byte>> own_addresses(std::string_view name,
       throw_link_error(
           name, detail::concat({"machine ", machine, " has ",
                                 end == address.end() ? "no address of a link" : detail::concat({"the link ", theirs}),
-                                "; set HFCOMM_LINK to the same link on all machines"}));
+                                ", this one ", name, "; set HFCOMM_LINK to the same link on all machines"}));
     }
     address.erase(address.begin(), end + 1);
   }

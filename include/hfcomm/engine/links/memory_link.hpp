@@ -22,6 +22,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/machine/waiting.hpp>
 
@@ -48,7 +49,7 @@ class memory_network {
 
   struct channel {
     std::deque<message> messages;
-    std::deque<link_transfer*> receives;
+    hfcomm::detail::plain_list<link_transfer*> receives;
   };
 
   /// A send copies its bytes and is done: nothing here touches a sender's memory later.
@@ -93,7 +94,8 @@ class memory_network {
     void cancel(link_transfer& receive) noexcept override {
       const std::scoped_lock lock(network_.mutex_);
       auto& waiting = network_.channels_[{receive.machine, self_, receive.channel}].receives;
-      if (std::erase(waiting, &receive) != 0) {
+      if (const auto* const found = std::find(waiting.begin(), waiting.end(), &receive); found != waiting.end()) {
+        waiting.erase(static_cast<std::size_t>(found - waiting.begin()));
         receive.finish(false);
       }
     }
@@ -110,8 +112,8 @@ class memory_network {
                one.messages.front().arrives <= now) {
           const auto bytes = std::move(one.messages.front().bytes);
           one.messages.pop_front();
-          link_transfer& receive = *one.receives.front();
-          one.receives.pop_front();
+          link_transfer& receive = *one.receives[0];
+          one.receives.erase(0);
           std::memcpy(receive.bytes.data(), bytes.data(), std::min(bytes.size(), receive.bytes.size()));
           receive.finish(bytes.size() == receive.bytes.size());
           moved = true;
@@ -145,9 +147,10 @@ class memory_network {
     void give_up_all(Chosen is_chosen) noexcept {
       for (auto& [key, one] : network_.channels_) {
         if (std::get<1>(key) == self_ && is_chosen(std::get<0>(key))) {
-          for (link_transfer* receive : std::exchange(one.receives, {})) {
+          for (link_transfer* receive : one.receives) {
             receive->finish(false);
           }
+          one.receives.clear();
         }
       }
     }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machines/direct_transfers.hpp>
 #include <hfcomm/engine/operation.hpp>
 
@@ -74,7 +74,7 @@ class direct_chain {
   }
 
   direct_transfers& transfers_;
-  std::vector<link_transfer*> chunks_;  // what is under way of each chunk; null: nothing
+  hfcomm::detail::plain_list<link_transfer*> chunks_;  // what is under way of each chunk; null: nothing
   std::size_t posted_ = 0;
   std::size_t received_ = 0;
   std::size_t sent_ = 0;

@@ -6,12 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
-#include <hfcomm/core/error.hpp>
-#include <hfcomm/core/function_ref.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machines/direct_chain.hpp>
 #include <hfcomm/engine/machines/direct_exchange.hpp>
 #include <hfcomm/engine/machines/direct_reduction.hpp>
@@ -29,12 +26,16 @@ namespace hfcomm::engines {
 /// leaves an operation before all have come.
 class direct_collectives final : public machine_collectives {
  public:
-  direct_collectives(lockstep& steps, direct_carrier& carrier, std::span<const int> machine_of)
-      : steps_(steps), transfers_(steps, carrier, machine_of) {}
+  /// `agent` outlives this.
+  direct_collectives(lockstep& steps, machine_agent& agent, const std::vector<int>& machine_of)
+      : steps_(steps), transfers_(steps, agent, machine_of) {}
 
   [[nodiscard]] bool exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     if (call.pattern == movement::none) {
+      turn_to(1);
+      transfers_.begin(call);
       meet(call);
+      transfers_.end();
       return true;
     }
     if (call.content != payload::buffer) {
@@ -42,10 +43,9 @@ class direct_collectives final : public machine_collectives {
     }
     if (call.pattern == movement::from_root && call.bytes > most_flat && size() > 2) {
       pass_on(call, contribution, out);
-      return true;
+    } else {
+      move_parts(call, contribution, false, out);
     }
-    const auto sends = [&](int from, int to) { return call.contributes(from) && call.receives(to); };
-    move_parts(call, sends, [&](int) { return contribution; }, out);
     return true;
   }
 
@@ -53,45 +53,32 @@ class direct_collectives final : public machine_collectives {
     if (call.content != payload::buffer || mine.lengths_only) {
       return false;
     }
-    const auto sends = [&](int from, int to) {
-      return call.contributes(from) && (call.pattern != movement::to_root || to == call.root);
-    };
-    move_parts(call, sends, [&](int to) { return mine.part_for(call, static_cast<std::size_t>(to)); }, out);
+    move_parts(call, mine.equal, true, out);
     return true;
   }
 
   [[nodiscard]] bool reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) override {
-    if (in.size() * static_cast<std::size_t>(size() - 1) <= most_at_once) {
-      reduce_at_once(call, [&](int) { return in; }, in, out);
+    if (in.size() * index(size() - 1) <= most_at_once) {
+      reduce_at_once(call, in, {}, out);
       return true;
     }
-    prepare(call, [&] { cut(in.size(), size_of(call.element)); });
-    const std::size_t begin = begin_of(rank());
-    reduce_slices(call,
-                  {.in = in,
-                   .slices = slices_,
-                   .own = call.receives(rank()) ? out.subspan(begin, static_cast<std::size_t>(slices_[index(rank())]))
-                                                : std::span<std::byte>(),
-                   .out = out,
-                   .only_root = call.pattern == movement::to_root ? call.root : -1});
+    cut(in.size(), size_of(call.element));
+    const bool keeps = call.receives(rank());
+    reduce_slices(call, {.in = in,
+                         .slices = slices_,
+                         .own = keeps ? out.subspan(begin_of(slices_, rank()), slices_[index(rank())]) : out.first(0),
+                         .out = out,
+                         .only_root = call.pattern == movement::to_root ? call.root : -1});
     return true;
   }
 
   [[nodiscard]] bool reduce_scatter(const operation& call, std::span<const std::byte> in,
                                     std::span<const std::uint64_t> parts, std::span<std::byte> out) override {
     if (in.size() <= most_at_once) {
-      std::size_t begin = 0;
-      const auto part_of = [&](int owner) {
-        begin = 0;
-        for (int before = 0; before < owner; ++before) {
-          begin += static_cast<std::size_t>(parts[index(before)]);
-        }
-        return in.subspan(begin, static_cast<std::size_t>(parts[index(owner)]));
-      };
-      reduce_at_once(call, part_of, part_of(rank()), out);
-      return true;
+      reduce_at_once(call, in, parts, out);
+    } else {
+      reduce_slices(call, {.in = in, .slices = parts, .own = out, .out = {}, .delivers = false});
     }
-    reduce_slices(call, {.in = in, .slices = parts, .own = out, .out = {}, .delivers = false});
     return true;
   }
 
@@ -103,28 +90,11 @@ class direct_collectives final : public machine_collectives {
   [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.size(); }
 
-  /// Calls `make`, which may throw while nothing has been sent. The other ranks learn that, too.
-  void prepare(const operation& call, function_ref<void()> make) {
-    try {
-      make();
-    } catch (...) {
-      const std::string text = hfcomm::detail::current_exception_detail();
-      steps_.begin(call);
-      steps_.publish(call, &text);
-      throw;
-    }
-  }
+  // What may fail comes before `begin`: then the other ranks learn it (see host_engine).
 
-  /// Waits for all ranks.
+  /// Waits for all ranks within an operation: in round k each tells the one 2^k behind it that it has come, and with it
+  /// all that it has heard of.
   void meet(const operation& call) {
-    prepare(call, [&] { turn_to(1); });
-    transfers_.begin(call);
-    meet_now(call);
-    transfers_.end();
-  }
-  /// The same within an operation: in round k each rank tells the one 2^k behind it that it has come, and with it all
-  /// that it has heard of.
-  void meet_now(const operation& call) {
     for (int distance = 1; distance < size(); distance *= 2) {
       turn_to(distance);
       exchange_.run(call, turn_);
@@ -136,29 +106,33 @@ class direct_collectives final : public machine_collectives {
     exchange_.prepare(turn_);
   }
 
-  /// Moves the part of each rank for each other one, where `sends(from, to)`: `part_for(to)` of this one.
-  template <class Sends, class PartFor>
-  void move_parts(const operation& call, const Sends& sends, const PartFor& part_for, receiver& out) {
+  [[nodiscard]] static bool sends(const operation& call, int from, int to) noexcept {
+    return call.contributes(from) && (call.pattern != movement::to_root || to == call.root);
+  }
+
+  /// Moves what each rank has for each other one: `mine`, or its part for that rank.
+  void move_parts(const operation& call, std::span<const std::byte> mine, bool has_parts, receiver& out) {
     const auto bytes = static_cast<std::size_t>(call.bytes);
-    prepare(call, [&] {
-      begin_moves();
-      for_each_other([&](int other) {
-        std::byte* const place = sends(other, rank()) && bytes != 0 ? out.place_for(other, bytes) : nullptr;
-        add(other, sends(rank(), other) ? part_for(other) : std::span<const std::byte>(),
-            {place, sends(other, rank()) ? bytes : 0});
-      });
-      end_moves();
-    });
+    const auto part_for = [&](int to) {
+      return !sends(call, rank(), to) ? mine.first(0) : has_parts ? mine.subspan(index(to) * bytes, bytes) : mine;
+    };
+    begin_moves();
+    for (int turn = 1; turn < size(); ++turn) {
+      const int other = (rank() + turn) % size();
+      const bool comes = sends(call, other, rank()) && bytes != 0;
+      add(other, part_for(other), {comes ? out.place_for(other, bytes) : nullptr, comes ? bytes : 0});
+    }
+    end_moves();
     transfers_.begin(call);
     exchange_.run(call, moves_);
     transfers_.end();
     careful_receiver careful(out);
     for (const direct_move& one : moves_) {
-      if (sends(one.rank, rank()) && (bytes == 0 || is_in_scratch(one.in))) {
+      if (sends(call, one.rank, rank()) && (bytes == 0 || is_in_scratch(one.in))) {
         careful.receive(one.rank, one.in, 0, bytes);
       }
     }
-    if (sends(rank(), rank())) {
+    if (sends(call, rank(), rank()) && (has_parts || call.receives(rank()))) {
       careful.receive(rank(), part_for(rank()), 0, bytes);
     }
     careful.rethrow();
@@ -167,50 +141,49 @@ class direct_collectives final : public machine_collectives {
   /// A long broadcast.
   void pass_on(const operation& call, std::span<const std::byte> contribution, receiver& out) {
     const auto bytes = static_cast<std::size_t>(call.bytes);
-    std::byte* place = nullptr;
-    prepare(call, [&] {
-      turn_to(1);
-      chain_.prepare(bytes);
-      place = call.receives(rank()) ? out.place_for(call.root, bytes) : nullptr;
-      if (call.receives(rank()) && place == nullptr) {
-        scratch_.resize(std::max(scratch_.size(), bytes));
-      }
-    });
     const bool is_root = rank() == call.root;
+    turn_to(1);
+    chain_.prepare(bytes);
+    std::byte* const place = is_root ? nullptr : out.place_for(call.root, bytes);
+    if (!is_root && place == nullptr) {
+      scratch_.resize(std::max(scratch_.size(), bytes));
+    }
     // The root's chain does not write them.
     std::byte* const memory = is_root            ? const_cast<std::byte*>(contribution.data())  // NOLINT(*const-cast*)
                               : place != nullptr ? place
                                                  : scratch_.data();
     transfers_.begin(call);
-    meet_now(call);
+    meet(call);
     chain_.run(call, {memory, bytes});
     transfers_.end();
-    careful_receiver careful(out);
     if (!is_root && place == nullptr) {
-      careful.receive(call.root, {memory, bytes}, 0, bytes);
+      out.receive(call.root, {memory, bytes}, 0, bytes);
     }
-    careful.rethrow();
   }
 
-  /// Reduces few bytes on each rank that receives: `part_for(to)` of this one goes to rank `to`.
-  template <class PartFor>
-  void reduce_at_once(const operation& call, const PartFor& part_for, std::span<const std::byte> own,
+  /// Reduces few bytes on each rank that receives: all of `in`, or its own of the parts.
+  void reduce_at_once(const operation& call, std::span<const std::byte> in, std::span<const std::uint64_t> parts,
                       std::span<std::byte> out) {
-    prepare(call, [&] {
-      begin_moves();
-      for_each_other([&](int other) {
-        add(other, call.receives(other) ? part_for(other) : std::span<const std::byte>(),
-            {static_cast<std::byte*>(nullptr), call.receives(rank()) ? own.size() : 0});
-      });
-      end_moves();
-      inputs_.resize(index(size()));
-      factors_.assign(index(size()), call.factor);
-    });
+    const auto part_of = [&](int owner) {
+      return parts.empty() ? in : in.subspan(begin_of(parts, owner), parts[index(owner)]);
+    };
+    const std::span<const std::byte> own = part_of(rank());
+    const bool receives = call.receives(rank());
+    begin_moves();
+    for (int turn = 1; turn < size(); ++turn) {
+      const int other = (rank() + turn) % size();
+      add(other, call.receives(other) ? part_of(other) : in.first(0),
+          {static_cast<std::byte*>(nullptr), receives ? own.size() : 0});
+    }
+    end_moves();
+    inputs_.resize(index(size()));
+    factors_.resize(index(size()));
     transfers_.begin(call);
     exchange_.run(call, moves_);
     transfers_.end();
-    if (call.receives(rank()) && !own.empty()) {
+    if (receives && !own.empty()) {
       inputs_[index(rank())] = own.data();
+      factors_[index(rank())] = call.factor;
       for (const direct_move& one : moves_) {
         inputs_[index(one.rank)] = one.in.data();
         factors_[index(one.rank)] = one.factor;
@@ -222,7 +195,7 @@ class direct_collectives final : public machine_collectives {
   }
 
   void reduce_slices(const operation& call, const direct_reduction::buffers& mine) {
-    prepare(call, [&] { reduction_.prepare(mine, size_of(call.element)); });
+    reduction_.prepare(mine, size_of(call.element));
     transfers_.begin(call);
     reduction_.run(call, mine);
     transfers_.end();
@@ -241,20 +214,12 @@ class direct_collectives final : public machine_collectives {
       left -= slice;
     }
   }
-  [[nodiscard]] std::size_t begin_of(int owner) const {
+  [[nodiscard]] static std::size_t begin_of(std::span<const std::uint64_t> parts, int owner) {
     std::size_t begin = 0;
     for (int before = 0; before < owner; ++before) {
-      begin += static_cast<std::size_t>(slices_[index(before)]);
+      begin += static_cast<std::size_t>(parts[index(before)]);
     }
     return begin;
-  }
-
-  /// Calls `use(other)` for each other rank, from the next one on.
-  template <class Use>
-  void for_each_other(const Use& use) const {
-    for (int turn = 1; turn < size(); ++turn) {
-      use((rank() + turn) % size());
-    }
   }
 
   // The moves of an operation. What is received without a place goes to `scratch_`.
@@ -290,13 +255,13 @@ class direct_collectives final : public machine_collectives {
   direct_chain chain_{transfers_};
   direct_reduction reduction_{transfers_};
   // Of the operation under way:
-  std::vector<direct_move> moves_;
+  hfcomm::detail::plain_list<direct_move> moves_;
   std::array<direct_move, 2> turn_{};
-  std::vector<std::byte> scratch_;
+  hfcomm::detail::plain_list<std::byte> scratch_;
   std::size_t scratch_bytes_ = 0;
-  std::vector<std::uint64_t> slices_;
-  std::vector<const std::byte*> inputs_;  // by rank
-  std::vector<double> factors_;           // by rank
+  hfcomm::detail::plain_list<std::uint64_t> slices_;
+  hfcomm::detail::plain_list<const std::byte*> inputs_;  // by rank
+  hfcomm::detail::plain_list<double> factors_;           // by rank
 };
 
 }  // namespace hfcomm::engines

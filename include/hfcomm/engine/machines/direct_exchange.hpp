@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
-#include <vector>
 
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machines/direct_transfers.hpp>
 #include <hfcomm/engine/operation.hpp>
 
@@ -31,7 +31,7 @@ class direct_exchange {
 
   /// Makes room for the moves. Throws std::bad_alloc; then nothing has been sent.
   void prepare(std::span<direct_move> moves) {
-    states_.assign(moves.size(), {});
+    states_.assign(moves.size(), state());
     std::size_t bytes = 0;
     for (std::size_t index = 0; index < moves.size(); ++index) {
       const direct_move& one = moves[index];
@@ -139,8 +139,8 @@ class direct_exchange {
   }
 
   direct_transfers& transfers_;
-  std::vector<state> states_;
-  std::vector<std::byte> messages_;
+  hfcomm::detail::plain_list<state> states_;
+  hfcomm::detail::plain_list<std::byte> messages_;
 };
 
 }  // namespace hfcomm::engines

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <hfcomm/core/element_type.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machines/direct_transfers.hpp>
 #include <hfcomm/engine/operation.hpp>
 
@@ -34,14 +34,14 @@ class direct_reduction {
   /// Makes room. Throws std::bad_alloc; then nothing has been sent.
   void prepare(const buffers& mine, std::size_t width) {
     const auto ranks = static_cast<std::size_t>(transfers_.size());
-    const std::size_t largest = *std::ranges::max_element(mine.slices);
+    const std::size_t largest = *std::max_element(mine.slices.begin(), mine.slices.end());
     chunk_ = std::max(std::min(most_chunk, most_scratch / (window * ranks)) / width, std::size_t{1}) * width;
     chunk_ = std::min(chunk_, std::max(largest, width));
     begins_.assign(1, 0);
     for (const std::uint64_t bytes : mine.slices) {
       begins_.push_back(begins_.back() + static_cast<std::size_t>(bytes));
     }
-    peers_.assign(ranks, {});
+    peers_.assign(ranks, peer());
     inputs_.reserve(ranks);
     factors_.assign(ranks, 1);
     scratch_.resize(std::max(scratch_.size(), window * ranks * chunk_));  // the own place is for results
@@ -206,8 +206,8 @@ class direct_reduction {
 
   /// Returns whether the place of a result is free.
   [[nodiscard]] bool has_room(std::size_t chunk) const noexcept {
-    return std::ranges::all_of(peers_,
-                               [&](const peer& its) { return its.sent_results_now[chunk % window] == nullptr; });
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [&](const peer& its) { return its.sent_results_now[chunk % window] == nullptr; });
   }
 
   /// Reduces a chunk of the own slice, and sends the result.
@@ -243,12 +243,12 @@ class direct_reduction {
 
   direct_transfers& transfers_;
   const buffers* mine_ = nullptr;
-  std::size_t chunk_ = 0;            // bytes
-  std::vector<std::size_t> begins_;  // of the slices, and the end of the last one
-  std::vector<peer> peers_;          // by rank
-  std::vector<const std::byte*> inputs_;
-  std::vector<double> factors_;  // by rank
-  std::vector<std::byte> scratch_;
+  std::size_t chunk_ = 0;                           // bytes
+  hfcomm::detail::plain_list<std::size_t> begins_;  // of the slices, and the end of the last one
+  hfcomm::detail::plain_list<peer> peers_;          // by rank
+  hfcomm::detail::plain_list<const std::byte*> inputs_;
+  hfcomm::detail::plain_list<double> factors_;  // by rank
+  hfcomm::detail::plain_list<std::byte> scratch_;
   std::size_t reduced_ = 0;  // chunks of the own slice
   bool have_all_come_ = false;
   direct_header own_head_;

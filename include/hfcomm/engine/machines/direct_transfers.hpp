@@ -14,6 +14,7 @@
 
 #include <hfcomm/core/function_ref.hpp>
 #include <hfcomm/core/hash.hpp>
+#include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/links/link.hpp>
 #include <hfcomm/engine/machines/direct_carrier.hpp>
 #include <hfcomm/engine/machines/quiet_steps.hpp>
@@ -44,15 +45,15 @@ class direct_transfers final : private awaited_transfers {
   /// The two directions in which an algorithm may send between the same ranks, each in its own order.
   enum class channel : std::uint64_t { first, second };
 
-  direct_transfers(lockstep& steps, direct_carrier& carrier, std::span<const int> machine_of)
-      : steps_(steps), carrier_(carrier), machine_of_(machine_of.begin(), machine_of.end()) {}
+  direct_transfers(lockstep& steps, machine_agent& agent, const std::vector<int>& machine_of)
+      : steps_(steps), carrier_(agent), machine_of_(machine_of) {}
 
   [[nodiscard]] int rank() const noexcept { return steps_.all().rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.all().size(); }
 
   /// Makes room for so many transfers that are under way or have just ended. Throws std::bad_alloc.
   void reserve(std::size_t count) {
-    for (auto* list : {&free_, &starting_, &open_, &ended_, &stopping_}) {
+    for (auto* list : {&free_, &starting_, &open_, &ended_}) {
       list->reserve(count);
     }
     failed_.reserve(machine_of_.size());
@@ -101,8 +102,7 @@ class direct_transfers final : private awaited_transfers {
         start();
         const bool is_over = !is_stuck() && advance();
         if (!is_stuck()) {
-          free_.insert(free_.end(), ended_.begin(), ended_.end());
-          ended_.clear();
+          move_all(ended_, free_);
         }
         if (!starting_.empty()) {
           continue;
@@ -116,13 +116,10 @@ class direct_transfers final : private awaited_transfers {
         take_ended();
       }
     } catch (...) {
-      free_.insert(free_.end(), starting_.begin(), starting_.end());
-      starting_.clear();
-      stopping_.assign(open_.begin(), open_.end());
-      carrier_.stop_all(stopping_);
+      move_all(starting_, free_);
+      carrier_.stop_all(open_);
       take_ended();
-      free_.insert(free_.end(), ended_.begin(), ended_.end());
-      ended_.clear();
+      move_all(ended_, free_);
       throw;
     }
   }
@@ -136,7 +133,7 @@ class direct_transfers final : private awaited_transfers {
 
   link_transfer* add(int rank, std::span<std::byte> bytes, channel through, bool sends) noexcept {
     auto* const one = static_cast<ranked_transfer*>(free_.back());
-    free_.pop_back();
+    free_.erase(free_.size() - 1);
     one->rank = rank;
     one->machine = machine_of_[static_cast<std::size_t>(rank)];
     one->channel = number_ ^ static_cast<std::uint64_t>(through) << 63;
@@ -151,24 +148,32 @@ class direct_transfers final : private awaited_transfers {
 
   void start() noexcept {
     if (!starting_.empty()) {
-      open_.insert(open_.end(), starting_.begin(), starting_.end());
       carrier_.start_all(starting_);
-      starting_.clear();
+      move_all(starting_, open_);
     }
   }
 
   /// Takes those that are done out of those that are under way.
   void take_ended() noexcept {
-    std::erase_if(open_, [this](link_transfer* one) {
-      const bool is_done = one->done.load(std::memory_order_acquire);
-      if (is_done) {
-        ended_.push_back(one);
-        if (const int rank = rank_of(one); one->failed && std::ranges::find(failed_, rank) == failed_.end()) {
-          failed_.push_back(rank);
-        }
+    for (std::size_t place = 0; place < open_.size();) {
+      link_transfer* const one = open_[place];
+      if (!one->done.load(std::memory_order_acquire)) {
+        ++place;
+        continue;
       }
-      return is_done;
-    });
+      open_.erase(place);
+      ended_.push_back(one);
+      if (one->failed && std::find(failed_.begin(), failed_.end(), rank_of(one)) == failed_.end()) {
+        failed_.push_back(rank_of(one));
+      }
+    }
+  }
+  static void move_all(hfcomm::detail::plain_list<link_transfer*>& from,
+                       hfcomm::detail::plain_list<link_transfer*>& to) noexcept {
+    for (link_transfer* one : from) {
+      to.push_back(one);
+    }
+    from.clear();
   }
 
   [[nodiscard]] static int rank_of(const link_transfer* one) noexcept {
@@ -180,7 +185,7 @@ class direct_transfers final : private awaited_transfers {
 
   [[nodiscard]] bool have_moved() noexcept override {
     return !is_stuck() &&
-           std::ranges::any_of(open_, [](auto* one) { return one->done.load(std::memory_order_acquire); });
+           std::any_of(open_.begin(), open_.end(), [](auto* one) { return one->done.load(std::memory_order_acquire); });
   }
 
   /// Waits awake until a transfer has ended; returns false where none has.
@@ -219,7 +224,8 @@ class direct_transfers final : private awaited_transfers {
     }
     std::vector<int> ranks = failed_;
     for (const link_transfer* one : open_) {
-      if (!one->done.load(std::memory_order_acquire) && std::ranges::find(ranks, rank_of(one)) == ranks.end()) {
+      if (!one->done.load(std::memory_order_acquire) &&
+          std::find(ranks.begin(), ranks.end(), rank_of(one)) == ranks.end()) {
         ranks.push_back(rank_of(one));
       }
     }
@@ -227,14 +233,13 @@ class direct_transfers final : private awaited_transfers {
   }
 
   quiet_steps steps_;
-  direct_carrier& carrier_;
+  direct_carrier carrier_;
   std::vector<int> machine_of_;      // by rank
   std::deque<ranked_transfer> all_;  // each of which is in one of these lists:
-  std::vector<link_transfer*> free_;
-  std::vector<link_transfer*> starting_;
-  std::vector<link_transfer*> open_;
-  std::vector<link_transfer*> ended_;     // which `advance` has not seen
-  std::vector<link_transfer*> stopping_;  // scratch
+  hfcomm::detail::plain_list<link_transfer*> free_;
+  hfcomm::detail::plain_list<link_transfer*> starting_;
+  hfcomm::detail::plain_list<link_transfer*> open_;
+  hfcomm::detail::plain_list<link_transfer*> ended_;  // which `advance` has not seen
 
   // The operation under way:
   std::uint64_t call_ = 0;

@@ -28,16 +28,19 @@ template <class Algorithm, class... Arguments>
 void perform(shared_memory& engine, Algorithm& (shared_memory::*get)(),
              bool (machine_collectives::*between)(const operation&, Arguments...), const operation& call,
              std::type_identity_t<Arguments>... arguments) {
-  if (machine_collectives* machines = engine.between_machines();
-      machines != nullptr && (machines->*between)(call, arguments...)) {
-    return;
-  }
+  machine_collectives* const machines = engine.between_machines();
   Algorithm* found = nullptr;
+  const std::uint64_t before = engine.sequence();
   try {
+    if (machines != nullptr && (machines->*between)(call, arguments...)) {
+      return;
+    }
     found = &(engine.*get)();
   } catch (...) {
-    const std::string text = detail::current_exception_detail();
-    engine.announce(call, &text);
+    if (engine.sequence() == before) {
+      const std::string text = detail::current_exception_detail();
+      engine.announce(call, &text);
+    }
     throw;
   }
   found->run(call, arguments...);
