@@ -65,7 +65,7 @@ class shared_memory final : public host_engine {
   void set_caller(caller_state state) noexcept { steps_.set_caller(state); }
 
   /// Returns the collectives between machines; null where all ranks are on one.
-  [[nodiscard]] machine_collectives* between_machines() const noexcept { return between_machines_.get(); }
+  [[nodiscard]] machine_collectives* machines() const noexcept { return machines_.get(); }
   /// The algorithms of the group's operations. The first operation makes each, so only a program that calls it has its
   /// code.
   [[nodiscard]] engines::exchange& exchanges() {
@@ -338,7 +338,7 @@ class shared_memory final : public host_engine {
   engines::peer_memory peers_{steps_, *ranges_};
   kernel_reads reads_{steps_, peers_};
   rank_nodes nodes_{steps_, health_->local_rank()};
-  std::unique_ptr<machine_collectives> between_machines_{
+  std::unique_ptr<machine_collectives> machines_{
       health_->memory().spans_machines() ? health_->job()->port->make_collectives(steps_, health_->machines())
                                          : nullptr};
   // Once an operation needs them:

@@ -25,10 +25,11 @@ inline shared_memory& as_shared_memory(host_engine& engine) noexcept { return st
 /// Performs a call between machines where that suits it, else by an algorithm of the engine, which `get` may have to
 /// make. Where it cannot, the other ranks learn that, too.
 template <class Algorithm, class... Arguments>
-void perform(shared_memory& engine, Algorithm& (shared_memory::*get)(),
+void perform(host_engine& group, Algorithm& (shared_memory::*get)(),
              bool (machine_collectives::*between)(const operation&, Arguments...), const operation& call,
              std::type_identity_t<Arguments>... arguments) {
-  machine_collectives* const machines = engine.between_machines();
+  shared_memory& engine = as_shared_memory(group);
+  machine_collectives* const machines = engine.machines();
   Algorithm* found = nullptr;
   const std::uint64_t before = engine.sequence();
   try {
@@ -51,27 +52,25 @@ void perform(shared_memory& engine, Algorithm& (shared_memory::*get)(),
 HFCOMM_INLINE void host_engine::exchange(const operation& call, std::span<const std::byte> contribution,
                                          receiver& out) {
   is_self() ? kinds::as_self(*this).exchange(call, contribution, out)
-            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::exchanges, &machine_collectives::exchange,
-                             call, contribution, out);
+            : kinds::perform(*this, &shared_memory::exchanges, &machine_collectives::exchange, call, contribution, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce(call, in, out)
-            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::reductions, &machine_collectives::reduce,
-                             call, in, out);
+            : kinds::perform(*this, &shared_memory::reductions, &machine_collectives::reduce, call, in, out);
 }
 
 HFCOMM_INLINE void host_engine::all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) {
   is_self() ? kinds::as_self(*this).all_to_all_v(call, mine, out)
-            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::all_to_all_v_exchanges,
-                             &machine_collectives::all_to_all_v, call, mine, out);
+            : kinds::perform(*this, &shared_memory::all_to_all_v_exchanges, &machine_collectives::all_to_all_v, call,
+                             mine, out);
 }
 
 HFCOMM_INLINE void host_engine::reduce_scatter(const operation& call, std::span<const std::byte> in,
                                                std::span<const std::uint64_t> parts, std::span<std::byte> out) {
   is_self() ? kinds::as_self(*this).reduce_scatter(call, in, parts, out)
-            : kinds::perform(kinds::as_shared_memory(*this), &shared_memory::scattered_reductions,
-                             &machine_collectives::reduce_scatter, call, in, parts, out);
+            : kinds::perform(*this, &shared_memory::scattered_reductions, &machine_collectives::reduce_scatter, call,
+                             in, parts, out);
 }
 
 HFCOMM_INLINE std::shared_ptr<host_engine> host_engine::subgroup(const operation& call, std::span<const int> members) {

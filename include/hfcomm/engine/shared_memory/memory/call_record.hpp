@@ -27,7 +27,7 @@ inline std::uint64_t pack_call(const operation& call, bool failed) noexcept {
 }
 
 /// The bit of a step of which other machines need not know (see lockstep::publish).
-inline constexpr std::uint64_t quiet_call = std::uint64_t{1} << 26;
+inline constexpr std::uint64_t quiet_call = 1U << 26;
 
 /// Returns the root of the call in a cell; -1 where it has none.
 inline int root_of(const layout::flag_cell& cell) noexcept {

@@ -26,12 +26,11 @@ class machine_collectives {
  public:
   virtual ~machine_collectives() = default;
 
-  [[nodiscard]] virtual bool exchange(const operation& call, std::span<const std::byte> contribution,
-                                      receiver& out) = 0;
-  [[nodiscard]] virtual bool reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
-  [[nodiscard]] virtual bool all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) = 0;
-  [[nodiscard]] virtual bool reduce_scatter(const operation& call, std::span<const std::byte> in,
-                                            std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
+  virtual bool exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) = 0;
+  virtual bool reduce(const operation& call, std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  virtual bool all_to_all_v(const operation& call, const rank_parts& mine, receiver& out) = 0;
+  virtual bool reduce_scatter(const operation& call, std::span<const std::byte> in,
+                              std::span<const std::uint64_t> parts, std::span<std::byte> out) = 0;
 };
 
 /// A rank's connection to the agent of its machine, which carries what other machines need. Any thread may call.

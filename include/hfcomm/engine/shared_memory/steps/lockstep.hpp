@@ -248,8 +248,8 @@ class lockstep {
   /// Describes what `rank` called in the step that this rank published last, and that all have published.
   [[nodiscard]] std::string matching_call(int rank) const {
     ask();
-    for (const auto begin = std::chrono::steady_clock::now();
-         !has_come(rank, step_) && detail::sleep_within(begin, std::chrono::milliseconds(1000));) {
+    for (int turn = 0; !has_come(rank, step_) && turn < 1000; ++turn) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return describe_call(cell(rank, step_), block(rank).sites);
   }
