@@ -70,7 +70,7 @@ class group_mirror {
     return any;
   }
 
-  /// Sends the steps of this machine's ranks that nobody has asked for.
+  /// Sends the steps of this machine's ranks that have not been sent.
   void send_quiet_steps(frame_sender& out) {
     for (const int rank : group_.local_ranks()) {
       send_steps(out, rank);
@@ -194,9 +194,11 @@ class group_mirror {
   /// own, if some `have_moved`.
   void wake_if_new(bool have_moved) {
     const bool has_news = std::exchange(has_new_steps_, false) || (have_moved && are_quiet());
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // a rank that sleeps looks at its transfers before
-    if (has_news && group_.memory().header().sleepers.load() != 0) {
-      group_.memory().wake();
+    if (has_news) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // a rank that sleeps looks at its transfers before
+      if (group_.memory().header().sleepers.load() != 0) {
+        group_.memory().wake();
+      }
     }
   }
 

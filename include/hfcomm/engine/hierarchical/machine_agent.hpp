@@ -98,7 +98,8 @@ class machine_agent final : public machine_connection, public connected_port, pr
     take_group(std::move(made));
   }
 
-  /// Where each machine of the job has one rank, that is in the process of its agent, so it can carry its bytes itself.
+  /// Makes collectives that carry their bytes themselves, where each machine of the job has one rank: it is in the
+  /// process of its agent.
   [[nodiscard]] std::unique_ptr<machine_collectives> make_collectives(lockstep& steps,
                                                                       const std::vector<int>& machine_of) override {
     const bool has_one_each = static_cast<int>(machine_of_.size()) == machines_;

@@ -16,7 +16,6 @@
 #include <hfcomm/engine/operation.hpp>
 #include <hfcomm/engine/receiver.hpp>
 #include <hfcomm/engine/shared_memory/memory.hpp>
-#include <hfcomm/engine/shared_memory/operations.hpp>
 #include <hfcomm/engine/shared_memory/steps.hpp>
 
 namespace hfcomm::engines {
@@ -28,7 +27,7 @@ class direct_collectives final : public machine_collectives {
  public:
   /// `agent` outlives this.
   direct_collectives(lockstep& steps, machine_agent& agent, const std::vector<int>& machine_of)
-      : steps_(steps), transfers_(steps, agent, machine_of) {}
+      : transfers_(steps, agent, machine_of) {}
 
   [[nodiscard]] bool exchange(const operation& call, std::span<const std::byte> contribution, receiver& out) override {
     if (call.pattern == movement::none) {
@@ -87,10 +86,10 @@ class direct_collectives final : public machine_collectives {
   static constexpr std::size_t most_at_once = std::size_t{64} << 10;  // bytes to be reduced that a rank receives
 
   [[nodiscard]] static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
-  [[nodiscard]] int rank() const noexcept { return steps_.rank(); }
-  [[nodiscard]] int size() const noexcept { return steps_.size(); }
+  [[nodiscard]] int rank() const noexcept { return transfers_.rank(); }
+  [[nodiscard]] int size() const noexcept { return transfers_.size(); }
 
-  // What may fail comes before `begin`: then the other ranks learn it (see host_engine).
+  // All that may fail is done before `begin`: then the other ranks learn it (see host_engine).
 
   /// Waits for all ranks within an operation: in round k each tells the one 2^k behind it that it has come, and with it
   /// all that it has heard of.
@@ -126,16 +125,14 @@ class direct_collectives final : public machine_collectives {
     transfers_.begin(call);
     exchange_.run(call, moves_);
     transfers_.end();
-    careful_receiver careful(out);
     for (const direct_move& one : moves_) {
       if (sends(call, one.rank, rank()) && (bytes == 0 || is_in_scratch(one.in))) {
-        careful.receive(one.rank, one.in, 0, bytes);
+        out.receive(one.rank, one.in, 0, bytes);
       }
     }
     if (sends(call, rank(), rank()) && (has_parts || call.receives(rank()))) {
-      careful.receive(rank(), part_for(rank()), 0, bytes);
+      out.receive(rank(), part_for(rank()), 0, bytes);
     }
-    careful.rethrow();
   }
 
   /// A long broadcast.
@@ -249,12 +246,11 @@ class direct_collectives final : public machine_collectives {
     return bytes.data() >= scratch_.data() && bytes.data() < scratch_.data() + scratch_.size();
   }
 
-  lockstep& steps_;
   direct_transfers transfers_;
   direct_exchange exchange_{transfers_};
   direct_chain chain_{transfers_};
   direct_reduction reduction_{transfers_};
-  // Of the operation under way:
+  // The operation under way:
   hfcomm::detail::plain_list<direct_move> moves_;
   std::array<direct_move, 2> turn_{};
   hfcomm::detail::plain_list<std::byte> scratch_;

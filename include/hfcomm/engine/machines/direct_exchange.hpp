@@ -9,10 +9,11 @@
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/machines/direct_transfers.hpp>
 #include <hfcomm/engine/operation.hpp>
+#include <hfcomm/engine/shared_memory/memory.hpp>
 
 namespace hfcomm::engines {
 
-/// What a rank sends to another one and receives from it in an operation. Both know the lengths.
+/// A rank's exchange with another one in an operation. Both know the lengths, which are 0 where only one of them sends.
 struct direct_move {
   int rank = -1;
   bool sends = false;
@@ -36,18 +37,16 @@ class direct_exchange {
     for (std::size_t index = 0; index < moves.size(); ++index) {
       const direct_move& one = moves[index];
       state& its = states_[index];
-      its.sends_head = one.sends || is_long(one.in);
-      its.receives_head = one.receives || is_long(one.out);
       const bool shares = index != 0 && moves[index - 1].sends && one.sends && is_packed(one.out) &&
                           moves[index - 1].out.data() == one.out.data() &&
                           moves[index - 1].out.size() == one.out.size();
       its.sent = shares ? states_[index - 1].sent : bytes;
-      bytes += !shares && its.sends_head ? sizeof(direct_header) + packed_bytes(one.out) : 0;
+      bytes += !shares && one.sends ? sizeof(direct_header) + packed_bytes(one.out) : 0;
       its.received = bytes;
-      bytes += its.receives_head ? sizeof(direct_header) + packed_bytes(one.in) : 0;
+      bytes += one.receives ? sizeof(direct_header) + packed_bytes(one.in) : 0;
     }
     messages_.resize(std::max(messages_.size(), bytes));
-    transfers_.reserve(std::max<std::size_t>(8 * moves.size(), 1));
+    transfers_.reserve(8 * moves.size());
   }
 
   /// Does the moves of an operation that has begun, after `prepare`.
@@ -77,28 +76,26 @@ class direct_exchange {
   static constexpr std::size_t most_unasked = std::size_t{64} << 10;
 
   struct state {
-    std::size_t sent = 0;      // the place of the message that goes out
-    std::size_t received = 0;  // the place of the one that comes
-    bool sends_head = false;
-    bool receives_head = false;
+    std::size_t sent = 0;           // the place of the message that goes out
+    std::size_t received = 0;       // the place of the one that comes
     link_transfer* head = nullptr;  // which has not been taken
   };
 
   [[nodiscard]] static bool is_packed(std::span<const std::byte> bytes) noexcept { return bytes.size() <= most_packed; }
   [[nodiscard]] static bool is_long(std::span<const std::byte> bytes) noexcept { return bytes.size() > most_unasked; }
   [[nodiscard]] static std::size_t packed_bytes(std::span<const std::byte> bytes) noexcept {
-    return is_packed(bytes) ? (bytes.size() + 15) / 16 * 16 : 0;
+    return is_packed(bytes) ? layout::round_up(bytes.size(), sizeof(direct_header)) : 0;
   }
 
   void receive_head(const direct_move& one, state& its) noexcept {
-    if (its.receives_head) {
+    if (one.receives) {
       const std::size_t packed = is_packed(one.in) ? one.in.size() : 0;
       its.head = transfers_.receive(one.rank, {&messages_[its.received], sizeof(direct_header) + packed});
     }
   }
 
   void send(const operation& call, const direct_move& one, const state& its) noexcept {
-    if (its.sends_head) {
+    if (one.sends) {
       const direct_header head = transfers_.header_for(call);
       const std::size_t packed = is_packed(one.out) ? one.out.size() : 0;
       std::byte* const message = &messages_[its.sent];

@@ -21,7 +21,7 @@ class direct_reduction {
  public:
   explicit direct_reduction(direct_transfers& transfers) : transfers_(transfers) {}
 
-  /// What is reduced on this rank.
+  /// The buffers of this rank.
   struct buffers {
     std::span<const std::byte> in;
     std::span<const std::uint64_t> slices;  ///< The bytes of each rank's slice.

@@ -24,7 +24,7 @@
 
 namespace hfcomm::engines {
 
-/// What the first message from one rank to another begins with, in each operation.
+/// The beginning of the first message from one rank to another, in each operation.
 struct direct_header {
   std::uint64_t call = 0;  ///< Hash of the rank's step and call.
   double factor = 1;       ///< operation::factor

@@ -29,9 +29,9 @@ void perform(host_engine& group, Algorithm& (shared_memory::*get)(),
              bool (machine_collectives::*between)(const operation&, Arguments...), const operation& call,
              std::type_identity_t<Arguments>... arguments) {
   shared_memory& engine = as_shared_memory(group);
-  machine_collectives* const machines = engine.machines();
+  auto* const machines = engine.machines();
   Algorithm* found = nullptr;
-  const std::uint64_t before = engine.sequence();
+  const auto before = engine.sequence();
   try {
     if (machines != nullptr && (machines->*between)(call, arguments...)) {
       return;

@@ -193,7 +193,7 @@ struct break_record {
 struct change_marks {
   std::atomic<std::uint64_t> steps[max_ranks / 64]{};      // they published a step, or left
   std::atomic<std::uint64_t> mailboxes[max_ranks / 64]{};  // their envelopes changed (see mailbox::changed)
-  std::atomic<std::uint64_t> asked{0};   // up to this step, this machine's ranks want to know the others'; 0: they do
+  std::atomic<std::uint64_t> asked{0};   // up to this step, this machine's ranks want to know the others'; 0: none
   std::atomic<std::uint64_t> wanted{0};  // up to this step, other machines want to know those of this machine's ranks
   std::atomic<bool> are_quiet{false};    // ranks publish steps that no other machine needs to know
 };

@@ -25,13 +25,13 @@
 
 namespace hfcomm::engines {
 
-/// What a rank waits for between machines, beside steps.
+/// Transfers between machines that a rank waits for, beside steps.
 class awaited_transfers {
  public:
   /// Returns whether the rank that waits has something to do.
   [[nodiscard]] virtual bool have_moved() noexcept = 0;
   /// Returns the ranks that have not come, or whose transfers have not ended. It is called now and then.
-  [[nodiscard]] virtual std::vector<int> missing() = 0;
+  virtual std::vector<int> missing() = 0;
 
  protected:
   ~awaited_transfers() = default;
