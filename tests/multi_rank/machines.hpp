@@ -53,7 +53,7 @@ std::vector<T> values_of(int rank, std::size_t count) {
 
 template <class T>
 bool have_same_bits(std::span<const T> one, std::span<const T> other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size_bytes()) == 0;
+  return one.size() == other.size() && (one.empty() || std::memcmp(one.data(), other.data(), one.size_bytes()) == 0);
 }
 
 }  // namespace multi_rank
