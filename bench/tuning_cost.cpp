@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Measures what finding the quickest ways costs in the first second of a group.
-//   tuning_cost [RANKS] [ROUNDS]
+// Measures what finding the quickest ways costs in the first seconds of a group.
+//   tuning_cost [RANKS] [ROUNDS] [SECONDS]
 //
-// A new group that knows nothing does a mix of operations for a second. Another new group, which knows what the first
-// one has found, does the same operations. The difference is the cost.
+// A new group that knows nothing does a mix of operations of 20 classes for so many seconds (1). Another one, which
+// keeps the ways that a group has found before, does the same operations, some of each group in turns. The difference
+// is the cost. It can be negative, where the first one finds better ways.
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -34,9 +33,8 @@ using hfcomm::engines::tuning_table;
 class operation_mix {
  public:
   void run(int number, const hfcomm::process_group& group) {
-    static constexpr std::size_t counts[] = {512, 1024, 4096, 16'384, 65'536, 262'144, 1'048'576};
-    const std::size_t count = counts[static_cast<std::size_t>(number) % std::size(counts)];
-    const std::span<float> data(data_.data(), count);
+    constexpr int sizes = 10;  // 8 KiB to 4 MiB
+    const std::span<float> data(data_.data(), std::size_t{2048} << (number % sizes));
     if (number % 3 == 0) {
       hfcomm::broadcast(data, 0, group);
     } else {
@@ -48,42 +46,54 @@ class operation_mix {
   std::vector<float> data_ = std::vector<float>(1'048'576, 1.0F);
 };
 
-/// Runs operations for a second, or `calls` of them where that is not 0. Returns their number and the time.
-std::pair<int, double> run(operation_mix& mix, int calls) {
-  constexpr int block = 16;  // after which rank 0 says whether to go on
-  const hfcomm::process_group group = hfcomm::world().split(0);
+/// Does some operations. Returns the time.
+seconds run(operation_mix& mix, const hfcomm::process_group& group, int first, int count) {
   hfcomm::barrier(group);
   const auto begin = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return seconds(std::chrono::steady_clock::now() - begin).count(); };
-  int done = 0;
-  for (bool goes_on = true; goes_on;) {
-    for (int number = 0; number < block; ++number) {
-      mix.run(done++, group);
-    }
-    goes_on = calls != 0 ? done < calls : elapsed() < 1;
-    hfcomm::broadcast(goes_on, 0, group);
+  for (int number = first; number < first + count; ++number) {
+    mix.run(number, group);
   }
-  return {done, elapsed()};
+  hfcomm::barrier(group);
+  return std::chrono::steady_clock::now() - begin;
 }
 
-int measure(int rounds) {
+/// Returns a group that keeps the ways of the table, all of which it has used.
+hfcomm::process_group make_knowing_group(operation_mix& mix) {
+  const std::string table = "tuning-cost-" + std::to_string(::getpid());
+  hfcomm::save_tuning(table);
+  hfcomm::load_tuning(table);  // nothing is tried any more
+  std::remove(table.c_str());
+  hfcomm::process_group group = hfcomm::world().split(0);
+  static_cast<void>(run(mix, group, 0, 300));
+  return group;
+}
+
+int measure(int rounds, seconds duration) {
   if (hfcomm::local_size() <= bench::allowed_cores()) {
     bench::bind_to_core(hfcomm::local_rank());
   }
   operation_mix mix;
-  static_cast<void>(run(mix, 200));  // memory is touched for the first time
+  static_cast<void>(run(mix, hfcomm::world().split(0), 0, 20'000));
   std::vector<double> costs;
   for (int round = 0; round < rounds; ++round) {
+    const hfcomm::process_group knowing = make_knowing_group(mix);
     tuning_table::of_process().reset(tuning_mode::brief);
-    const auto [calls, first] = run(mix, 0);
-    const std::string table = "tuning-cost-" + std::to_string(::getpid());
-    hfcomm::save_tuning(table);
-    hfcomm::load_tuning(table);  // nothing is tried any more
-    std::remove(table.c_str());
-    const auto [again, second] = run(mix, calls);
-    costs.push_back(100 * (first - second) / first);
-    hfcomm::print_main(calls, " operations in ", first, " s; ", second, " s where the ways are known: ", costs.back(),
-                       " %");
+    const hfcomm::process_group finding = hfcomm::world().split(0);
+    constexpr int block = 30;  // operations of a turn
+    int done = 0;
+    seconds finds(0);
+    seconds knows(0);
+    for (bool goes_on = true; goes_on; done += block) {
+      const bool is_first = done / block % 2 == 0;
+      finds += is_first ? run(mix, finding, done, block) : seconds(0);
+      knows += run(mix, knowing, done, block);
+      finds += is_first ? seconds(0) : run(mix, finding, done, block);
+      goes_on = finds < duration;
+      hfcomm::broadcast(goes_on, 0);
+    }
+    costs.push_back(100 * (finds - knows) / finds);
+    hfcomm::print_main(done, " operations in ", finds.count(), " s; ", knows.count(),
+                       " s where the ways are known: ", costs.back(), " %");
   }
   std::sort(costs.begin(), costs.end());
   hfcomm::print_main("median ", costs[costs.size() / 2], " %");
@@ -95,9 +105,10 @@ int measure(int rounds) {
 int main(int count, char** arguments) {
   const int ranks = count > 1 ? std::atoi(arguments[1]) : 2;
   const int rounds = count > 2 ? std::atoi(arguments[2]) : 7;
-  if (ranks < 1 || rounds < 1 || count > 3) {
-    std::fprintf(stderr, "usage: tuning_cost [RANKS] [ROUNDS]\n");
+  const int duration = count > 3 ? std::atoi(arguments[3]) : 1;
+  if (ranks < 1 || rounds < 1 || duration < 1 || count > 4) {
+    std::fprintf(stderr, "usage: tuning_cost [RANKS] [ROUNDS] [SECONDS]\n");
     return 2;
   }
-  return hfcomm::launch(ranks, [rounds] { return measure(rounds); });
+  return hfcomm::launch(ranks, [&] { return measure(rounds, seconds(duration)); });
 }
