@@ -17,6 +17,7 @@
 #include <hfcomm/machines.hpp>
 // IWYU pragma: end_exports
 
+#include <hfcomm/engine/links/tcp.hpp>
 #include <hfcomm/engine/machines/direct_collectives.hpp>
 
 namespace hfcomm::detail {
@@ -27,7 +28,7 @@ inline const bool carries_directly = [] {
          const std::vector<int>& machine_of) -> std::unique_ptr<engines::machine_collectives> {
     return std::make_unique<engines::direct_collectives>(steps, agent, machine_of);
   };
-  return true;
+  return engines::register_link(engines::tcp_kind());
 }();
 
 }  // namespace hfcomm::detail

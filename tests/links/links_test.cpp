@@ -15,6 +15,7 @@
 
 #include <hfcomm/engine/links/links.hpp>
 #include <hfcomm/engine/links/memory_link.hpp>
+#include <hfcomm/engine/links/tcp.hpp>
 
 #include "links/cases.hpp"
 #include "links/machines.hpp"
@@ -26,6 +27,8 @@ using namespace std::chrono_literals;
 using machines::machine;
 using machines::meeting;
 namespace cases = machines::cases;
+
+const bool has_tcp = hfcomm::engines::register_link(hfcomm::engines::tcp_kind());
 
 /// Machines as threads.
 template <int delay>
@@ -98,6 +101,11 @@ struct ucx_machines {
   static void run(int count, const machines::body& each) { process_machines::run("ucx", count, each); }
 };
 
+struct tcp_machines {
+  static bool are_missing(const char* claim) { return process_machines::are_missing("tcp", claim); }
+  static void run(int count, const machines::body& each) { process_machines::run("tcp", count, each); }
+};
+
 struct gloo_machines {
   static bool are_missing(const char* claim) { return process_machines::are_missing("gloo", claim); }
   static void run(int count, const machines::body& each) { process_machines::run("gloo", count, each); }
@@ -114,63 +122,64 @@ void run(const char* claim, int count, void (*each)(machine&)) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("links: transfers of one channel keep their order", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: transfers of one channel keep their order", 3, &cases::order);
 }
 
 TEST_CASE_TEMPLATE("links: lengths from 1 byte to 64 MiB arrive", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: lengths from 1 byte to 64 MiB arrive", 2, &cases::sizes);
 }
 
 TEST_CASE_TEMPLATE("links: hundreds of transfers are under way at once", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: hundreds of transfers are under way at once", 3, &cases::many);
 }
 
 TEST_CASE_TEMPLATE("links: sleep ends with data, and with the descriptor", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: sleep ends with data, and with the descriptor", 2, &cases::sleep);
 }
 
 // Not with Gloo, which throws in a thread of its own.
-TEST_CASE_TEMPLATE("links: a transfer of another length fails", Machines, memory, memory_late, ucx_machines) {
+TEST_CASE_TEMPLATE("links: a transfer of another length fails", Machines, memory, memory_late, ucx_machines,
+                   tcp_machines) {
   run<Machines>("links: a transfer of another length fails", 2, &cases::lengths);
 }
 
 TEST_CASE_TEMPLATE("links: what was sent arrives though the sender sends no more", Machines, memory, memory_late,
-                   ucx_machines, gloo_machines) {
+                   ucx_machines, tcp_machines, gloo_machines) {
   for (const auto each : {&cases::idle_sender_small, &cases::idle_sender_medium, &cases::idle_sender_large}) {
     run<Machines>("links: what was sent arrives though the sender sends no more", 2, each);
   }
 }
 
 TEST_CASE_TEMPLATE("links: a killed machine is given up, and others go on", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: a killed machine is given up, and others go on", 3, &cases::give_up_killed);
 }
 
 TEST_CASE_TEMPLATE("links: a stopped machine is given up, and others go on", Machines, memory, memory_late,
-                   ucx_machines, gloo_machines) {
+                   ucx_machines, tcp_machines, gloo_machines) {
   run<Machines>("links: a stopped machine is given up, and others go on", 3, &cases::give_up_stopped);
 }
 
 TEST_CASE_TEMPLATE("links: a machine that ended is given up, and others go on", Machines, memory, memory_late,
-                   ucx_machines, gloo_machines) {
+                   ucx_machines, tcp_machines, gloo_machines) {
   run<Machines>("links: a machine that ended is given up, and others go on", 3, &cases::give_up_ended);
 }
 
 TEST_CASE_TEMPLATE("links: sends to a machine that is dead end", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: sends to a machine that is dead end", 2, &cases::send_to_dead);
 }
 
 TEST_CASE_TEMPLATE("links: a link to a stopped machine is destroyed at once", Machines, memory, memory_late,
-                   ucx_machines, gloo_machines) {
+                   ucx_machines, tcp_machines, gloo_machines) {
   run<Machines>("links: a link to a stopped machine is destroyed at once", 2, &cases::destroyed);
 }
 
 TEST_CASE_TEMPLATE("links: what was sent arrives after the sender's end", Machines, memory, memory_late, ucx_machines,
-                   gloo_machines) {
+                   tcp_machines, gloo_machines) {
   run<Machines>("links: what was sent arrives after the sender's end", 2, &cases::delivered);
 }

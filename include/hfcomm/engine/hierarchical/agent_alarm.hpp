@@ -43,27 +43,31 @@ class agent_alarm {
 
   /// Waits until something may be there to do, but not longer than `most`. To be called after `over.prepare_sleep()`.
   void sleep(link& over, std::chrono::microseconds most) {
-    auto& board = bell_->board();
-    board.sleeping.store(1);
-    const bool has_work = std::any_of(std::begin(board.groups), std::end(board.groups),
-                                      [](const auto& word) { return word.load() != 0; });
-    if (!has_work) {
+    if (!hear_ranks()) {
       over.sleep(events_.get(), most);
     }
-    board.sleeping.store(0);
+    bell_->board().sleeping.store(0);
     silence();
   }
 
   /// Waits while a rank does the agent's work, but not longer than `most`. Returns whether the bell or a descriptor has
-  /// called before.
-  bool rest(std::chrono::nanoseconds most) {
+  /// called before. `is_long`: also where a rank has something for other machines.
+  bool rest(std::chrono::nanoseconds most, bool is_long) {
     pollfd event{events_.get(), POLLIN, 0};
-    const bool is_called = detail::poll_events({&event, 1}, most);
+    const bool is_called = (is_long && hear_ranks()) || detail::poll_events({&event, 1}, most);
+    bell_->board().sleeping.store(0);
     silence();
     return is_called;
   }
 
  private:
+  /// Lets ranks that have something for other machines ring the bell. Returns whether one had something before.
+  bool hear_ranks() {
+    auto& board = bell_->board();
+    board.sleeping.store(1);
+    return std::any_of(std::begin(board.groups), std::end(board.groups),
+                       [](const auto& word) { return word.load() != 0; });
+  }
   void silence() const noexcept {
     eventfd_t count = 0;
     static_cast<void>(::eventfd_read(bell_->event(), &count));

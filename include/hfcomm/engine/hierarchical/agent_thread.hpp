@@ -56,8 +56,9 @@ class agent_thread {
     return held;
   }
 
-  /// Does a pass, unless another thread is at it. For a rank that waits.
-  void drive() noexcept {
+  /// Does a pass, unless another thread is at it, or is about to be. For a rank that waits. `is_direct`: for what
+  /// leaves nothing to do when the rank goes on.
+  void drive(bool is_direct = false) noexcept {
     if (claims_.load(std::memory_order_relaxed) != 0) {
       return;
     }
@@ -66,11 +67,16 @@ class agent_thread {
       return;
     }
     const auto now = clock::now();
-    driven_until_.store((now + rest_time).time_since_epoch(), std::memory_order_relaxed);
+    driven_until_.store((now + (is_direct ? long_rest_time : rest_time)).time_since_epoch(), std::memory_order_relaxed);
     if (sleeps_.load(std::memory_order_relaxed) && sleeps_.exchange(false)) {
       alarm_.bell()->ring();  // what this rank takes does not wake the thread, which has to prepare its sleep again
     }
-    static_cast<void>(do_pass_(now));
+    if (is_direct && now < next_pass_) {
+      static_cast<void>(link_.progress());
+    } else {
+      next_pass_ = now + pass_interval;
+      static_cast<void>(do_pass_(now));
+    }
   }
 
  private:
@@ -78,6 +84,9 @@ class agent_thread {
   static constexpr std::chrono::microseconds awake_time{200};
   /// The time for which the thread leaves the work to a rank that has just done a pass.
   static constexpr std::chrono::microseconds rest_time{100};
+  static constexpr std::chrono::milliseconds long_rest_time{1};
+  /// The time between passes of a rank that waits for the link alone, and moves only that on in between.
+  static constexpr std::chrono::microseconds pass_interval{50};
 
   void run() {
     sigset_t all;
@@ -87,7 +96,7 @@ class agent_thread {
     while (!stops_.load()) {
       auto now = clock::now();
       if (const clock::time_point driven(driven_until_.load(std::memory_order_relaxed));
-          now < driven && !alarm_.rest(driven - now)) {
+          now < driven && !alarm_.rest(driven - now, driven - now > rest_time)) {
         continue;
       }
       {
@@ -113,6 +122,7 @@ class agent_thread {
   std::mutex mutex_;
   std::atomic<int> claims_{0};  // threads that wait for the mutex
   std::atomic<clock::duration> driven_until_{clock::duration{}};
+  clock::time_point next_pass_;
   std::atomic<bool> sleeps_{false};  // the thread does, or is about to
   std::atomic<bool> stops_{false};
   rendezvous::fork_guard creator_;

@@ -107,6 +107,9 @@ class machine_agent final : public machine_connection, public connected_port, pr
                ? registered_direct()(steps, *this, machine_of)
                : connected_port::make_collectives(steps, machine_of);
   }
+  /// Moves the link's transfers on and, now and then, all else. For a rank that waits for those, and leaves nothing to
+  /// the agent when it goes on.
+  void drive_link() noexcept { thread_->drive(true); }
   /// Returns the lock that protects `links`.
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return thread_->lock(); }
   [[nodiscard]] machine_links& links() noexcept { return links_; }

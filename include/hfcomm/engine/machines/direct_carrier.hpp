@@ -27,7 +27,7 @@ class direct_carrier {
   }
 
   /// Moves everything on that is under way, without waiting.
-  void move_on() noexcept { agent_.drive(); }
+  void move_on() noexcept { agent_.drive_link(); }
 
   /// Gives up transfers, which are done when it returns: receives at once, and sends when the other machine has taken
   /// them, or is lost. Where that takes more than ten seconds, it gives up the machine.

@@ -191,15 +191,15 @@ class direct_transfers final : private awaited_transfers {
   /// Waits awake until a transfer has ended; returns false where none has.
   [[nodiscard]] bool await_any() noexcept {
     const auto& limits = steps_.time_awake();
-    for (const auto end = clock::now() + limits.spin + limits.yield; !is_stuck();) {
+    const auto begin = clock::now();
+    for (auto now = begin; !is_stuck() && now < begin + limits.spin + limits.yield; now = clock::now()) {
       carrier_.move_on();
       if (have_moved()) {
         return true;
       }
-      if (clock::now() >= end) {
-        break;
+      if (now >= begin + limits.spin) {
+        ::sched_yield();
       }
-      ::sched_yield();
     }
     return false;
   }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <hfcomm/core/detail/concat.hpp>
+#include <hfcomm/core/plain_list.hpp>
+#include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/engine/links/tcp_meeting.hpp>
+#include <hfcomm/engine/links/tcp_stream.hpp>
+#include <hfcomm/machine/shared_segment.hpp>
+#include <hfcomm/machine/waiting.hpp>
+
+namespace hfcomm::engines {
+
+/// The link over TCP alone, with no library: one connection between two machines, made when the lower one first starts
+/// a transfer with the other.
+class tcp final : public link {
+ public:
+  /// Throws engine_error.
+  tcp() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!events_) {
+      throw_link_error("tcp", detail::concat({"epoll_create1: ", std::strerror(errno)}));
+    }
+  }
+  ~tcp() override {
+    for (const auto& one : peers_) {
+      if (one.stream != nullptr) {
+        one.stream->give_up();
+      }
+    }
+  }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
+  [[nodiscard]] std::vector<std::byte> address() const override {
+    return published_address(name(), meeting_.address());
+  }
+
+  void open(int self, std::vector<std::vector<std::byte>> addresses) override {
+    self_ = self;
+    peers_ = std::vector<peer>(addresses.size());
+    meeting_.open(self, own_addresses(name(), std::move(addresses)), events_.get());
+  }
+
+  [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
+
+  void start(link_transfer& one) noexcept override {
+    peer& other = peer_of(one.machine);
+    if (other.is_gone) {
+      one.finish(false);
+      return;
+    }
+    tcp_stream& stream = stream_of(other);
+    stream.start(one);
+    if (one.sends && !std::exchange(other.is_unsent, true)) {
+      unsent_.push_back(one.machine);
+    }
+    if (self_ < one.machine && !std::exchange(other.is_asked, true) && !meeting_.connect(one.machine)) {
+      stream.fail();
+    }
+  }
+
+  void cancel(link_transfer& receive) noexcept override {
+    if (auto& stream = peer_of(receive.machine).stream; stream != nullptr) {
+      stream->cancel(receive);
+    }
+  }
+
+  bool progress() noexcept override {
+    bool moved = false;
+    for (const int machine : unsent_) {
+      peer_of(machine).is_unsent = false;
+      moved = peer_of(machine).stream->send(false) || moved;
+    }
+    unsent_.clear();
+    if (std::exchange(is_due_, false)) {
+      for (const peer& one : peers_) {
+        moved = (one.stream != nullptr && one.stream->is_due() && receive(*one.stream, false)) || moved;
+      }
+    }
+    std::array<epoll_event, 32> news;
+    const int count = ::epoll_wait(events_.get(), news.data(), static_cast<int>(news.size()), 0);
+    for (int index = 0; index < count; ++index) {
+      moved = take(news[static_cast<std::size_t>(index)]) || moved;
+    }
+    return moved;
+  }
+
+  [[nodiscard]] bool prepare_sleep() noexcept override { return !is_due_ && unsent_.empty(); }
+
+  void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
+    std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {events_.get(), POLLIN, 0}}};
+    detail::poll_events(events, most);
+  }
+
+  void give_up(int machine) noexcept override {
+    peer& other = peer_of(machine);
+    other.is_gone = true;
+    meeting_.forget(machine);
+    if (other.stream != nullptr) {
+      other.stream->give_up();
+    }
+  }
+
+  [[nodiscard]] int failing_machine() const noexcept override {
+    const auto failing = std::find_if(peers_.begin(), peers_.end(), [](const peer& one) {
+      return !one.is_gone && one.stream != nullptr && one.stream->has_failed();
+    });
+    return failing == peers_.end() ? -1 : static_cast<int>(failing - peers_.begin());
+  }
+
+ private:
+  struct peer {
+    std::unique_ptr<tcp_stream> stream;  // null before its first transfer
+    bool is_asked = false;               // this machine has begun to connect
+    bool is_unsent = false;              // it is in `unsent_`
+    bool is_gone = false;                // given up
+  };
+
+  [[nodiscard]] peer& peer_of(int machine) noexcept { return peers_[static_cast<std::size_t>(machine)]; }
+  static tcp_stream& stream_of(peer& one) noexcept {
+    if (one.stream == nullptr) {
+      one.stream = std::make_unique<tcp_stream>();
+    }
+    return *one.stream;
+  }
+
+  bool receive(tcp_stream& from, bool is_ending) noexcept {
+    const bool moved = from.receive(is_ending);
+    is_due_ = is_due_ || from.is_due();
+    return moved;
+  }
+
+  /// Takes news of a descriptor. Returns whether a transfer has moved.
+  bool take(const epoll_event& news) noexcept {
+    if (news.data.u64 >= tcp_meeting::first_key) {
+      if (auto met = meeting_.take(news.data.u64); met.machine >= 0) {
+        settle(peer_of(met.machine), std::move(met));
+        return true;
+      }
+      return false;
+    }
+    tcp_stream& stream = *peer_of(static_cast<int>(news.data.u64)).stream;
+    const bool has_received = receive(stream, (news.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+    return ((news.events & EPOLLOUT) != 0 && stream.send(true)) || has_received;
+  }
+
+  void settle(peer& with, tcp_meeting::outcome met) noexcept {
+    tcp_stream& stream = stream_of(with);
+    if (with.is_gone || stream.is_connected() || stream.has_failed()) {
+      return;
+    }
+    if (!met.socket) {
+      stream.fail();
+      return;
+    }
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+    event.data.u64 = static_cast<std::uint64_t>(met.machine);
+    ::epoll_ctl(events_.get(), EPOLL_CTL_MOD, met.socket.get(), &event);
+    stream.connect(std::move(met.socket));
+  }
+
+  rendezvous::unique_fd events_;
+  tcp_meeting meeting_;
+  int self_ = -1;
+  std::vector<peer> peers_;                 // by machine
+  bool is_due_ = false;                     // one of their streams is
+  hfcomm::detail::plain_list<int> unsent_;  // machines for which sends have been started since the last `progress`
+};
+
+inline link_kind tcp_kind() {
+  return {
+      .name = "tcp",
+      .how_to_install = "none",
+      .place = 4,
+      .make = []() -> std::unique_ptr<link> { return std::make_unique<tcp>(); },
+  };
+}
+
+}  // namespace hfcomm::engines
