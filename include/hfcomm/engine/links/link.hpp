@@ -51,7 +51,7 @@ class link {
   /// Gives up what is under way. Does not wait for other machines.
   virtual ~link() = default;
 
-  /// Returns "ucx", "gloo" or "mpi".
+  /// Returns "ucx", "gloo", "mpi" or "tcp".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
   /// Returns the bytes by which the other machines' links find this one: at most 4 KiB.
@@ -63,6 +63,10 @@ class link {
 
   /// Returns whether a channel may be any number, and receives can be cancelled. Otherwise it is below 2^20.
   [[nodiscard]] virtual bool takes_any_channel() const noexcept { return false; }
+
+  /// Returns how many bytes of a transfer may well be sent before the other side starts its receive, although they are
+  /// kept there.
+  [[nodiscard]] virtual std::size_t most_unasked() const noexcept { return std::size_t{64} << 10; }
 
   /// Starts a send or a receive. Where it fails at once, it is done.
   virtual void start(link_transfer& one) noexcept = 0;

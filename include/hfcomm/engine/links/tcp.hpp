@@ -56,6 +56,8 @@ class tcp final : public link {
   }
 
   [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
+  /// They stay in the kernel at first (see tcp_stream).
+  [[nodiscard]] std::size_t most_unasked() const noexcept override { return std::size_t{1} << 20; }
 
   void start(link_transfer& one) noexcept override {
     peer& other = peer_of(one.machine);

@@ -18,6 +18,9 @@ class direct_carrier {
   /// `agent` outlives this.
   explicit direct_carrier(machine_agent& agent) noexcept : agent_(agent) {}
 
+  /// Returns the most bytes that are sent before the other rank is known to have come.
+  [[nodiscard]] std::size_t most_unasked() const noexcept { return agent_.links().carrier().most_unasked(); }
+
   /// Starts transfers, in this order. They must not move, and their memory has to stay, until they are done.
   void start_all(std::span<link_transfer* const> transfers) noexcept {
     const auto lock = agent_.lock();

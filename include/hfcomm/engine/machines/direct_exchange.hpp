@@ -28,7 +28,8 @@ struct direct_move {
 /// written where it belongs before all headers have come and fit.
 class direct_exchange {
  public:
-  explicit direct_exchange(direct_transfers& transfers) : transfers_(transfers) {}
+  explicit direct_exchange(direct_transfers& transfers)
+      : transfers_(transfers), most_unasked_(transfers.most_unasked()) {}
 
   /// Makes room for the moves. Throws std::bad_alloc; then nothing has been sent.
   void prepare(std::span<direct_move> moves) {
@@ -73,7 +74,6 @@ class direct_exchange {
 
  private:
   static constexpr std::size_t most_packed = std::size_t{16} << 10;
-  static constexpr std::size_t most_unasked = std::size_t{64} << 10;
 
   struct state {
     std::size_t sent = 0;           // the place of the message that goes out
@@ -82,7 +82,7 @@ class direct_exchange {
   };
 
   [[nodiscard]] static bool is_packed(std::span<const std::byte> bytes) noexcept { return bytes.size() <= most_packed; }
-  [[nodiscard]] static bool is_long(std::span<const std::byte> bytes) noexcept { return bytes.size() > most_unasked; }
+  [[nodiscard]] bool is_long(std::span<const std::byte> bytes) const noexcept { return bytes.size() > most_unasked_; }
   [[nodiscard]] static std::size_t packed_bytes(std::span<const std::byte> bytes) noexcept {
     return is_packed(bytes) ? layout::round_up(bytes.size(), sizeof(direct_header)) : 0;
   }
@@ -136,6 +136,7 @@ class direct_exchange {
   }
 
   direct_transfers& transfers_;
+  std::size_t most_unasked_;
   hfcomm::detail::plain_list<state> states_;
   hfcomm::detail::plain_list<std::byte> messages_;
 };

@@ -50,6 +50,7 @@ class direct_transfers final : private awaited_transfers {
 
   [[nodiscard]] int rank() const noexcept { return steps_.all().rank(); }
   [[nodiscard]] int size() const noexcept { return steps_.all().size(); }
+  [[nodiscard]] std::size_t most_unasked() const noexcept { return carrier_.most_unasked(); }
 
   /// Makes room for so many transfers that are under way or have just ended. Throws std::bad_alloc.
   void reserve(std::size_t count) {
