@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -37,6 +39,8 @@ class tcp_stream {
   /// Takes the connection's socket, which never blocks.
   void connect(rendezvous::unique_fd socket) noexcept {
     socket_ = std::move(socket);
+    const int unsent = most_unsent;
+    ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
     send(true);
   }
 
@@ -147,7 +151,9 @@ class tcp_stream {
  private:
   static constexpr std::size_t staged_bytes = std::size_t{16} << 10;
   static constexpr std::size_t most_taken = std::size_t{1} << 20;  // at a time: others have their turn, too
-  static constexpr std::size_t most_sends = 8;                     // that one call of the system sends
+  /// Bytes that wait in the kernel to be sent. More would be out of the caches before they are.
+  static constexpr int most_unsent = 32 << 10;
+  static constexpr std::size_t most_sends = 8;  // that one call of the system sends
   /// The time for which a message of more than `staged_bytes` stays in the kernel when no receive has been started.
   /// Often one is about to be, because the message before is what it waits for. Kept, it would be copied twice.
   static constexpr std::chrono::milliseconds patience{2};
