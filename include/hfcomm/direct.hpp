@@ -2,7 +2,7 @@
 #pragma once
 
 /// Lets buffers go straight from rank to rank between machines, where each machine of the job has one rank and the link
-/// is UCX. The thread that waits sends and receives them, without a copy of the group's memory on each machine. One
+/// is TCP or UCX. The thread that waits sends and receives them, without a copy of the group's memory on each machine. One
 /// file of the program includes this header. On all machines of a job, or on none: init() throws engine_error where
 /// they differ.
 ///
@@ -17,7 +17,6 @@
 #include <hfcomm/machines.hpp>
 // IWYU pragma: end_exports
 
-#include <hfcomm/engine/links/tcp.hpp>
 #include <hfcomm/engine/machines/direct_collectives.hpp>
 
 namespace hfcomm::detail {
@@ -28,7 +27,7 @@ inline const bool carries_directly = [] {
          const std::vector<int>& machine_of) -> std::unique_ptr<engines::machine_collectives> {
     return std::make_unique<engines::direct_collectives>(steps, agent, machine_of);
   };
-  return engines::register_link(engines::tcp_kind());
+  return true;
 }();
 
 }  // namespace hfcomm::detail

@@ -14,11 +14,10 @@
 #include <csignal>
 
 #include <hfcomm/engine/links/links.hpp>
-#include <hfcomm/engine/links/memory_link.hpp>
-#include <hfcomm/engine/links/tcp.hpp>
 
 #include "links/cases.hpp"
 #include "links/machines.hpp"
+#include "links/memory_link.hpp"
 #include "process/processes.hpp"
 
 namespace {
@@ -27,8 +26,6 @@ using namespace std::chrono_literals;
 using machines::machine;
 using machines::meeting;
 namespace cases = machines::cases;
-
-const bool has_tcp = hfcomm::engines::register_link(hfcomm::engines::tcp_kind());
 
 /// Machines as threads.
 template <int delay>

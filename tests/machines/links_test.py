@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The operations over the other links, on several machines (tools/machines.py).
 
-    links_test.py [gloo=RANK_PROGRAM] [openmpi=RANK_PROGRAM] [mpich=RANK_PROGRAM] [CASE...]
+    links_test.py [ucx=RANK_PROGRAM] [gloo=RANK_PROGRAM] [openmpi=RANK_PROGRAM] [mpich=RANK_PROGRAM] [CASE...]
 
 The programs are those of rank.cpp that have the link. A case whose program is not there, because the library was not
 there to build it, is skipped.
@@ -26,15 +26,26 @@ class Cases:
             raise Skipped("the tests were built without it; install %s" % package)
         return os.path.abspath(self.programs[name])
 
-    def gloo(self):
-        """All operations over Gloo."""
-        program = self.program("gloo", "libgloo-dev")
+    def over(self, name, package, placements=PLACEMENTS):
+        program = self.program(name, package)
         machines = Machines(2)
-        wanted = digest_of(Job(machines, program, [0] * 4, "operations").finish())
-        for placement in PLACEMENTS:
-            job = Job(machines, program, placement, "operations", environment={"HFCOMM_LINK": "gloo"})
+        wanted = digest_of(Job(machines, program, [0] * len(placements[0]), "operations").finish())
+        for placement in placements:
+            job = Job(machines, program, placement, "operations", environment={"HFCOMM_LINK": name})
             require_digest(job.finish(), wanted, placement)
         machines.close()
+
+    def ucx(self):
+        """All operations over UCX."""
+        self.over("ucx", "libucx-dev")
+
+    def ucx_direct(self):
+        """All operations over UCX, with one rank on each machine."""
+        self.over("ucx", "libucx-dev", placements=([0, 1],))
+
+    def gloo(self):
+        """All operations over Gloo."""
+        self.over("gloo", "libgloo-dev")
 
     def over_mpi(self, program, launch):
         machines = Machines(2)

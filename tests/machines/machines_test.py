@@ -225,7 +225,7 @@ class Cases:
             raise Skipped("this kernel does not end connections for ss -K")
         start = time.monotonic()
         for text in job.finish():
-            require_in("has no working ucx connection", text)
+            require_in("has no working tcp connection", text)
         require(time.monotonic() - start < 10, "they noticed it too late")
         machines.close()
 

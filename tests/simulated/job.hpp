@@ -33,9 +33,8 @@ class idle_link final : public engines::link {
  public:
   static constexpr std::string_view link_name = "idle";
 
-  explicit idle_link(std::vector<std::byte> address) : address_(std::move(address)) {}
+  explicit idle_link(std::vector<std::byte> address) : link(link_name), address_(std::move(address)) {}
 
-  [[nodiscard]] std::string_view name() const noexcept override { return link_name; }
   [[nodiscard]] std::vector<std::byte> address() const override { return address_; }
 
   void open(int /*self*/, std::vector<std::vector<std::byte>> addresses) override {
@@ -46,7 +45,11 @@ class idle_link final : public engines::link {
     under_way_[static_cast<std::size_t>(one.machine)].push_back(&one);
   }
 
+  void cancel(engines::link_transfer& /*receive*/) noexcept override {}
+
   bool progress() noexcept override { return false; }
+
+  [[nodiscard]] bool prepare_sleep() noexcept override { return true; }
 
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
     pollfd event{descriptor, POLLIN, 0};

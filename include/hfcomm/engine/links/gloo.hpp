@@ -65,7 +65,7 @@ class without_sigpipe {
 /// disagree about ends the process: Gloo throws in a thread of its own.
 class gloo final : public link {
  public:
-  gloo() : mesh_(numeric_host()) {
+  gloo() : link("gloo"), mesh_(numeric_host()) {
     const without_sigpipe also_in_its_thread;
     ::gloo::transport::tcp::attr options;
     options.hostname = numeric_host();
@@ -83,8 +83,6 @@ class gloo final : public link {
       }
     }
   }
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "gloo"; }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
     const auto text = mesh_.address();
@@ -139,7 +137,12 @@ class gloo final : public link {
     }
   }
 
+  /// Nobody asks for it (see takes_any_channel).
+  void cancel(link_transfer& /*receive*/) noexcept override {}
+
   bool progress() noexcept override { return waiters_.take_news(); }
+
+  [[nodiscard]] bool prepare_sleep() noexcept override { return true; }
 
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
     std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {waiters_.descriptor(), POLLIN, 0}}};
@@ -202,7 +205,6 @@ inline link_kind gloo_kind() {
   return {
       .name = "gloo",
       .how_to_install = "libgloo-dev",
-      .place = 3,
       .make = []() -> std::unique_ptr<link> { return std::make_unique<gloo>(); },
   };
 }

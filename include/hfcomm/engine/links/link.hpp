@@ -45,14 +45,16 @@ struct link_transfer {
 /// throws.
 class link {
  public:
-  link() = default;
+  /// `name` outlives this. `most_unasked` is 0 where a link does not take any channel.
+  explicit link(std::string_view name, std::size_t most_unasked = 0) noexcept
+      : name_(name), most_unasked_(most_unasked) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
   /// Gives up what is under way. Does not wait for other machines.
   virtual ~link() = default;
 
   /// Returns "ucx", "gloo", "mpi" or "tcp".
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] std::string_view name() const noexcept { return name_; }
 
   /// Returns the bytes by which the other machines' links find this one: at most 4 KiB.
   [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
@@ -62,23 +64,23 @@ class link {
   virtual void open(int self, std::vector<std::vector<std::byte>> addresses) = 0;
 
   /// Returns whether a channel may be any number, and receives can be cancelled. Otherwise it is below 2^20.
-  [[nodiscard]] virtual bool takes_any_channel() const noexcept { return false; }
+  [[nodiscard]] bool takes_any_channel() const noexcept { return most_unasked_ != 0; }
 
   /// Returns how many bytes of a transfer may well be sent before the other side starts its receive, although they are
   /// kept there.
-  [[nodiscard]] virtual std::size_t most_unasked() const noexcept { return std::size_t{64} << 10; }
+  [[nodiscard]] std::size_t most_unasked() const noexcept { return most_unasked_; }
 
   /// Starts a send or a receive. Where it fails at once, it is done.
   virtual void start(link_transfer& one) noexcept = 0;
 
   /// Gives up a receive, which is done and failed then, unless it has begun: then `progress` ends it.
-  virtual void cancel(link_transfer& /*receive*/) noexcept {}
+  virtual void cancel(link_transfer& receive) noexcept = 0;
 
   /// Moves all transfers on as far as possible without waiting. Returns whether any of them moved, as far as it knows.
   virtual bool progress() noexcept = 0;
 
   /// Returns false where `progress` has something to do. Otherwise the next `sleep` ends when it has.
-  [[nodiscard]] virtual bool prepare_sleep() noexcept { return true; }
+  [[nodiscard]] virtual bool prepare_sleep() noexcept = 0;
 
   /// Waits until `progress` may have something to do, `descriptor` is readable, or the time is over. May return early.
   /// Does not read from the descriptor. Where another thread has called `progress` since `prepare_sleep`, it may miss
@@ -92,13 +94,16 @@ class link {
   /// Returns a machine of which the library has said that it is gone; -1 where there is none. A hint: the side channel
   /// decides.
   [[nodiscard]] virtual int failing_machine() const noexcept = 0;
+
+ private:
+  std::string_view name_;
+  std::size_t most_unasked_;
 };
 
-/// A library that links can be made of.
+/// What links can be made of: mostly a library.
 struct link_kind {
   std::string_view name;                      ///< As `link::name` returns it.
-  std::string_view how_to_install;            ///< For the error where no link can be made.
-  int place = 0;                              ///< The kind with the lowest one that works is taken.
+  std::string_view how_to_install;            ///< For the error where no link can be made; empty: it has no library.
   bool (*is_meant)() noexcept = nullptr;      ///< Whether to try it where the user has named none; null: always.
   void (*prepare)() = nullptr;                ///< Does what every process of the job has to do. Throws engine_error.
   void (*abandon)() noexcept = nullptr;       ///< Says that processes of the job are lost, in any process.

@@ -12,6 +12,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/error.hpp>
 #include <hfcomm/engine/links/link.hpp>
+#include <hfcomm/engine/links/tcp.hpp>
 
 // The headers of UCX are enough to have its link. Define HFCOMM_UCX as 0 to do without.
 #if !defined(HFCOMM_UCX) && __has_include(<ucp/api/ucp_version.h>)
@@ -36,10 +37,10 @@ inline const std::vector<link_kind>& link_kinds() {
 #if defined(HFCOMM_UCX) && HFCOMM_UCX
     kinds.push_back(ucx_kind());
 #endif
+    kinds.push_back(tcp_kind());
 #if defined(HFCOMM_GLOO) && HFCOMM_GLOO
     kinds.push_back(gloo_kind());
 #endif
-    std::sort(kinds.begin(), kinds.end(), [](auto& one, auto& other) { return one.place < other.place; });
     return kinds;
   }();
   return all;
@@ -88,8 +89,8 @@ inline void abandon_links() noexcept {
 }
 
 /// Makes a link of the kind `name`, else of the kind that the variable HFCOMM_LINK names, else of the first that works:
-/// MPI where the program includes <hfcomm/mpi.hpp> and MPI is initialised or has started the program, UCX, Gloo. Throws
-/// engine_error with what each of them reported. Some libraries print, too.
+/// MPI where the program includes <hfcomm/mpi.hpp> and MPI is initialised or has started the program, UCX where the
+/// machine has hardware for RDMA, TCP. Throws engine_error with what each of them reported. Some libraries print, too.
 inline std::unique_ptr<link> make_link(std::string_view name = {}) {
   if (const auto* const kind = named_link(name); kind != nullptr) {
     return kind->make();
@@ -102,14 +103,14 @@ inline std::unique_ptr<link> make_link(std::string_view name = {}) {
     try {
       return kind.make();
     } catch (const engine_error& problem) {
-      detail::append(reports, {"; ", kind.name, ": ", problem.detail(), " (packages: ", kind.how_to_install, ")"});
+      detail::append(reports, {"; ", kind.name, ": ", problem.detail()});
+      if (!kind.how_to_install.empty()) {
+        detail::append(reports, {" (packages: ", kind.how_to_install, ")"});
+      }
     }
   }
-  detail::throw_error<engine_error>(
-      {-1, 0, "", 0, call_site::current()},
-      {"a job of several machines needs a library that carries its data between them. Install UCX (package "
-       "libucx0; to compile, libucx-dev), or include <hfcomm/mpi.hpp> and link with MPI",
-       reports});
+  detail::throw_error<engine_error>({-1, 0, "", 0, call_site::current()},
+                                    {"nothing carries data between the machines of this job", reports});
 }
 
 }  // namespace hfcomm::engines

@@ -28,7 +28,7 @@ namespace hfcomm::engines {
 /// its bytes wait in this process until it calls MPI again, and a rank that computes does not.
 class mpi final : public link {
  public:
-  mpi() {
+  mpi() : link("mpi") {
     mpi_library::require();
     int* largest_tag = nullptr;
     int is_known = 0;
@@ -43,8 +43,6 @@ class mpi final : public link {
     give_up_if([](int) { return true; });
     mpi_library::count_link(-1);
   }
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
     const int rank = world_rank();
@@ -110,6 +108,9 @@ class mpi final : public link {
   }
 
   /// Tests one message after the other: MPI_Testsome would report errors to the handler of MPI_COMM_WORLD.
+  /// Nobody asks for it (see takes_any_channel).
+  void cancel(link_transfer& /*receive*/) noexcept override {}
+
   bool progress() noexcept override {
     if (messages_.empty()) {
       serve_others();
@@ -134,6 +135,8 @@ class mpi final : public link {
   }
 
   /// MPI tells nobody of news: this returns soon, so that somebody asks for them.
+  [[nodiscard]] bool prepare_sleep() noexcept override { return true; }
+
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
     const auto pause = pause_.load(std::memory_order_relaxed);
     pause_.store(std::min(pause * 5 / 4, longest_pause), std::memory_order_relaxed);
@@ -248,7 +251,6 @@ class mpi final : public link {
 inline const bool has_mpi_link = register_link({
     .name = "mpi",
     .how_to_install = "libopenmpi-dev or libmpich-dev",
-    .place = 1,
     .is_meant = &mpi_library::is_meant,
     .prepare = &mpi_library::require,
     .abandon = &mpi_library::give_up,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -30,34 +31,32 @@ namespace hfcomm::engines {
 /// a transfer with the other.
 class tcp final : public link {
  public:
-  /// Throws engine_error.
-  tcp() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
+  /// `interfaces` are those by which others reach this machine, as HFCOMM_INTERFACE names them; null: as that variable
+  /// does. Throws engine_error.
+  explicit tcp(const char* interfaces = nullptr)
+      : link("tcp", std::size_t{1} << 20),  // which stay in the kernel at first (see tcp_stream)
+        events_(::epoll_create1(EPOLL_CLOEXEC)),
+        meeting_(interfaces != nullptr ? interfaces : std::getenv("HFCOMM_INTERFACE")) {
     if (!events_) {
       throw_link_error("tcp", detail::concat({"epoll_create1: ", std::strerror(errno)}));
     }
   }
   ~tcp() override {
-    for (const auto& one : peers_) {
-      if (one.stream != nullptr) {
-        one.stream->give_up();
-      }
+    for (int machine = 0; machine < count_; ++machine) {
+      give_up(machine);
     }
   }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
   [[nodiscard]] std::vector<std::byte> address() const override {
     return published_address(name(), meeting_.address());
   }
 
   void open(int self, std::vector<std::vector<std::byte>> addresses) override {
     self_ = self;
-    peers_ = std::vector<peer>(addresses.size());
+    count_ = static_cast<int>(addresses.size());
+    peers_ = std::make_unique<peer[]>(addresses.size());  // NOLINT(*avoid-c-arrays)
     meeting_.open(self, own_addresses(name(), std::move(addresses)), events_.get());
   }
-
-  [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
-  /// They stay in the kernel at first (see tcp_stream).
-  [[nodiscard]] std::size_t most_unasked() const noexcept override { return std::size_t{1} << 20; }
 
   void start(link_transfer& one) noexcept override {
     peer& other = peer_of(one.machine);
@@ -89,8 +88,9 @@ class tcp final : public link {
     }
     unsent_.clear();
     if (std::exchange(is_due_, false)) {
-      for (const peer& one : peers_) {
-        moved = (one.stream != nullptr && one.stream->is_due() && receive(*one.stream, false)) || moved;
+      for (int machine = 0; machine < count_; ++machine) {
+        const auto& stream = peer_of(machine).stream;
+        moved = (stream != nullptr && stream->is_due() && receive(*stream, false)) || moved;
       }
     }
     std::array<epoll_event, 32> news;
@@ -118,10 +118,13 @@ class tcp final : public link {
   }
 
   [[nodiscard]] int failing_machine() const noexcept override {
-    const auto failing = std::find_if(peers_.begin(), peers_.end(), [](const peer& one) {
-      return !one.is_gone && one.stream != nullptr && one.stream->has_failed();
-    });
-    return failing == peers_.end() ? -1 : static_cast<int>(failing - peers_.begin());
+    for (int machine = 0; machine < count_; ++machine) {
+      const peer& one = peer_of(machine);
+      if (!one.is_gone && one.stream != nullptr && one.stream->has_failed()) {
+        return machine;
+      }
+    }
+    return -1;
   }
 
  private:
@@ -132,7 +135,7 @@ class tcp final : public link {
     bool is_gone = false;                // given up
   };
 
-  [[nodiscard]] peer& peer_of(int machine) noexcept { return peers_[static_cast<std::size_t>(machine)]; }
+  [[nodiscard]] peer& peer_of(int machine) const noexcept { return peers_[static_cast<std::size_t>(machine)]; }
   static tcp_stream& stream_of(peer& one) noexcept {
     if (one.stream == nullptr) {
       one.stream = std::make_unique<tcp_stream>();
@@ -179,7 +182,8 @@ class tcp final : public link {
   rendezvous::unique_fd events_;
   tcp_meeting meeting_;
   int self_ = -1;
-  std::vector<peer> peers_;                 // by machine
+  int count_ = 0;
+  std::unique_ptr<peer[]> peers_;           // NOLINT(*avoid-c-arrays)                 // by machine
   bool is_due_ = false;                     // one of their streams is
   hfcomm::detail::plain_list<int> unsent_;  // machines for which sends have been started since the last `progress`
 };
@@ -187,8 +191,7 @@ class tcp final : public link {
 inline link_kind tcp_kind() {
   return {
       .name = "tcp",
-      .how_to_install = "none",
-      .place = 4,
+      .how_to_install = {},
       .make = []() -> std::unique_ptr<link> { return std::make_unique<tcp>(); },
   };
 }

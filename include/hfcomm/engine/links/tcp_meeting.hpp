@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <string>
 #include <string_view>
@@ -39,8 +40,10 @@ class tcp_meeting {
     rendezvous::unique_fd socket{};
   };
 
-  /// Listens. Throws engine_error.
-  tcp_meeting() : listener_(rendezvous::tcp_socket(AF_INET6)) {
+  /// Listens. `interfaces` are those by which others reach this machine, as HFCOMM_INTERFACE names them; null: all.
+  /// Throws engine_error.
+  explicit tcp_meeting(const char* interfaces)
+      : interfaces_(interfaces != nullptr ? interfaces : ""), listener_(rendezvous::tcp_socket(AF_INET6)) {
     rendezvous::tcp_address any;
     any.storage.ss_family = AF_INET6;
     any.length = sizeof(sockaddr_in6);
@@ -60,15 +63,14 @@ class tcp_meeting {
 
   /// Returns how others find this machine: its secret, and as text, between commas, its port and its addresses.
   [[nodiscard]] std::vector<std::byte> address() const {
-    const char* const variable = std::getenv("HFCOMM_INTERFACE");
-    const std::string chosen = variable != nullptr ? variable : "";
     const auto all = rendezvous::network_addresses();
-    auto found = rendezvous::reachable_addresses(all, chosen);
-    if (found.empty() && !chosen.empty()) {
-      throw_link_error("tcp", detail::concat({"HFCOMM_INTERFACE=", chosen, " is no interface that is up"}));
-    }
-    if (found.empty()) {  // all machines are this one
+    auto found = rendezvous::reachable_addresses(all, interfaces_);
+    if (found.empty() && interfaces_.empty()) {  // all machines are this one
       found = rendezvous::reachable_addresses(all, "lo");
+    }
+    if (found.empty()) {
+      throw_link_error("tcp", interfaces_.empty() ? std::string("no network interface is up")
+                                                  : detail::concat({"no network interface ", interfaces_, " is up"}));
     }
     std::string text = detail::concat({rendezvous::address_of(listener_.get(), &::getsockname).port()});
     for (const auto& one : found) {
@@ -121,7 +123,13 @@ class tcp_meeting {
   /// Takes news of a key.
   [[nodiscard]] outcome take(std::uint64_t key) noexcept {
     if (key == first_key) {
-      accept_all();
+      while (rendezvous::unique_fd socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)}) {
+        const auto is_unknown = [](const contact& one) { return one.machine < 0; };
+        if (std::count_if(contacts_.begin(), contacts_.end(), is_unknown) == most_unknown) {
+          contacts_.erase(std::find_if(contacts_.begin(), contacts_.end(), is_unknown));
+        }
+        add({.socket = std::move(socket)});
+      }
       return {};
     }
     const auto found = std::find_if(contacts_.begin(), contacts_.end(), [&](auto& one) { return one.key == key; });
@@ -148,7 +156,9 @@ class tcp_meeting {
 
   /// Ends the contacts with a machine.
   void forget(int machine) noexcept {
-    contacts_.remove_if([&](auto& one) { return one.machine == machine; });
+    for (auto one = contacts_.begin(); one != contacts_.end();) {
+      one = one->machine == machine ? contacts_.erase(one) : std::next(one);
+    }
   }
 
  private:
@@ -171,7 +181,7 @@ class tcp_meeting {
   };
   enum class progress { waits, fails, succeeds };
 
-  static constexpr std::size_t most_unknown = 256;  // that wait: who is no machine of the job may connect, too
+  static constexpr std::ptrdiff_t most_unknown = 256;  // that wait: who is no machine of the job may connect, too
 
   void watch(int how, int fd, std::uint64_t key, std::uint32_t what) const noexcept {
     epoll_event event{};
@@ -185,20 +195,6 @@ class tcp_meeting {
     contacts_.push_back(std::move(made));
     watch(EPOLL_CTL_ADD, contacts_.back().socket.get(), last_key_, EPOLLIN | EPOLLOUT | EPOLLET);
   }
-  void accept_all() noexcept {
-    while (true) {
-      rendezvous::unique_fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket) {
-        return;
-      }
-      const auto is_unknown = [](const contact& one) { return one.machine < 0; };
-      if (std::count_if(contacts_.begin(), contacts_.end(), is_unknown) >= static_cast<std::ptrdiff_t>(most_unknown)) {
-        contacts_.erase(std::find_if(contacts_.begin(), contacts_.end(), is_unknown));
-      }
-      add({.socket = std::move(socket)});
-    }
-  }
-
   [[nodiscard]] secret secret_of(int machine) const noexcept {
     secret theirs{};
     const auto& address = addresses_[static_cast<std::size_t>(machine)];
@@ -248,6 +244,7 @@ class tcp_meeting {
     }
   }
 
+  std::string interfaces_;
   rendezvous::unique_fd listener_;
   secret secret_{};
   int self_ = -1;

@@ -31,9 +31,9 @@ class ucx final : public link {
  public:
   static constexpr std::size_t largest_message = ucx_worker::largest_message;
 
+  ucx() : link("ucx", std::size_t{64} << 10) {}
   ~ucx() override { give_up_peers(peers_); }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "ucx"; }
   [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }
 
   void open(int self, std::vector<std::vector<std::byte>> addresses) override {
@@ -44,8 +44,6 @@ class ucx final : public link {
       peers_.push_back(std::make_unique<peer>());
     }
   }
-
-  [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
 
   void start(link_transfer& one) noexcept override {
     auto& other = *peers_[static_cast<std::size_t>(one.machine)];
@@ -291,7 +289,7 @@ inline link_kind ucx_kind() {
   return {
       .name = "ucx",
       .how_to_install = "libucx0 (Debian, Ubuntu), ucx (Fedora, RHEL, conda)",
-      .place = 2,
+      .is_meant = &has_rdma,  // over TCP alone it takes longer than the link tcp
       .make = []() -> std::unique_ptr<link> { return std::make_unique<ucx>(); },
   };
 }

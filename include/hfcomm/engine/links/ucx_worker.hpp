@@ -88,6 +88,12 @@ inline const ucx_api& ucx_functions(const call_site& where = call_site::current(
   return hfcomm::detail::table_of<ucx_api>(&load_ucx, where);
 }
 
+/// Returns whether this machine has hardware for RDMA.
+inline bool has_rdma() noexcept {
+  std::error_code none;
+  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+}
+
 /// The settings of UCX that hfcomm needs, as variables of the environment while this object lives: UCX reads some of
 /// them nowhere else. A variable that the user has set is left alone.
 class ucx_settings {
@@ -108,8 +114,7 @@ class ucx_settings {
     if (!chosen.interface.empty()) {
       set("UCX_NET_DEVICES", chosen.interface);
     }
-    std::error_code none;
-    if (!chosen.address.empty() || std::filesystem::is_empty("/sys/class/infiniband", none) || none) {
+    if (!chosen.address.empty() || !has_rdma()) {
       // Over TCP a rendezvous costs a round trip and saves no copy. RDMA needs it to leave out the copies.
       set("UCX_RNDV_THRESH", "inf");
       // In UCX 1.13 an assertion fails where a connection breaks within a send without copies.

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <numeric>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/engine/hierarchical/machine_agent.hpp>
 #include <hfcomm/engine/hierarchical/memory_control.hpp>
-#include <hfcomm/engine/links/memory_link.hpp>
+#include <hfcomm/engine/links/tcp.hpp>
 #include <hfcomm/group/detail/several_machines.hpp>
 #include <hfcomm/machine/segment_broker.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
@@ -27,13 +26,22 @@ namespace hfcomm::detail {
 /// The agents of machines whose ranks are threads of this process. What passes between machines goes through them.
 class pretended_agents {
  public:
+  /// Throws engine_error where there is no loopback interface.
   explicit pretended_agents(std::size_t machines)
-      : controls_(std::make_shared<engines::memory_control::hub>(static_cast<int>(machines))) {}
+      : links_(machines),
+        addresses_(machines),
+        controls_(std::make_shared<engines::memory_control::hub>(static_cast<int>(machines))) {
+    for (std::size_t machine = 0; machine < machines; ++machine) {
+      links_[machine] = std::make_unique<engines::tcp>("lo");
+      addresses_[machine] = links_[machine]->address();
+    }
+  }
   /// Waits until what the ranks wrote has arrived, because agents answer each other until then.
   ~pretended_agents() {
-    std::vector<std::jthread> threads;
-    for (const auto& agent : agents_) {
-      threads.emplace_back([&agent] { static_cast<void>(agent->finish(std::chrono::seconds(10))); });  // NOLINT
+    for (const std::chrono::seconds limit : {std::chrono::seconds(0), std::chrono::seconds(10)}) {
+      for (const auto& agent : agents_) {  // which all begin before one is waited for
+        static_cast<void>(agent->finish(limit));
+      }
     }
   }
   pretended_agents(const pretended_agents&) = delete;
@@ -43,12 +51,11 @@ class pretended_agents {
   std::shared_ptr<engines::machine_agent> add(const rendezvous::job_plan& plan,
                                               const rendezvous::machine_memory& memory, int ranks) {
     const int machine = static_cast<int>(agents_.size());
-    auto link = network_.make_end();
-    link->open(machine, {});
+    links_[agents_.size()]->open(machine, addresses_);
     agents_.push_back(
         rendezvous::make_agent(plan, memory, ranks,
                                {.self = machine,
-                                .link = std::move(link),
+                                .link = std::move(links_[agents_.size()]),
                                 .control = std::make_unique<engines::memory_control>(controls_, machine)}));
     return agents_.back();
   }
@@ -60,7 +67,8 @@ class pretended_agents {
   }
 
  private:
-  engines::memory_network network_;
+  std::vector<std::unique_ptr<engines::link>> links_;  // of machines that have no agent yet
+  std::vector<std::vector<std::byte>> addresses_;
   std::shared_ptr<engines::memory_control::hub> controls_;
   std::vector<std::shared_ptr<engines::machine_agent>> agents_;  // by machine
 };

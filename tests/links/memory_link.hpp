@@ -55,7 +55,10 @@ class memory_network {
   /// A send copies its bytes and is done: nothing here touches a sender's memory later.
   class end final : public link {
    public:
-    explicit end(memory_network& network) : network_(network), descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    explicit end(memory_network& network)
+        : link("memory", std::size_t{64} << 10),
+          network_(network),
+          descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
     ~end() override {
       const std::scoped_lock lock(network_.mutex_);
@@ -64,7 +67,6 @@ class memory_network {
       ::close(descriptor_);
     }
 
-    [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
     [[nodiscard]] std::vector<std::byte> address() const override { return {std::byte{'m'}}; }
 
     void open(int self, std::vector<std::vector<std::byte>> /*addresses*/) override {
@@ -72,8 +74,6 @@ class memory_network {
       self_ = self;
       network_.ends_[self] = this;
     }
-
-    [[nodiscard]] bool takes_any_channel() const noexcept override { return true; }
 
     void start(link_transfer& one) noexcept override {
       const std::scoped_lock lock(network_.mutex_);
@@ -122,6 +122,8 @@ class memory_network {
       }
       return moved;
     }
+
+    [[nodiscard]] bool prepare_sleep() noexcept override { return true; }
 
     void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
       std::array<pollfd, 2> events{{{descriptor, POLLIN, 0}, {descriptor_, POLLIN, 0}}};
