@@ -2,9 +2,9 @@
 #pragma once
 
 /// Lets buffers go straight from rank to rank between machines, where each machine of the job has one rank and the link
-/// is TCP or UCX. The thread that waits sends and receives them, without a copy of the group's memory on each machine. One
-/// file of the program includes this header. On all machines of a job, or on none: init() throws engine_error where
-/// they differ.
+/// is TCP or UCX. The thread that waits sends and receives them, without a copy of the group's memory on each machine.
+/// One file of the program includes this header. On all machines of a job, or on none: init() throws engine_error
+/// where they differ.
 ///
 /// Barriers, reductions, and broadcast, gather, all_gather, scatter and all_to_all of buffers take a half to nine
 /// tenths of the time. Objects, and buffers of lengths that not all ranks know, go as without it, and so does all where

@@ -28,7 +28,7 @@
 
 namespace hfcomm::engines {
 
-/// A network between threads of one process, for tests of what uses links, and for ranks as threads.
+/// A network between threads of one process, for tests.
 class memory_network {
  public:
   /// Every message arrives up to `most_delay` late, random by `seed`; later ones of its channel wait for it.
@@ -56,7 +56,7 @@ class memory_network {
   class end final : public link {
    public:
     explicit end(memory_network& network)
-        : link("memory", std::size_t{64} << 10),
+        : link("memory", true, std::size_t{64} << 10),
           network_(network),
           descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 

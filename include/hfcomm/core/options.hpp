@@ -29,7 +29,7 @@ struct init_options {
   /// The time that init() waits for the other ranks to start.
   std::chrono::nanoseconds start_timeout = std::chrono::minutes(5);
 
-  /// The library that carries data between machines: "ucx", "mpi" or "gloo", the same on all ranks. Empty: what
+  /// The link that carries data between machines: "tcp", "ucx", "mpi" or "gloo", the same on all ranks. Empty: what
   /// HFCOMM_LINK says, else the first that works.
   std::string link{};
   /// The job's secret, at least 16 characters, the same on all ranks. Empty: see HFCOMM_SECRET_FILE and HFCOMM_SECRET.

@@ -49,8 +49,8 @@ class [[nodiscard("the session ends when it is destroyed: auto session = hfcomm:
 ///
 /// Throws usage_error on a second init, and on options or variables that do not fit together. Where two processes claim
 /// one rank, every rank that has come throws usage_error. Throws timeout_error, with the ranks that did not come, after
-/// `start_timeout`. Throws engine_error where a machine has no resources for its ranks, or no library that connects it
-/// to the others (see init_options::link). Throws usage_error where the job has several machines and no secret, and
+/// `start_timeout`. Throws engine_error where a machine has no resources for its ranks, or no link that connects it to
+/// the others (see init_options::link). Throws usage_error where the job has several machines and no secret, and
 /// where a header-only program does not include <hfcomm/machines.hpp> for it; where nothing tells that there are
 /// several, ranks on others count as missing then. Not thread-safe.
 [[nodiscard("the session ends when it is destroyed: auto session = hfcomm::init();")]] [[gnu::cold]] session init(

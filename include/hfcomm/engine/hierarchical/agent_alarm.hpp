@@ -51,10 +51,10 @@ class agent_alarm {
   }
 
   /// Waits while a rank does the agent's work, but not longer than `most`. Returns whether the bell or a descriptor has
-  /// called before. `is_long`: also where a rank has something for other machines.
-  bool rest(std::chrono::nanoseconds most, bool is_long) {
+  /// called before. `hears`: so do ranks that have something for other machines.
+  bool rest(std::chrono::nanoseconds most, bool hears) {
     pollfd event{events_.get(), POLLIN, 0};
-    const bool is_called = (is_long && hear_ranks()) || detail::poll_events({&event, 1}, most);
+    const bool is_called = (hears && hear_ranks()) || detail::poll_events({&event, 1}, most);
     bell_->board().sleeping.store(0);
     silence();
     return is_called;

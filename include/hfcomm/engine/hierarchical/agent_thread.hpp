@@ -56,8 +56,8 @@ class agent_thread {
     return held;
   }
 
-  /// Does a pass, unless another thread is at it, or is about to be. For a rank that waits. `is_direct`: for what
-  /// leaves nothing to do when the rank goes on.
+  /// Does a pass, unless another thread is at it, or is about to be. For a rank that waits. With `is_direct`, most
+  /// passes move the link's transfers alone, and the agent's thread looks for more only after a millisecond.
   void drive(bool is_direct = false) noexcept {
     if (claims_.load(std::memory_order_relaxed) != 0) {
       return;
@@ -72,12 +72,20 @@ class agent_thread {
       alarm_.bell()->ring();  // what this rank takes does not wake the thread, which has to prepare its sleep again
     }
     if (is_direct && now < next_pass_) {
-      static_cast<void>(link_.progress());
+      has_moved_ = link_.progress() || has_moved_;
     } else {
       next_pass_ = now + pass_interval;
       static_cast<void>(do_pass_(now));
     }
   }
+
+  /// Lets the agent's thread do the work at once.
+  void stop_driving() noexcept {
+    driven_until_.store({}, std::memory_order_relaxed);
+    alarm_.bell()->ring();
+  }
+  /// Returns whether transfers have moved since the last pass. For `do_pass`.
+  [[nodiscard]] bool take_moved() noexcept { return std::exchange(has_moved_, false); }
 
  private:
   /// The time for which the thread looks for more after something has moved. Ranks usually answer at once.
@@ -123,6 +131,7 @@ class agent_thread {
   std::atomic<int> claims_{0};  // threads that wait for the mutex
   std::atomic<clock::duration> driven_until_{clock::duration{}};
   clock::time_point next_pass_;
+  bool has_moved_ = false;
   std::atomic<bool> sleeps_{false};  // the thread does, or is about to
   std::atomic<bool> stops_{false};
   rendezvous::fork_guard creator_;

@@ -107,9 +107,10 @@ class machine_agent final : public machine_connection, public connected_port, pr
                ? registered_direct()(steps, *this, machine_of)
                : connected_port::make_collectives(steps, machine_of);
   }
-  /// Moves the link's transfers on and, now and then, all else. For a rank that waits for those, and leaves nothing to
-  /// the agent when it goes on.
+  /// Moves the link's transfers on and, now and then, all else. For a rank that waits for its own transfers.
   void drive_link() noexcept { thread_->drive(true); }
+  /// Lets the agent's thread do the work at once.
+  void stop_driving() noexcept { thread_->stop_driving(); }
   /// Returns the lock that protects `links`.
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return thread_->lock(); }
   [[nodiscard]] machine_links& links() noexcept { return links_; }
@@ -164,7 +165,7 @@ class machine_agent final : public machine_connection, public connected_port, pr
 
   bool progress() {
     const bool has_sent = collect();
-    const bool have_moved = links_.progress(*this);
+    const bool have_moved = links_.progress(*this) || thread_->take_moved();
     for (auto& [id, group] : groups_) {
       group->wake_if_new(have_moved);
     }

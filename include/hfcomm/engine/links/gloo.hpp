@@ -137,7 +137,7 @@ class gloo final : public link {
     }
   }
 
-  /// Nobody asks for it (see takes_any_channel).
+  /// Does nothing: who cancels asks for `takes_any_channel`.
   void cancel(link_transfer& /*receive*/) noexcept override {}
 
   bool progress() noexcept override { return waiters_.take_news(); }

@@ -45,9 +45,9 @@ struct link_transfer {
 /// throws.
 class link {
  public:
-  /// `name` outlives this. `most_unasked` is 0 where a link does not take any channel.
-  explicit link(std::string_view name, std::size_t most_unasked = 0) noexcept
-      : name_(name), most_unasked_(most_unasked) {}
+  /// `name` outlives this. The others are what the functions of their names return.
+  explicit link(std::string_view name, bool takes_any_channel = false, std::size_t most_unasked = 0) noexcept
+      : name_(name), takes_any_channel_(takes_any_channel), most_unasked_(most_unasked) {}
   link(const link&) = delete;
   link& operator=(const link&) = delete;
   /// Gives up what is under way. Does not wait for other machines.
@@ -64,7 +64,7 @@ class link {
   virtual void open(int self, std::vector<std::vector<std::byte>> addresses) = 0;
 
   /// Returns whether a channel may be any number, and receives can be cancelled. Otherwise it is below 2^20.
-  [[nodiscard]] bool takes_any_channel() const noexcept { return most_unasked_ != 0; }
+  [[nodiscard]] bool takes_any_channel() const noexcept { return takes_any_channel_; }
 
   /// Returns how many bytes of a transfer may well be sent before the other side starts its receive, although they are
   /// kept there.
@@ -91,16 +91,17 @@ class link {
   /// touches its memory any more.
   virtual void give_up(int machine) noexcept = 0;
 
-  /// Returns a machine of which the library has said that it is gone; -1 where there is none. A hint: the side channel
+  /// Returns a machine to which the connection has failed; -1 where there is none. A hint: the side channel
   /// decides.
   [[nodiscard]] virtual int failing_machine() const noexcept = 0;
 
  private:
   std::string_view name_;
+  bool takes_any_channel_;
   std::size_t most_unasked_;
 };
 
-/// What links can be made of: mostly a library.
+/// A kind of link, mostly made of a library.
 struct link_kind {
   std::string_view name;                      ///< As `link::name` returns it.
   std::string_view how_to_install;            ///< For the error where no link can be made; empty: it has no library.
@@ -149,7 +150,7 @@ inline std::string published_name(std::string_view name) {
   return std::string(name) + (registered_direct() != nullptr ? " with <hfcomm/direct.hpp>" : "");
 }
 
-/// Returns an address as links publish it: the link's name before the library's own bytes.
+/// Returns an address as links publish it: the link's name before its own bytes.
 inline std::vector<std::byte> published_address(std::string_view link, std::span<const std::byte> bytes) {
   const std::string name = published_name(link);
   std::vector<std::byte> address(name.size() + 1 + bytes.size());
@@ -162,7 +163,7 @@ inline std::vector<std::byte> published_address(std::string_view link, std::span
   return address;
 }
 
-/// Returns the library's own bytes of each machine's address. Throws engine_error where a machine has another link.
+/// Returns the link's own bytes of each machine's address. Throws engine_error where a machine has another link.
 inline std::vector<std::vector<std::byte>> own_addresses(std::string_view link,
                                                          std::vector<std::vector<std::byte>> published) {
   const std::string name = published_name(link);

@@ -107,10 +107,10 @@ class mpi final : public link {
     }
   }
 
-  /// Tests one message after the other: MPI_Testsome would report errors to the handler of MPI_COMM_WORLD.
-  /// Nobody asks for it (see takes_any_channel).
+  /// Does nothing: who cancels asks for `takes_any_channel`.
   void cancel(link_transfer& /*receive*/) noexcept override {}
 
+  /// Tests one message after the other: MPI_Testsome would report errors to the handler of MPI_COMM_WORLD.
   bool progress() noexcept override {
     if (messages_.empty()) {
       serve_others();
@@ -134,9 +134,9 @@ class mpi final : public link {
     return has_moved;
   }
 
-  /// MPI tells nobody of news: this returns soon, so that somebody asks for them.
   [[nodiscard]] bool prepare_sleep() noexcept override { return true; }
 
+  /// MPI tells nobody of news: this returns soon, so that somebody asks for them.
   void sleep(int descriptor, std::chrono::microseconds most) noexcept override {
     const auto pause = pause_.load(std::memory_order_relaxed);
     pause_.store(std::min(pause * 5 / 4, longest_pause), std::memory_order_relaxed);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -10,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +18,7 @@
 #include <hfcomm/core/detail/concat.hpp>
 #include <hfcomm/core/plain_list.hpp>
 #include <hfcomm/engine/links/link.hpp>
-#include <hfcomm/engine/links/tcp_meeting.hpp>
+#include <hfcomm/engine/links/tcp_connector.hpp>
 #include <hfcomm/engine/links/tcp_stream.hpp>
 #include <hfcomm/machine/shared_segment.hpp>
 #include <hfcomm/machine/waiting.hpp>
@@ -34,9 +32,9 @@ class tcp final : public link {
   /// `interfaces` are those by which others reach this machine, as HFCOMM_INTERFACE names them; null: as that variable
   /// does. Throws engine_error.
   explicit tcp(const char* interfaces = nullptr)
-      : link("tcp", std::size_t{1} << 20),  // which stay in the kernel at first (see tcp_stream)
+      : link("tcp", true, std::size_t{1} << 20),
         events_(::epoll_create1(EPOLL_CLOEXEC)),
-        meeting_(interfaces != nullptr ? interfaces : std::getenv("HFCOMM_INTERFACE")) {
+        connector_(interfaces != nullptr ? interfaces : std::getenv("HFCOMM_INTERFACE")) {
     if (!events_) {
       throw_link_error("tcp", detail::concat({"epoll_create1: ", std::strerror(errno)}));
     }
@@ -48,28 +46,29 @@ class tcp final : public link {
   }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
-    return published_address(name(), meeting_.address());
+    return published_address(name(), connector_.address());
   }
 
   void open(int self, std::vector<std::vector<std::byte>> addresses) override {
     self_ = self;
     count_ = static_cast<int>(addresses.size());
     peers_ = std::make_unique<peer[]>(addresses.size());  // NOLINT(*avoid-c-arrays)
-    meeting_.open(self, own_addresses(name(), std::move(addresses)), events_.get());
+    connector_.open(self, own_addresses(name(), std::move(addresses)), events_.get());
   }
 
   void start(link_transfer& one) noexcept override {
-    peer& other = peer_of(one.machine);
+    const int machine = one.machine;
+    peer& other = peer_of(machine);
     if (other.is_gone) {
       one.finish(false);
       return;
     }
+    if (one.sends && !std::exchange(other.is_unsent, true)) {
+      unsent_.push_back(machine);
+    }
     tcp_stream& stream = stream_of(other);
     stream.start(one);
-    if (one.sends && !std::exchange(other.is_unsent, true)) {
-      unsent_.push_back(one.machine);
-    }
-    if (self_ < one.machine && !std::exchange(other.is_asked, true) && !meeting_.connect(one.machine)) {
+    if (self_ < machine && !std::exchange(other.is_asked, true) && !connector_.connect(machine)) {
       stream.fail();
     }
   }
@@ -111,7 +110,7 @@ class tcp final : public link {
   void give_up(int machine) noexcept override {
     peer& other = peer_of(machine);
     other.is_gone = true;
-    meeting_.forget(machine);
+    connector_.forget(machine);
     if (other.stream != nullptr) {
       other.stream->give_up();
     }
@@ -151,9 +150,9 @@ class tcp final : public link {
 
   /// Takes news of a descriptor. Returns whether a transfer has moved.
   bool take(const epoll_event& news) noexcept {
-    if (news.data.u64 >= tcp_meeting::first_key) {
-      if (auto met = meeting_.take(news.data.u64); met.machine >= 0) {
-        settle(peer_of(met.machine), std::move(met));
+    if (news.data.u64 >= tcp_connector::first_key) {
+      if (auto made = connector_.take(news.data.u64); made.machine >= 0) {
+        take_connection(peer_of(made.machine), std::move(made));
         return true;
       }
       return false;
@@ -163,24 +162,24 @@ class tcp final : public link {
     return ((news.events & EPOLLOUT) != 0 && stream.send(true)) || has_received;
   }
 
-  void settle(peer& with, tcp_meeting::outcome met) noexcept {
+  void take_connection(peer& with, tcp_connector::result made) noexcept {
     tcp_stream& stream = stream_of(with);
     if (with.is_gone || stream.is_connected() || stream.has_failed()) {
       return;
     }
-    if (!met.socket) {
+    if (!made.socket) {
       stream.fail();
       return;
     }
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-    event.data.u64 = static_cast<std::uint64_t>(met.machine);
-    ::epoll_ctl(events_.get(), EPOLL_CTL_MOD, met.socket.get(), &event);
-    stream.connect(std::move(met.socket));
+    event.data.u64 = static_cast<std::uint64_t>(made.machine);
+    ::epoll_ctl(events_.get(), EPOLL_CTL_MOD, made.socket.get(), &event);
+    stream.connect(std::move(made.socket));
   }
 
   rendezvous::unique_fd events_;
-  tcp_meeting meeting_;
+  tcp_connector connector_;
   int self_ = -1;
   int count_ = 0;
   std::unique_ptr<peer[]> peers_;           // NOLINT(*avoid-c-arrays)                 // by machine

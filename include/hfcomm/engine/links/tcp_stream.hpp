@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <list>
+#include <memory>
+#include <new>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,8 +27,8 @@
 namespace hfcomm::engines {
 
 /// The transfers to and from one other machine, over a TCP connection that comes later. Each is a message: its channel
-/// and its length, and then its bytes, which the kernel copies from and to the transfers' own memory. Bytes for which
-/// no receive has been started are kept.
+/// and its length, and then its bytes. They go from the sender's memory to the receiver's, but for what comes together
+/// with a head. Bytes for which no receive has been started are kept.
 class tcp_stream {
  public:
   [[nodiscard]] bool is_connected() const noexcept { return static_cast<bool>(socket_); }
@@ -56,7 +57,7 @@ class tcp_stream {
     (one.sends ? sends_ : receives_).push_back(&one);
   }
 
-  /// See `link::cancel`.
+  /// Gives up a receive at once.
   void cancel(link_transfer& receive) noexcept {
     const auto* const found = std::find(receives_.begin(), receives_.end(), &receive);
     if (found != receives_.end()) {
@@ -89,6 +90,9 @@ class tcp_stream {
 
   /// Takes what has come. Returns whether that was anything. `is_ending`: the other machine sends no more.
   bool receive(bool is_ending) noexcept {
+    if (!is_connected()) {
+      return false;
+    }
     is_ending_ = is_ending_ || is_ending;
     bool moved = use_staged();
     std::size_t taken = 0;
@@ -142,7 +146,7 @@ class tcp_stream {
     }
   }
 
-  /// The same, and forgets what is kept.
+  /// Ends the connection and all transfers, and forgets what is kept.
   void give_up() noexcept {
     fail();
     kept_.clear();
@@ -150,13 +154,15 @@ class tcp_stream {
 
  private:
   static constexpr std::size_t staged_bytes = std::size_t{16} << 10;
-  static constexpr std::size_t most_taken = std::size_t{1} << 20;  // at a time: others have their turn, too
+  static constexpr std::size_t most_taken = std::size_t{1} << 20;  // bytes at a time, before others have their turn
   /// Bytes that wait in the kernel to be sent. More would be out of the caches before they are.
   static constexpr int most_unsent = 32 << 10;
   static constexpr std::size_t most_sends = 8;  // that one call of the system sends
-  /// The time for which a message of more than `staged_bytes` stays in the kernel when no receive has been started.
-  /// Often one is about to be, because the message before is what it waits for. Kept, it would be copied twice.
-  static constexpr std::chrono::milliseconds patience{2};
+  /// The times for which a message of more than `staged_bytes`, or of more than 1 MiB, stays in the kernel when no
+  /// receive has been started. Often one is about to be, because the message before is what it waits for. Kept, it
+  /// would be copied twice. The longer ones are sent only to those that are about to receive them.
+  static constexpr std::chrono::milliseconds keep_delay{2};
+  static constexpr std::chrono::milliseconds long_keep_delay{100};
 
   struct head {
     std::uint64_t channel = 0;
@@ -164,7 +170,8 @@ class tcp_stream {
   };
   struct kept_message {
     std::uint64_t channel;
-    std::vector<std::byte> bytes;
+    std::size_t bytes;
+    std::unique_ptr<std::byte[]> memory;  // NOLINT(*avoid-c-arrays): not to be zeroed
   };
 
   /// Returns false where nothing could be sent.
@@ -194,6 +201,7 @@ class tcp_stream {
       sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+      receive(true);  // what the other machine has sent before its end
       fail();
       return false;
     }
@@ -251,13 +259,19 @@ class tcp_stream {
       if (head_.bytes > staged_bytes && there < head_.bytes) {
         const auto now = clock::now();
         stalled_since_ = stalled_since_ == clock::time_point() ? now : stalled_since_;
-        if (now - stalled_since_ < patience) {
+        if (now - stalled_since_ < (head_.bytes > most_taken ? long_keep_delay : keep_delay)) {
           return false;
         }
       }
-      kept_.push_back({head_.channel, std::vector<std::byte>(static_cast<std::size_t>(head_.bytes))});
-      place_ = kept_.back().bytes.data();
+      const auto bytes = static_cast<std::size_t>(head_.bytes);
+      kept_.push_back(
+          {head_.channel, bytes, std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes])});  // NOLINT
+      place_ = kept_.back().memory.get();
       is_keeping_ = true;
+      if (place_ == nullptr) {
+        fail();
+        return false;
+      }
     }
     stalled_since_ = {};
     is_matched_ = true;
@@ -293,10 +307,10 @@ class tcp_stream {
       return false;
     }
     const bool is_whole = !is_keeping_ || &*found != &kept_.back();
-    const std::size_t there = found->bytes.size() - (is_whole ? 0 : left_);
-    const bool fits = one.bytes.size() == found->bytes.size();
+    const std::size_t there = found->bytes - (is_whole ? 0 : left_);
+    const bool fits = one.bytes.size() == found->bytes;
     if (fits && there != 0) {
-      std::memcpy(one.bytes.data(), found->bytes.data(), there);
+      std::memcpy(one.bytes.data(), found->memory.get(), there);
     }
     if (is_whole) {
       one.finish(fits);

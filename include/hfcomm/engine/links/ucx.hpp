@@ -31,7 +31,7 @@ class ucx final : public link {
  public:
   static constexpr std::size_t largest_message = ucx_worker::largest_message;
 
-  ucx() : link("ucx", std::size_t{64} << 10) {}
+  ucx() : link("ucx", true, std::size_t{64} << 10) {}
   ~ucx() override { give_up_peers(peers_); }
 
   [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }

@@ -31,6 +31,8 @@ class direct_carrier {
 
   /// Moves everything on that is under way, without waiting.
   void move_on() noexcept { agent_.drive_link(); }
+  /// Leaves that to the agent's own thread, for a rank that sleeps from now on.
+  void leave_to_agent() noexcept { agent_.stop_driving(); }
 
   /// Gives up transfers, which are done when it returns: receives at once, and sends when the other machine has taken
   /// them, or is lost. Where that takes more than ten seconds, it gives up the machine.

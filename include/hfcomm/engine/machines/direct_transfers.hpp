@@ -193,15 +193,19 @@ class direct_transfers final : private awaited_transfers {
   [[nodiscard]] bool await_any() noexcept {
     const auto& limits = steps_.time_awake();
     const auto begin = clock::now();
-    for (auto now = begin; !is_stuck() && now < begin + limits.spin + limits.yield; now = clock::now()) {
+    for (auto now = begin; !is_stuck(); now = clock::now()) {
       carrier_.move_on();
       if (have_moved()) {
         return true;
+      }
+      if (now >= begin + limits.spin + limits.yield) {
+        break;
       }
       if (now >= begin + limits.spin) {
         ::sched_yield();
       }
     }
+    carrier_.leave_to_agent();
     return false;
   }
 

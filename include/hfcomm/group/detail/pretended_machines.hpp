@@ -32,14 +32,14 @@ class pretended_agents {
         addresses_(machines),
         controls_(std::make_shared<engines::memory_control::hub>(static_cast<int>(machines))) {
     for (std::size_t machine = 0; machine < machines; ++machine) {
-      links_[machine] = std::make_unique<engines::tcp>("lo");
+      links_[machine] = std::make_unique<engines::tcp>("127.0.0.1");
       addresses_[machine] = links_[machine]->address();
     }
   }
   /// Waits until what the ranks wrote has arrived, because agents answer each other until then.
   ~pretended_agents() {
     for (const std::chrono::seconds limit : {std::chrono::seconds(0), std::chrono::seconds(10)}) {
-      for (const auto& agent : agents_) {  // which all begin before one is waited for
+      for (const auto& agent : agents_) {  // all begin before one is waited for
         static_cast<void>(agent->finish(limit));
       }
     }

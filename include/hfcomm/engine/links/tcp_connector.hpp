@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -32,57 +33,42 @@ namespace hfcomm::engines {
 /// Makes the TCP connections between machines. The lower of two connects to all addresses of the higher one at once, of
 /// which some may lead nowhere, or elsewhere. On each connection both show the secret that the other one has published.
 /// The lower one takes the first on which that succeeds, and says so on it.
-class tcp_meeting {
+class tcp_connector {
  public:
-  /// A machine with its connection, or without one where there is no hope of it.
-  struct outcome {
+  /// A machine with its connection, or without one where none can be made any more.
+  struct result {
     int machine = -1;  ///< Negative: nothing is known yet.
     rendezvous::unique_fd socket{};
   };
 
-  /// Listens. `interfaces` are those by which others reach this machine, as HFCOMM_INTERFACE names them; null: all.
-  /// Throws engine_error.
-  explicit tcp_meeting(const char* interfaces)
-      : interfaces_(interfaces != nullptr ? interfaces : ""), listener_(rendezvous::tcp_socket(AF_INET6)) {
-    rendezvous::tcp_address any;
-    any.storage.ss_family = AF_INET6;
-    any.length = sizeof(sockaddr_in6);
-    if (!listener_) {
-      listener_ = rendezvous::tcp_socket(AF_INET);
-      any.storage.ss_family = AF_INET;
-      any.length = sizeof(sockaddr_in);
-    } else {
-      const int off = 0;  // IPv4 too
-      ::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    }
-    if (::bind(listener_.get(), any.get(), any.length) != 0 || ::listen(listener_.get(), SOMAXCONN) != 0) {
-      throw_link_error("tcp", detail::concat({"no socket can listen (", std::strerror(errno), ")"}));
-    }
-    secret_ = {rendezvous::random_word(), rendezvous::random_word()};
-  }
-
-  /// Returns how others find this machine: its secret, and as text, between commas, its port and its addresses.
-  [[nodiscard]] std::vector<std::byte> address() const {
+  /// Listens at the one address by which others reach this machine, or at all where there are several. `interfaces`
+  /// says by which, as HFCOMM_INTERFACE does; null: all but the loopback one. Throws engine_error.
+  explicit tcp_connector(const char* interfaces) {
+    const std::string chosen = interfaces != nullptr ? interfaces : "";
     const auto all = rendezvous::network_addresses();
-    auto found = rendezvous::reachable_addresses(all, interfaces_);
-    if (found.empty() && interfaces_.empty()) {  // all machines are this one
+    auto found = rendezvous::reachable_addresses(all, chosen);
+    if (found.empty() && chosen.empty()) {  // all machines are this one
       found = rendezvous::reachable_addresses(all, "lo");
     }
     if (found.empty()) {
-      throw_link_error("tcp", interfaces_.empty() ? std::string("no network interface is up")
-                                                  : detail::concat({"no network interface ", interfaces_, " is up"}));
+      throw_link_error("tcp", chosen.empty() ? std::string("no network interface is up")
+                                             : detail::concat({"no network interface ", chosen, " is up"}));
     }
+    listen(found.size() == 1 ? found.front().address : std::string());
+    secret_ = {rendezvous::random_word(), rendezvous::random_word()};
     std::string text = detail::concat({rendezvous::address_of(listener_.get(), &::getsockname).port()});
     for (const auto& one : found) {
       detail::append(text, {',', one.address});
     }
-    std::vector<std::byte> bytes(sizeof(secret_) + text.size());
-    std::memcpy(bytes.data(), &secret_, sizeof(secret_));
-    std::memcpy(bytes.data() + sizeof(secret_), text.data(), text.size());
-    return bytes;
+    address_.resize(sizeof(secret_) + text.size());
+    std::memcpy(address_.data(), &secret_, sizeof(secret_));
+    std::memcpy(address_.data() + sizeof(secret_), text.data(), text.size());
   }
 
-  /// Makes this the meeting of machine `self`. `addresses` has each machine's. `events` is the epoll that tells of
+  /// Returns how others find this machine: its secret, and as text, between commas, its port and its addresses.
+  [[nodiscard]] const std::vector<std::byte>& address() const noexcept { return address_; }
+
+  /// Makes this the connector of machine `self`. `addresses` has each machine's. `events` is the epoll that tells of
   /// news, with keys from `first_key` on.
   void open(int self, std::vector<std::vector<std::byte>> addresses, int events) {
     self_ = self;
@@ -121,11 +107,11 @@ class tcp_meeting {
   }
 
   /// Takes news of a key.
-  [[nodiscard]] outcome take(std::uint64_t key) noexcept {
+  [[nodiscard]] result take(std::uint64_t key) noexcept {
     if (key == first_key) {
-      while (rendezvous::unique_fd socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)}) {
+      while (rendezvous::unique_fd socket = accept()) {
         const auto is_unknown = [](const contact& one) { return one.machine < 0; };
-        if (std::count_if(contacts_.begin(), contacts_.end(), is_unknown) == most_unknown) {
+        if (std::count_if(contacts_.begin(), contacts_.end(), is_unknown) >= most_unknown()) {
           contacts_.erase(std::find_if(contacts_.begin(), contacts_.end(), is_unknown));
         }
         add({.socket = std::move(socket)});
@@ -141,17 +127,17 @@ class tcp_meeting {
       return {};
     }
     const bool connects = found->connects;
-    outcome result{.machine = found->machine};
+    result made{.machine = found->machine};
     if (how == progress::succeeds) {
-      result.socket = std::move(found->socket);
-      rendezvous::send_without_delay(result.socket.get());
-      forget(result.machine);
-      return result;
+      made.socket = std::move(found->socket);
+      rendezvous::send_without_delay(made.socket.get());
+      forget(made.machine);
+      return made;
     }
     contacts_.erase(found);
-    const bool has_hope = !connects || std::any_of(contacts_.begin(), contacts_.end(),
-                                                   [&](auto& one) { return one.machine == result.machine; });
-    return has_hope ? outcome() : std::move(result);
+    const bool may_succeed = !connects || std::any_of(contacts_.begin(), contacts_.end(),
+                                                      [&](auto& one) { return one.machine == made.machine; });
+    return may_succeed ? result() : std::move(made);
   }
 
   /// Ends the contacts with a machine.
@@ -164,7 +150,7 @@ class tcp_meeting {
  private:
   using secret = std::array<std::uint64_t, 2>;
 
-  /// What both sides send first, and the one that connects a second time on the connection that it takes.
+  /// The first message of both sides. The one that connects repeats it on the connection that it takes.
   struct greeting {
     secret of_receiver{};
     std::uint64_t sender = 0;
@@ -181,7 +167,46 @@ class tcp_meeting {
   };
   enum class progress { waits, fails, succeeds };
 
-  static constexpr std::ptrdiff_t most_unknown = 256;  // that wait: who is no machine of the job may connect, too
+  /// Returns how many connections may wait to prove who they are: a few of each machine, and some of strangers.
+  [[nodiscard]] std::ptrdiff_t most_unknown() const noexcept {
+    return 256 + 8 * static_cast<std::ptrdiff_t>(addresses_.size());
+  }
+
+  void listen(const std::string& at) {
+    const auto found = rendezvous::resolve(at.empty() ? "::" : at, 0).addresses;
+    if (!found.empty()) {
+      bind(found.front());
+    }
+    if (at.empty() && !listener_) {  // a system without IPv6
+      bind(rendezvous::resolve("0.0.0.0", 0).addresses.front());
+    }
+    if (!listener_ || ::listen(listener_.get(), SOMAXCONN) != 0) {
+      throw_link_error("tcp", detail::concat({"no socket can listen (", std::strerror(errno), ")"}));
+    }
+  }
+  void bind(const rendezvous::tcp_address& to) {
+    listener_ = rendezvous::tcp_socket(to.family());
+    const int off = 0;  // at "::" it takes IPv4, too
+    ::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (::bind(listener_.get(), to.get(), to.length) != 0) {
+      listener_.close();
+    }
+  }
+
+  /// Returns the next connection that has come, if any. Where the process has no descriptor left, those that come are
+  /// closed: the other machine fails at once then, instead of waiting.
+  [[nodiscard]] rendezvous::unique_fd accept() noexcept {
+    const auto next = [&] {
+      return rendezvous::unique_fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    };
+    auto socket = next();
+    if (!socket && (errno == EMFILE || errno == ENFILE)) {
+      spare_.close();
+      next().close();
+      spare_ = rendezvous::unique_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    }
+    return socket;
+  }
 
   void watch(int how, int fd, std::uint64_t key, std::uint32_t what) const noexcept {
     epoll_event event{};
@@ -219,8 +244,7 @@ class tcp_meeting {
     while (true) {
       const ssize_t got = ::recv(one.socket.get(), &one.in[one.got], one.in.size() - one.got, 0);
       if (got <= 0) {
-        return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? progress::waits
-                                                                                      : progress::fails;
+        return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? progress::waits : progress::fails;
       }
       one.got += static_cast<std::size_t>(got);
       if (one.got < one.in.size()) {
@@ -244,9 +268,10 @@ class tcp_meeting {
     }
   }
 
-  std::string interfaces_;
   rendezvous::unique_fd listener_;
+  rendezvous::unique_fd spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
   secret secret_{};
+  std::vector<std::byte> address_;
   int self_ = -1;
   int events_ = -1;
   std::vector<std::vector<std::byte>> addresses_;
