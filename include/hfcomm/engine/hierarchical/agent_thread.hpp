@@ -27,8 +27,9 @@ class agent_thread {
 
   using clock = std::chrono::steady_clock;
 
-  /// `do_pass` moves on what is under way, without waiting, and returns whether there was anything.
-  agent_thread(std::function<bool(clock::time_point now)> do_pass, link& over, agent_alarm& alarm)
+  /// `do_pass` moves on what is under way, without waiting, and returns whether there was anything. `has_moved` tells
+  /// it whether transfers have moved since the pass before.
+  agent_thread(std::function<bool(clock::time_point now, bool has_moved)> do_pass, link& over, agent_alarm& alarm)
       : do_pass_(std::move(do_pass)), link_(over), alarm_(alarm) {}
   agent_thread(const agent_thread&) = delete;
   agent_thread& operator=(const agent_thread&) = delete;
@@ -75,7 +76,7 @@ class agent_thread {
       has_moved_ = link_.progress() || has_moved_;
     } else {
       next_pass_ = now + pass_interval;
-      static_cast<void>(do_pass_(now));
+      static_cast<void>(do_pass_(now, std::exchange(has_moved_, false)));
     }
   }
 
@@ -84,8 +85,6 @@ class agent_thread {
     driven_until_.store({}, std::memory_order_relaxed);
     alarm_.bell()->ring();
   }
-  /// Returns whether transfers have moved since the last pass. For `do_pass`.
-  [[nodiscard]] bool take_moved() noexcept { return std::exchange(has_moved_, false); }
 
  private:
   /// The time for which the thread looks for more after something has moved. Ranks usually answer at once.
@@ -110,7 +109,7 @@ class agent_thread {
       {
         const auto held = lock();
         now = clock::now();
-        if (do_pass_(now)) {
+        if (do_pass_(now, std::exchange(has_moved_, false))) {
           busy_until = now + awake_time;
         }
         sleeps_.store(now >= busy_until && link_.prepare_sleep());
@@ -124,7 +123,7 @@ class agent_thread {
     }
   }
 
-  std::function<bool(clock::time_point)> do_pass_;
+  std::function<bool(clock::time_point, bool)> do_pass_;
   link& link_;
   agent_alarm& alarm_;
   std::mutex mutex_;

@@ -144,14 +144,15 @@ class machine_agent final : public machine_connection, public connected_port, pr
   /// The time between looks at sockets, which take longer than those at memory.
   static constexpr std::chrono::microseconds look_interval{200};
 
-  /// Moves on what is under way, without waiting. Returns whether there was anything.
-  bool do_pass(clock::time_point now) {
+  /// Moves on what is under way, without waiting. Returns whether there was anything. `has_moved`: transfers have since
+  /// the pass before.
+  bool do_pass(clock::time_point now, bool has_moved) {
     if (now >= next_look_) {
       next_look_ = now + look_interval;
       take_groups();
       take_control();
     }
-    const bool moved = progress();
+    const bool moved = progress(has_moved);
     if (now >= next_tick_ || hurries_.load(std::memory_order_relaxed)) {
       next_tick_ = now + agent_thread::longest_pause;
       links_.report_failing(now, [&](int machine) {
@@ -163,9 +164,9 @@ class machine_agent final : public machine_connection, public connected_port, pr
     return moved;
   }
 
-  bool progress() {
+  bool progress(bool has_moved) {
     const bool has_sent = collect();
-    const bool have_moved = links_.progress(*this) || thread_->take_moved();
+    const bool have_moved = links_.progress(*this) || has_moved;
     for (auto& [id, group] : groups_) {
       group->wake_if_new(have_moved);
     }
@@ -359,8 +360,8 @@ class machine_agent final : public machine_connection, public connected_port, pr
   bool has_refused_ = false;  // a new group
   std::condition_variable finished_;
   rendezvous::fork_guard creator_;
-  std::unique_ptr<agent_thread> thread_ =
-      std::make_unique<agent_thread>([this](clock::time_point now) { return do_pass(now); }, links_.carrier(), alarm_);
+  std::unique_ptr<agent_thread> thread_ = std::make_unique<agent_thread>(
+      [this](clock::time_point now, bool has_moved) { return do_pass(now, has_moved); }, links_.carrier(), alarm_);
 };
 
 }  // namespace hfcomm::engines
