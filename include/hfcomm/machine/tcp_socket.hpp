@@ -132,6 +132,37 @@ inline unique_fd tcp_socket(int family) {
   return unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
+/// Returns the addresses at which a socket takes connections to any address of this machine, to be tried in turn. One
+/// of IPv6 takes connections of IPv4, too.
+inline std::vector<tcp_address> any_addresses() {
+  std::vector<tcp_address> any(2);
+  any[0].storage.ss_family = AF_INET6;
+  any[0].length = sizeof(sockaddr_in6);
+  any[1].storage.ss_family = AF_INET;
+  any[1].length = sizeof(sockaddr_in);
+  return any;
+}
+
+/// Returns a socket that listens at an address and never blocks; empty, with errno set, where there is none.
+inline unique_fd listen_at(const tcp_address& address) {
+  unique_fd fd = tcp_socket(address.family());
+  if (!fd) {
+    return fd;
+  }
+  const int on = 1;
+  const int off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // a job that ended just now leaves its port
+  if (address.family() == AF_INET6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  if (::bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), 4096) != 0) {
+    const int problem = errno;
+    fd.close();
+    errno = problem;
+  }
+  return fd;
+}
+
 /// Returns the error of what the socket has done without waiting, of a connect for instance; 0 where there is none.
 inline int error_of(int fd) {
   int problem = 0;

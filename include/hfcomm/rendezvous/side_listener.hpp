@@ -130,45 +130,17 @@ class side_listener {
     for (const tcp_address& address : any_addresses()) {
       for (const std::uint16_t port : ports) {
         const tcp_address one = address.with_port(port);
-        if (const int problem = listen_at(one); problem == 0) {
+        fd_ = listen_at(one);
+        if (fd_) {
           address_ = address_of(fd_.get(), ::getsockname);
           return;
-        } else {
-          detail::append(problems, {problems.empty() ? "" : "; ", one.text(), ": ", std::strerror(problem)});
         }
+        const int problem = errno;
+        detail::append(problems, {problems.empty() ? "" : "; ", one.text(), ": ", std::strerror(problem)});
       }
     }
     detail::throw_error<engine_error>(
         {"cannot listen for the other machines of the job: ", problems.empty() ? "there is no port to try" : problems});
-  }
-
-  /// Returns the addresses to try in turn. A socket of IPv6 takes connections of IPv4, too.
-  static std::vector<tcp_address> any_addresses() {
-    std::vector<tcp_address> any(2);
-    any[0].storage.ss_family = AF_INET6;
-    any[0].length = sizeof(sockaddr_in6);
-    any[1].storage.ss_family = AF_INET;
-    any[1].length = sizeof(sockaddr_in);
-    return any;
-  }
-
-  /// Returns 0 or the system's error.
-  int listen_at(const tcp_address& address) {
-    unique_fd fd = tcp_socket(address.family());
-    if (!fd) {
-      return errno;
-    }
-    const int on = 1;
-    const int off = 0;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // a job that ended just now leaves its port
-    if (address.family() == AF_INET6) {
-      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    }
-    if (::bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), 4096) != 0) {
-      return errno;
-    }
-    fd_ = std::move(fd);
-    return 0;
   }
 
   void watch(int fd, candidate* one) {

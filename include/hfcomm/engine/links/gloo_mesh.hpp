@@ -35,14 +35,10 @@ class gloo_mesh {
   /// Listens at a numeric address.
   explicit gloo_mesh(std::string host) : host_(std::move(host)) {
     const auto found = rendezvous::resolve(host_, 0);
-    bool listens = false;
     if (!found.addresses.empty()) {
-      const auto& address = found.addresses.front();
-      listener_ = rendezvous::tcp_socket(address.family());
-      listens = listener_ && ::bind(listener_.get(), address.get(), address.length) == 0 &&
-                ::listen(listener_.get(), 128) == 0;
+      listener_ = rendezvous::listen_at(found.addresses.front());
     }
-    if (!listens) {
+    if (!listener_) {
       const std::string problem = found.problem.empty() ? std::strerror(errno) : found.problem;
       throw_link_error("gloo", detail::concat({"cannot listen at ", host_, ": ", problem}));
     }

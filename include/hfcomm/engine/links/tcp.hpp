@@ -182,7 +182,7 @@ class tcp final : public link {
   tcp_connector connector_;
   int self_ = -1;
   int count_ = 0;
-  std::unique_ptr<peer[]> peers_;           // NOLINT(*avoid-c-arrays)                 // by machine
+  std::unique_ptr<peer[]> peers_;           // NOLINT(*avoid-c-arrays): by machine
   bool is_due_ = false;                     // one of their streams is
   hfcomm::detail::plain_list<int> unsent_;  // machines for which sends have been started since the last `progress`
 };

@@ -172,24 +172,15 @@ class tcp_connector {
     return 256 + 8 * static_cast<std::ptrdiff_t>(addresses_.size());
   }
 
+  /// Listens at an address, or at all.
   void listen(const std::string& at) {
-    const auto found = rendezvous::resolve(at.empty() ? "::" : at, 0).addresses;
-    if (!found.empty()) {
-      bind(found.front());
+    for (const auto& one : at.empty() ? rendezvous::any_addresses() : rendezvous::resolve(at, 0).addresses) {
+      if (!listener_) {
+        listener_ = rendezvous::listen_at(one);
+      }
     }
-    if (at.empty() && !listener_) {  // a system without IPv6
-      bind(rendezvous::resolve("0.0.0.0", 0).addresses.front());
-    }
-    if (!listener_ || ::listen(listener_.get(), SOMAXCONN) != 0) {
+    if (!listener_) {
       throw_link_error("tcp", detail::concat({"no socket can listen (", std::strerror(errno), ")"}));
-    }
-  }
-  void bind(const rendezvous::tcp_address& to) {
-    listener_ = rendezvous::tcp_socket(to.family());
-    const int off = 0;  // at "::" it takes IPv4, too
-    ::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    if (::bind(listener_.get(), to.get(), to.length) != 0) {
-      listener_.close();
     }
   }
 
